@@ -1,0 +1,62 @@
+# `make demo` and `make test` work on a bare checkout: each first builds the environment it needs in .venv.
+
+PYTHON ?= python3
+VENV ?= .venv
+JOBS ?= 2
+BIN := $(VENV)/bin
+PIP := $(BIN)/python -m pip --disable-pip-version-check install --quiet -c constraints.txt
+
+.PHONY: help demo test test-slow lint format bench venv clean
+.DEFAULT_GOAL := help
+
+help:
+	@echo "make demo       find wrong labels in the digits data set while a small network trains"
+	@echo "make test       lint, types and the test suite"
+	@echo "make test-slow  the tests left out of the plain suite"
+	@echo "make lint       lint and types only"
+	@echo "make format     rewrite the sources in the house format"
+	@echo "make bench      what the monitor costs; writes results/overhead-<device>.json"
+	@echo "make venv       the development environment in $(VENV)"
+	@echo "make clean      remove the environment, caches and scratch output"
+
+$(BIN)/python:
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' \
+	  || { echo "sgoif needs Python 3.11 or newer; name one with: make PYTHON=python3.12 ..." >&2; exit 1; }
+	$(PYTHON) -m venv $(VENV)
+
+$(VENV)/.ready-demo: pyproject.toml constraints.txt | $(BIN)/python
+	@echo "installing what the demo needs into $(VENV) (first time: a few minutes)" >&2
+	$(PIP) -e '.[cli,demo]'
+	@touch $@
+
+$(VENV)/.ready-dev: pyproject.toml constraints.txt | $(BIN)/python
+	@echo "installing the development environment into $(VENV) (first time: a few minutes)" >&2
+	$(PIP) -e '.[dev]'
+	@touch $@ $(VENV)/.ready-demo
+
+venv: $(VENV)/.ready-dev
+
+demo: $(VENV)/.ready-demo
+	$(BIN)/sgoif demo --out runs/demo
+
+lint: $(VENV)/.ready-dev
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+
+test: lint
+	$(BIN)/pytest -n $(JOBS)
+
+test-slow: $(VENV)/.ready-dev
+	$(BIN)/pytest -m slow
+
+format: $(VENV)/.ready-dev
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+bench: $(VENV)/.ready-demo
+	$(BIN)/sgoif bench overhead
+
+clean:
+	rm -rf $(VENV) build dist runs results/scratch .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	find src tests -name __pycache__ -type d -prune -exec rm -rf {} +

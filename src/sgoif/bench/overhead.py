@@ -1,0 +1,311 @@
+"""What the monitor costs: time and peak memory of monitored training, as a ratio to plain training.
+
+    python -m sgoif.bench.overhead --device cuda --out results/overhead-cuda.json
+
+Two copies of one model train in the same process, one plain and one with a monitor, in alternating slices of a few
+steps, so that both meet the same machine. A repeat covers a whole number of the monitor's refresh periods: everything
+that happens from time to time (passes over the anchors, solving, replacement) is inside the ratio in the proportion in
+which it really happens. Batches lie ready on the device; with data loading in both loops the ratio could only be lower.
+Peak memory is measured apart from time, each variant alone: `torch.cuda.max_memory_allocated`, or on the CPU the peak
+resident size of a fresh process. On a CPU that other programs use as well, `processor_time_ratio` tells more than the
+wall clock; on a GPU it only counts the host.
+"""
+
+from __future__ import annotations
+
+import gc
+import json
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import asdict, dataclass
+from typing import Any, Literal
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+from torch.utils.data import TensorDataset
+
+from sgoif.bench.command import Device, Say, choose_device, run_command, say, setting
+from sgoif.bench.models import MODELS
+from sgoif.errors import SettingError, SgoifError
+from sgoif.monitor import InfluenceMonitor
+
+PROGRAM = "python -m sgoif.bench.overhead"
+CLASSES = 10
+POOL = 8
+PROBE = "--probe-peak-memory"
+TARGETS = {
+    ("cuda", "head"): 1.02,
+    ("cuda", "last-stage"): 1.08,
+    ("cuda", "all"): 1.35,
+    ("cpu", "head"): 1.03,
+}
+"""Largest time ratio each setting is meant to have."""
+
+
+@dataclass(frozen=True)
+class OverheadSettings:
+    """What is measured; unset values depend on the device."""
+
+    device: Device = setting("auto", help="where to train")
+    layers: str | None = setting(
+        None, help="watched layers, comma-separated; unset: head (CPU), head,last-stage,all (CUDA)"
+    )
+    model: Literal["resnet9", "resnet18", "small-cnn", "tiny-vit"] | None = setting(
+        None, help="network; unset: small-cnn (CPU), resnet18 (CUDA)"
+    )
+    batch_size: int | None = setting(None, help="examples in a batch; unset: 128 (CPU), 512 (CUDA)")
+    examples: int | None = setting(None, help="size of the training set; unset: 12800 (CPU), 50000 (CUDA)")
+    anchors: int | None = setting(None, help="held-out examples for the monitor; unset: 2%% of the examples")
+    repeats: int = setting(5, help="ratios to take the median of")
+    slice_steps: int | None = setting(None, help="steps before the two copies take turns; unset: 3 (CPU), 20 (CUDA)")
+    least_steps: int = setting(60, help="least number of steps in a repeat")
+    memory: bool = setting(True, help="measure peak memory as well")
+    seed: int = setting(0, help="seed of data and weights")
+
+    def __post_init__(self) -> None:
+        for name in ("examples", "anchors", "repeats", "slice_steps", "least_steps", "batch_size"):
+            value = getattr(self, name)
+            if value is not None and value < 1:
+                raise SettingError(f"{name.replace('_', ' ')} = {value} must be at least 1")
+
+
+@dataclass(frozen=True)
+class Plan:
+    """The same with every value filled in."""
+
+    device: str
+    layers: tuple[str, ...]
+    model: str
+    batch_size: int
+    examples: int
+    anchors: int
+    repeats: int
+    slice_steps: int
+    least_steps: int
+    seed: int
+
+    @classmethod
+    def of(cls, settings: OverheadSettings) -> Plan:
+        """Fill in what depends on the device."""
+        device = choose_device(settings.device).type
+        on_gpu = device == "cuda"
+        examples = settings.examples or (50_000 if on_gpu else 12_800)
+        plan = cls(
+            device=device,
+            layers=tuple((settings.layers or ("head,last-stage,all" if on_gpu else "head")).split(",")),
+            model=settings.model or ("resnet18" if on_gpu else "small-cnn"),
+            batch_size=settings.batch_size or (512 if on_gpu else 128),
+            examples=examples,
+            anchors=settings.anchors or max(examples // 50, CLASSES),
+            repeats=settings.repeats,
+            slice_steps=settings.slice_steps or (20 if on_gpu else 3),
+            least_steps=settings.least_steps,
+            seed=settings.seed,
+        )
+        if plan.batch_size > plan.examples:
+            raise SettingError(f"batch size = {plan.batch_size} is larger than the training set of {plan.examples}")
+        return plan
+
+
+class Training:
+    """One copy of the model in training, on random images of CIFAR's shape."""
+
+    def __init__(self, plan: Plan, layers: str | None) -> None:
+        self.device = torch.device(plan.device)
+        self.batch_size = plan.batch_size
+        on_gpu = self.device.type == "cuda"
+        layout = torch.channels_last if on_gpu else torch.contiguous_format
+        torch.manual_seed(plan.seed)
+        self.model = MODELS[plan.model](3, CLASSES).to(self.device, memory_format=layout)  # type: ignore[call-overload]
+        self.optimizer = torch.optim.SGD(self.model.parameters(), lr=0.01, momentum=0.9, weight_decay=5e-4)
+        x = torch.randn(POOL, self.batch_size, 3, 32, 32)
+        self.pool = [images.to(self.device).contiguous(memory_format=layout) for images in x]
+        self.labels = torch.randint(CLASSES, (POOL, self.batch_size)).to(self.device)
+        self.examples = plan.examples
+        self.indices = self._indices()
+        self.done = 0
+        self.monitor: InfluenceMonitor | None = None
+        start = time.perf_counter()
+        if layers is not None:
+            images, labels = torch.randn(plan.anchors, 3, 32, 32), torch.arange(plan.anchors) % CLASSES
+            anchors, size = TensorDataset(images, labels), plan.examples
+            self.monitor = InfluenceMonitor(
+                self.model, self.optimizer, anchors=anchors, size=size, layers=layers, seed=plan.seed
+            )
+        self.setup_seconds = time.perf_counter() - start
+
+    def run(self, steps: int) -> tuple[float, float]:
+        """So many training steps; the seconds they took on the wall clock, and of processor time."""
+        self._wait()
+        start, busy = time.perf_counter(), time.process_time()
+        for _ in range(steps):
+            x, y = self.pool[self.done % POOL], self.labels[self.done % POOL]
+            self.done += 1
+            with self.monitor.step(next(self.indices)) if self.monitor else nullcontext():
+                with self._autocast():
+                    loss = F.cross_entropy(self.model(x), y)
+                loss.backward()
+            self.optimizer.step()
+            self.optimizer.zero_grad()
+        self._wait()
+        return time.perf_counter() - start, time.process_time() - busy
+
+    def warm_up(self, most_epochs: int = 4) -> int:
+        """Train until refreshes of the monitor come at a steady pace; the number of steps between two of them."""
+        gaps: list[int] = []
+        while self.done < most_epochs * (self.examples // self.batch_size):
+            self.run(1)
+            times = [int(entry["step"]) for entry in self.monitor.history] if self.monitor else []
+            gaps = np.diff(times).tolist()
+            if len(gaps) > 1 and gaps[-1] > 1 and abs(gaps[-1] - gaps[-2]) <= 1:
+                break
+        return max(gaps[-2:], default=1)
+
+    def _indices(self) -> Iterator[Tensor]:
+        generator = torch.Generator().manual_seed(0)
+        while True:
+            order = torch.randperm(self.examples, generator=generator)
+            yield from (part for part in order.split(self.batch_size) if len(part) == self.batch_size)
+
+    def _autocast(self) -> AbstractContextManager[Any]:
+        on_gpu = self.device.type == "cuda"
+        return torch.autocast("cuda", dtype=torch.bfloat16) if on_gpu else nullcontext()
+
+    def _wait(self) -> None:
+        if self.device.type == "cuda":
+            torch.cuda.synchronize(self.device)
+
+
+def run_overhead(settings: OverheadSettings, tell: Say = say) -> dict[str, Any]:
+    """Measure what watching costs: training time and peak memory with the monitor, as ratios to plain training."""
+    start = time.perf_counter()
+    plan = Plan.of(settings)
+    measured: dict[str, dict[str, Any]] = {}
+    plain_peak = _peak_memory(plan, None) if settings.memory else None
+    for layers in plan.layers:
+        row: dict[str, Any] = {"time_target": TARGETS.get((plan.device, layers))}
+        if plain_peak is not None:
+            peak = _peak_memory(plan, layers)
+            row |= {"memory_ratio": peak / plain_peak, "memory_plain_mb": plain_peak, "memory_monitored_mb": peak}
+        measured[layers] = row | _time(plan, layers, tell)
+    return {"plan": asdict(plan), "layers": measured, "seconds": time.perf_counter() - start}
+
+
+def _time(plan: Plan, layers: str, tell: Say) -> dict[str, Any]:
+    plain, monitored = Training(plan, None), Training(plan, layers)
+    monitor = monitored.monitor
+    assert monitor is not None
+    tell(f"{layers}: warming up until refreshes come at a steady pace")
+    plain.run(plan.slice_steps)
+    period = monitored.warm_up()
+    length = period * -(-plan.least_steps // period)
+    before = len(monitor.history)
+    seconds = {"plain": np.zeros(2), "monitored": np.zeros(2)}
+    ratios, processor_ratios = [], []
+    for repeat in range(plan.repeats):
+        spent = {"plain": np.zeros(2), "monitored": np.zeros(2)}
+        turns = [("plain", plain), ("monitored", monitored)]
+        for number, steps in enumerate(_slices(length, plan.slice_steps)):
+            for name, training in turns if (number + repeat) % 2 == 0 else turns[::-1]:
+                spent[name] += training.run(steps)
+        wall, processor = (spent["monitored"] / spent["plain"]).tolist()
+        ratios.append(wall)
+        processor_ratios.append(processor)
+        seconds = {name: total + spent[name] for name, total in seconds.items()}
+        tell(f"{layers}: repeat {repeat + 1} of {plan.repeats}, {length} steps each: {wall:.4f}×")
+    refreshes = monitor.history[before:]
+    start = time.perf_counter()
+    monitor.scores()
+    scores_seconds = time.perf_counter() - start
+    monitor.close()
+    steps = length * plan.repeats
+    return {
+        "time_ratio": float(np.median(ratios)),
+        "time_ratio_low": min(ratios),
+        "time_ratio_high": max(ratios),
+        "time_ratios": ratios,
+        "processor_time_ratio": float(np.median(processor_ratios)),
+        "plain_ms_per_step": 1000 * float(seconds["plain"][0]) / steps,
+        "monitored_ms_per_step": 1000 * float(seconds["monitored"][0]) / steps,
+        "steps_per_repeat": length,
+        "refresh_period": period,
+        "refreshes_measured": len(refreshes),
+        "refresh_seconds": float(np.mean([entry["seconds"] for entry in refreshes])) if refreshes else None,
+        "setup_seconds": monitored.setup_seconds,
+        "scores_seconds": scores_seconds,
+    }
+
+
+def _slices(length: int, size: int) -> list[int]:
+    return [min(size, length - start) for start in range(0, length, size)]
+
+
+def _peak_memory(plan: Plan, layers: str | None) -> float:
+    """Peak memory in MiB of a short training that contains refreshes of the monitor."""
+    if plan.device == "cuda":
+        gc.collect()
+        torch.cuda.empty_cache()
+        torch.cuda.reset_peak_memory_stats()
+        _short_training(plan, layers)
+        return torch.cuda.max_memory_allocated() / 2**20
+    request = json.dumps({"plan": asdict(plan), "layers": layers})
+    command = [sys.executable, "-m", "sgoif.bench.overhead", PROBE, request]
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
+    peaks = []
+    for _ in range(3):
+        answer = subprocess.run(command, capture_output=True, text=True, check=False, env=environment)
+        if answer.returncode != 0:
+            raise SgoifError(f"the process that measures memory failed: {answer.stderr.strip().splitlines()[-1:]}")
+        peaks.append(float(answer.stdout))
+    return float(np.median(peaks))
+
+
+def _short_training(plan: Plan, layers: str | None, steps: int = 30) -> None:
+    training = Training(plan, layers)
+    training.run(steps)
+    if training.monitor is not None:
+        training.monitor.scores()
+        training.monitor.close()
+
+
+def _probe(request: str) -> int:
+    """Train for a moment in this fresh process and print its peak resident size in MiB."""
+    import resource  # there is none on Windows
+
+    asked = json.loads(request)
+    _short_training(Plan(**asked["plan"]), asked["layers"])
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    print(peak / (2**20 if sys.platform == "darwin" else 2**10))
+    return 0
+
+
+def _table(result: Mapping[str, Any]) -> str:
+    lines = [f"{'watched':<12}{'time':>9}{'range':>18}{'target':>9}{'memory':>9}{'ms/step':>10}{'refresh':>10}"]
+    for layers, row in result["layers"].items():
+        spread = f"{row['time_ratio_low']:.3f}–{row['time_ratio_high']:.3f}"
+        target = f"{row['time_target']:.2f}×" if row.get("time_target") else "–"
+        memory = f"{row['memory_ratio']:.3f}×" if "memory_ratio" in row else "–"
+        lines.append(
+            f"{layers:<12}{row['time_ratio']:>8.3f}×{spread:>18}{target:>9}{memory:>9}"
+            f"{row['plain_ms_per_step']:>10.1f}{row['refresh_period']:>10}"
+        )
+    return "\n".join(lines)
+
+
+def main(arguments: list[str] | None = None, program: str = PROGRAM) -> int:
+    """Run the benchmark from the command line; returns the exit code."""
+    given = sys.argv[1:] if arguments is None else arguments
+    if len(given) == 2 and given[0] == PROBE:
+        return _probe(given[1])
+    default_out = "results/overhead-DEVICE.json"
+    return run_command(program, OverheadSettings, run_overhead, _table, given, default_out)
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

@@ -1,0 +1,118 @@
+"""When the bank is refreshed and which steps are scored.
+
+Without further word a refresh is due at the first step, then whenever the number of examples seen has doubled, until
+the interval reaches one and a half epochs or 75 examples per anchor, whichever is less. With the head watched an anchor
+costs about a third of a training example, so that is half a percent of training, and a little more for solving.
+`refresh_every` sets the interval in steps. `budget` sets a share of training time
+instead: refreshes wait until they fit, and if scoring itself is too dear only every k-th step is scored. A budget
+reacts to measured time, so runs with one are not repeatable bit for bit.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from contextlib import contextmanager
+from time import perf_counter
+from typing import Any
+
+import torch
+
+EXAMPLES_PER_ANCHOR = 75
+EPOCHS = 1.5
+COUNTS = ("examples", "steps", "seen", "refreshes", "urgent", "stride", "_total_steps", "_scored")
+TIMES = ("spent", "elapsed", "last_refresh", "_scoring")
+
+
+class Cadence:
+    """Counters since the last refresh, and the time spent on training and on monitoring."""
+
+    def __init__(self, refresh_every: int | None, budget: float | None, anchors: int, device: torch.device) -> None:
+        self.refresh_every = refresh_every
+        self.budget = budget
+        self.anchors = anchors
+        self.device = device
+        self.examples = 0
+        self.steps = 0
+        self.seen = 0
+        self.refreshes = 0
+        self.urgent = False
+        self.stride = 1
+        self.spent = 0.0
+        """Seconds of monitoring so far, refreshes included."""
+        self.elapsed = 0.0
+        """Seconds from the first step to the end of the last one."""
+        self.last_refresh = 0.0
+        self._scoring = 0.0
+        self._scored = 0
+        self._total_steps = 0
+        self._resumed_at: float | None = None
+
+    def begin(self) -> None:
+        if self._resumed_at is None:
+            self._resumed_at = perf_counter() - self.elapsed
+
+    def scores_this_step(self, step: int) -> bool:
+        return step % self.stride == 0
+
+    def due(self, batch: int, known: int) -> bool:
+        """Whether to refresh now, with `batch` more examples and `known` examples in the ledger."""
+        if self.refreshes == 0:
+            return True
+        if self.refresh_every is not None:
+            return self.steps + 1 >= self.refresh_every
+        if self.budget is not None:
+            return self.spent + self.last_refresh <= self.budget * self._now()
+        limit = min(max(self.seen, self.anchors), EPOCHS * known, EXAMPLES_PER_ANCHOR * self.anchors)
+        return self.examples + batch >= (limit / 2 if self.urgent else limit)
+
+    @contextmanager
+    def refreshing(self) -> Iterator[None]:
+        """Time a refresh, work on the device included."""
+        self._wait()
+        start = perf_counter()
+        yield
+        self._wait()
+        self.last_refresh = perf_counter() - start
+        self.spent += self.last_refresh
+        self.refreshes += 1
+        self.examples = 0
+        self.steps = -1  # the step that is ending belongs to the old interval
+
+    def scored(self, seconds: float) -> None:
+        """Account for the hooks and the bookkeeping of one step, refresh excluded."""
+        self.spent += seconds
+        self._scoring += seconds
+        self._scored += 1
+
+    def end(self, batch: int) -> None:
+        """Close a step; under a budget, decide how many steps to leave out."""
+        self.steps += 1
+        self.examples += batch
+        self.seen += batch
+        self.elapsed = self._now()
+        self._total_steps += 1
+        if self.budget is not None and self._scored >= 10 and self._scored % 10 == 0:
+            plain = max((self.elapsed - self.spent) / self._total_steps, 1e-9)
+            dear = self._scoring / self._scored / plain
+            self.stride = max(1, math.ceil(dear / (self.budget / 2)))
+
+    def _now(self) -> float:
+        return perf_counter() - (self._resumed_at if self._resumed_at is not None else perf_counter())
+
+    def _wait(self) -> None:
+        if self.device.type == "cuda":
+            torch.cuda.synchronize(self.device)
+
+    def state_dict(self) -> dict[str, Any]:
+        return {
+            "counts": torch.tensor([int(getattr(self, name)) for name in COUNTS], dtype=torch.int64),
+            "times": torch.tensor([getattr(self, name) for name in TIMES], dtype=torch.float64),
+        }
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        for names, key in ((COUNTS, "counts"), (TIMES, "times")):
+            for name, value in zip(names, state[key].tolist(), strict=True):
+                setattr(self, name, value)
+        self.urgent = bool(self.urgent)
+        self._resumed_at = None

@@ -1,0 +1,333 @@
+"""Watching layers: the inputs and output gradients of one step.
+
+Hooks are registered once and do nothing until a `Record` is open. During a training step the forward hook of a
+watched layer keeps a reference to its input, runs the layer once more with the current direction ψ as its weights,
+and asks the *output tensor* (not the module, which would cost a wrapper around every layer) for its gradient δ. When
+δ arrives the scores ⟨δ_i, layer(a_i; ψ)⟩ are added up. Nothing is returned to autograd, so training is unchanged.
+
+What a step leaves behind belongs to its record and dies with it: the hooks on outputs only know the record weakly,
+because the graph they hang on lives as long as the user keeps the loss.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from fnmatch import fnmatchcase
+from time import perf_counter
+from typing import Any, TypeVar
+from weakref import ref
+
+import torch
+from torch import Tensor, nn
+from torch.autograd.graph import GradientEdge, get_gradient_edge
+
+from sgoif.errors import LayerError, StepError
+from sgoif.layers import Response, WatchedLayer, is_supported, watch
+
+Hook = TypeVar("Hook", bound=Callable[..., Any])
+
+
+def uncompiled(hook: Hook) -> Hook:
+    """Keep a hook out of compiled graphs."""
+    disabled: Hook = torch.compiler.disable(hook)
+    return disabled
+
+
+@dataclass
+class Record:
+    """What one forward and backward pass leaves behind."""
+
+    directions: Mapping[str, Tensor] = field(default_factory=dict)
+    """Full weight matrices ψ of the layers whose response is scored on the fly."""
+    keep: frozenset[str] = frozenset()
+    """Layers whose inputs and output gradients are kept."""
+    differentiate: bool = True
+    """Ask outputs for their gradients through hooks (training); False keeps their places in the graph (anchors)."""
+    inputs: dict[str, Tensor] = field(default_factory=dict)
+    outputs: dict[str, Tensor] = field(default_factory=dict)
+    edges: dict[str, tuple[GradientEdge, torch.Size]] = field(default_factory=dict)
+    """Where outputs stand in the graph, and their shapes. The tensors may be overwritten, by an in-place ReLU, say."""
+    pending: dict[str, Response] = field(default_factory=dict)
+    """layer(a; ψ) of the layers whose δ is still to come."""
+    deltas: dict[str, Tensor] = field(default_factory=dict)
+    seen: set[str] = field(default_factory=set)
+    scored: set[str] = field(default_factory=set)
+    response: Tensor | None = None
+    """Σ over scored layers of ⟨δ_i, layer(a_i; ψ)⟩, [B]."""
+    logits: Tensor | None = None
+    logits_delta: Tensor | None = None
+    autocast: torch.dtype | None = None
+    seconds: float = 0.0
+    """Time spent in hooks."""
+
+    def output_gradients(self, loss: Tensor, names: Sequence[str]) -> list[Tensor]:
+        """∂loss/∂output of these layers, zero where the loss does not depend on one (anchors)."""
+        edges = [self.edges[name] for name in names]
+        found = torch.autograd.grad(loss, [edge for edge, _ in edges], allow_unused=True)
+        return [
+            loss.new_zeros(shape) if delta is None else delta for delta, (_, shape) in zip(found, edges, strict=True)
+        ]
+
+    def receive(self, name: str, delta: Tensor) -> None:
+        """Score and keep the gradient of a layer's output; what several backward passes bring is added up."""
+        response = self.pending.get(name)
+        if response is not None:
+            score = response.dot(delta)
+            self.response = score if self.response is None else self.response + score
+            self.scored.add(name)
+        if name in self.keep:
+            self.deltas[name] = delta.detach() if name not in self.deltas else self.deltas[name] + delta
+
+    def classifier_output(self, head: str, classes: int) -> tuple[Tensor, Tensor]:
+        """Logits and their gradients: the model's output, or the head's where the model itself was not called."""
+        if self.logits is not None and self.logits_delta is not None and self.logits.dim() == 2:
+            return self.logits, self.logits_delta
+        if self.outputs[head].shape[1:] == (classes,):
+            return self.outputs[head], self.deltas[head]
+        raise StepError("the logits of this step were not seen: call the model itself, model(x), inside the step")
+
+
+def extract_logits(output: Any) -> Tensor | None:
+    """The logits in a model's output: a tensor, the first entry of a tuple, or the field `logits`."""
+    if isinstance(output, Tensor):
+        return output
+    if isinstance(output, Mapping):
+        output = output.get("logits")
+    elif hasattr(output, "logits"):
+        output = output.logits
+    elif isinstance(output, (tuple, list)) and output:
+        output = output[0]
+    return output if isinstance(output, Tensor) else None
+
+
+_anchor_pass_of: list[Capture] = []
+
+
+class Capture:
+    """Hooks on a model's watched layers, from construction to `close`."""
+
+    def __init__(self, model: nn.Module, layers: Sequence[WatchedLayer]) -> None:
+        self.layers = {layer.name: layer for layer in layers}
+        self.closed = False
+        self._record: Record | None = None
+        self._handles = [layer.module.register_forward_hook(self._layer_hook(layer)) for layer in layers]
+        self._handles.append(model.register_forward_hook(self._root_hook))
+
+    @contextmanager
+    def open(self, record: Record) -> Iterator[Record]:
+        """Fill `record` from whatever runs inside."""
+        if self._record is not None:
+            raise StepError("a step is already open on this monitor; leave its `with` block before opening another")
+        self._record = record
+        if not record.differentiate:
+            _anchor_pass_of.append(self)
+        try:
+            yield record
+        finally:
+            self._record = None
+            if not record.differentiate:
+                _anchor_pass_of.pop()
+
+    def _listening(self) -> Record | None:
+        """The open record, unless another monitor of the same model is looking at its anchors."""
+        return None if _anchor_pass_of and _anchor_pass_of[-1] is not self else self._record
+
+    def close(self) -> None:
+        for handle in self._handles:
+            handle.remove()
+        self._handles.clear()
+        self.closed = True
+
+    def _layer_hook(self, layer: WatchedLayer) -> Callable[..., Tensor | None]:
+        @uncompiled
+        def hook(_: nn.Module, args: tuple[Any, ...], output: Any) -> Tensor | None:
+            record = self._listening()
+            if record is None:
+                return None
+            start = perf_counter()
+            replaced = self._observe(record, layer, args, output)
+            record.seconds += perf_counter() - start
+            return replaced
+
+        return hook
+
+    def _observe(self, record: Record, layer: WatchedLayer, args: tuple[Any, ...], output: Any) -> Tensor | None:
+        name = layer.name
+        if name in record.seen:
+            raise LayerError(
+                f"layer {name!r} ran twice in one step: shared layers, two forward passes or activation checkpointing"
+                " inside one `with monitor.step(...)` cannot be told apart. Use one forward pass per step, or watch"
+                " other layers with layers=[...]"
+            )
+        record.seen.add(name)
+        if not args or not isinstance(args[0], Tensor) or not isinstance(output, Tensor):
+            raise LayerError(f"layer {name!r} must be called with a tensor as its first argument and return a tensor")
+        inputs = args[0].detach()
+        if record.differentiate:
+            if not output.requires_grad:
+                return None  # evaluation inside a step; its end reports the missing backward pass
+            self._watch_output(record, layer, inputs, output)
+            return None
+        record.inputs[name] = inputs
+        if output.requires_grad:
+            record.edges[name] = get_gradient_edge(output), output.shape
+            return None
+        # The anchor pass runs without a graph up to the first watched layer; it starts here.
+        torch.set_grad_enabled(True)
+        leaf = output.detach().requires_grad_(True)
+        record.edges[name] = get_gradient_edge(leaf), output.shape
+        return leaf.clone()  # a leaf could not be overwritten by an in-place activation
+
+    def _watch_output(self, record: Record, layer: WatchedLayer, inputs: Tensor, output: Tensor) -> None:
+        name = layer.name
+        if name in record.keep:
+            record.inputs[name] = inputs
+            record.outputs[name] = output.detach()
+        if name in record.directions:
+            with torch.no_grad():
+                record.pending[name] = layer.respond(inputs, record.directions[name])
+        elif name not in record.keep:
+            return
+        weak = ref(record)
+
+        def on_gradient(delta: Tensor) -> None:
+            open_record = weak()
+            if open_record is None:
+                return
+            start = perf_counter()
+            with torch.no_grad(), torch.autocast(delta.device.type, enabled=False):
+                open_record.receive(name, delta)
+            open_record.seconds += perf_counter() - start
+
+        output.register_hook(on_gradient)
+
+    @uncompiled
+    def _root_hook(self, _: nn.Module, args: tuple[Any, ...], output: Any) -> None:
+        record = self._listening()
+        if record is None:
+            return
+        logits = extract_logits(output)
+        if logits is None:
+            return
+        record.logits = logits.detach()
+        kind = logits.device.type
+        record.autocast = torch.get_autocast_dtype(kind) if torch.is_autocast_enabled(kind) else None
+        if not record.differentiate or not logits.requires_grad:
+            return
+        weak = ref(record)
+
+        def on_gradient(delta: Tensor) -> None:
+            open_record = weak()
+            if open_record is not None:
+                known = open_record.logits_delta
+                open_record.logits_delta = delta.detach() if known is None else known + delta.detach()
+
+        logits.register_hook(on_gradient)
+
+
+Call = tuple[str, nn.Module, torch.Size]
+"""A layer that ran: its name, the module, and the shape of its output."""
+_MAPS = (nn.Conv2d, nn.BatchNorm2d, nn.GroupNorm)
+_NUMBERED = re.compile(r".*?\d(?=\.|$)")
+
+
+def trace(model: nn.Module, run: Callable[[], Any]) -> list[Call]:
+    """Supported modules in the order in which `run` calls them, with the shapes of their outputs."""
+    calls: list[Call] = []
+
+    def recorder(name: str) -> Callable[..., None]:
+        @uncompiled
+        def hook(module: nn.Module, _: Any, output: Any) -> None:
+            if isinstance(output, Tensor):
+                calls.append((name, module, output.shape))
+
+        return hook
+
+    handles = [m.register_forward_hook(recorder(n)) for n, m in model.named_modules() if is_supported(m)]
+    try:
+        run()
+    finally:
+        for handle in handles:
+            handle.remove()
+    return calls
+
+
+def choose_layers(calls: Sequence[Call], layers: str | Sequence[str], classes: int, batch: int) -> list[WatchedLayer]:
+    """The watched layers, in the order of the forward pass.
+
+    "head" is the last linear layer that ran (or, in an all-convolutional net, the last convolution with one channel
+    per class); "last-stage" adds what ran from the final resolution of a convolutional net on, or in the last block of
+    another; "all" is every supported layer; anything else is a name or a pattern such as "layer4.*". Layers whose
+    output does not have the batch of `batch` examples on its first axis (an embedding of positions, a layer that sees
+    the tokens of all examples in one row) have no gradient of single examples and are left out.
+    """
+    shared = {name for name, _, shape in calls if not shape or shape[0] != batch}
+    calls = [call for call in calls if call[0] not in shared]
+    ran = {name: (module, shape) for name, module, shape in calls}
+    head = _head(calls, classes)
+    if layers == "head":
+        chosen = [head] if head is not None else []
+    elif layers == "last-stage":
+        chosen = _last_stage(calls, head) if head is not None else []
+    elif layers == "all":
+        chosen = list(ran)
+    else:
+        patterns = [layers] if isinstance(layers, str) else list(layers)
+        chosen = [name for name in ran if any(fnmatchcase(name, pattern) for pattern in patterns)]
+        for pattern in patterns:
+            if not any(fnmatchcase(name, pattern) for name in ran):
+                raise LayerError(
+                    f"no layer that can be watched matches {pattern!r}. Layers of this model: {_some(list(ran))}"
+                    f"{_left_out(shared)}"
+                )
+    if not chosen:
+        raise LayerError(
+            "no layer to watch was found: the model ran no trainable Linear, Conv2d, Embedding or normalisation layer"
+            f" that fits layers={layers!r}. Layers it ran: {_some(list(ran))}{_left_out(shared)}. Unfreeze the head"
+            " (requires_grad_(True)) or name layers with layers=[...]"
+        )
+    counts = {name: sum(1 for other, _, _ in calls if other == name) for name in chosen}
+    twice = [name for name in chosen if counts[name] > 1]
+    if twice:
+        raise LayerError(
+            f"layer {twice[0]!r} is used {counts[twice[0]]} times in one forward pass; shared layers cannot be watched."
+            " Name other layers with layers=[...]"
+        )
+    return [watch(name, ran[name][0]) for name in ran if name in set(chosen)]
+
+
+def _head(calls: Sequence[Call], classes: int) -> str | None:
+    linear = [name for name, module, _ in calls if isinstance(module, nn.Linear)]
+    if linear:
+        return linear[-1]
+    conv = [name for name, module, _ in calls if isinstance(module, nn.Conv2d) and module.out_channels == classes]
+    return conv[-1] if conv else None
+
+
+def _last_stage(calls: Sequence[Call], head: str) -> list[str]:
+    names = [name for name, _, _ in calls]
+    before = [call for call in calls[: names.index(head)] if call[0] != head]
+    if not before:
+        return [head]
+    maps = [shape[2:] if isinstance(module, _MAPS) and len(shape) == 4 else None for _, module, shape in before]
+    last = max((number for number, size in enumerate(maps) if size is not None), default=-1)
+    if last >= 0 and all(len(shape) == 2 for _, _, shape in before[last + 1 :]):
+        return [before[n][0] for n, size in enumerate(maps) if size == maps[last] or n > last] + [head]
+    # Without feature maps: the outermost numbered part of the last layer that has one, such as "blocks.11".
+    prefixes = [match.group() for name, _, _ in before if (match := _NUMBERED.match(name))]
+    prefix = prefixes[-1] if prefixes else before[-1][0]
+    return [n for n, _, _ in before if n == prefix or n.startswith(prefix + ".") or n == before[-1][0]] + [head]
+
+
+def _some(names: Sequence[str], most: int = 20) -> str:
+    shown = ", ".join(names[:most]) or "none"
+    return shown if len(names) <= most else f"{shown}, … ({len(names)} in all)"
+
+
+def _left_out(shared: set[str]) -> str:
+    if not shared:
+        return ""
+    return f" (left out, because the first axis of their output is not the batch: {_some(sorted(shared))})"

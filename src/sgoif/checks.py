@@ -1,0 +1,115 @@
+"""Mistakes in a training loop, found where they are made and explained."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from sgoif.capture import Record
+from sgoif.errors import DeviceError, IndexingError, NonFiniteError, StepError
+
+Indices = np.ndarray[Any, np.dtype[np.int64]]
+
+
+def check_index(index: Any, size: int | None, allow_duplicates: bool) -> Indices:
+    """The indices of a batch as an array, or an error that says what is wrong with them."""
+    if index is None:
+        raise IndexingError(
+            "monitor.step() got no index. Wrap the training set, DataLoader(indexed(train_set), ...), and pass on the"
+            " index that every batch then ends with: for x, y, index in loader: with monitor.step(index): ..."
+        )
+    try:
+        array = index.detach().cpu().numpy() if isinstance(index, Tensor) else np.asarray(index)
+    except (TypeError, ValueError) as error:
+        raise IndexingError(f"indices must be a list of whole numbers, one per example; {error}") from error
+    if array.dtype.kind not in "iu":
+        raise IndexingError(
+            f"indices must be whole numbers; got {array.dtype}. Did the labels or inputs get in their place?"
+        )
+    array = np.atleast_1d(array).astype(np.int64)
+    if array.ndim != 1 or array.size == 0:
+        raise IndexingError(f"indices must be a list of at least one number; got an array of shape {array.shape}")
+    if array.min() < 0:
+        raise IndexingError(f"index {array.min()} is out of range: indices count examples from 0")
+    if size is not None and array.max() >= size:
+        raise IndexingError(f"index {array.max()} is out of range: the training set was said to have {size} examples")
+    if not allow_duplicates:
+        values, counts = np.unique(array, return_counts=True)
+        if len(values) < len(array):
+            raise IndexingError(
+                f"index {values[counts > 1][0]} appears {counts.max()} times in one batch. If your sampler draws with"
+                " replacement, pass allow_duplicates=True; otherwise the indices do not belong to the examples"
+            )
+    return array
+
+
+def check_target(target: Tensor | None, batch: int, classes: int, device: torch.device) -> Tensor | None:
+    """Labels of a batch on the right device."""
+    if target is None:
+        return None
+    target = torch.as_tensor(target)
+    if target.shape != (batch,) or target.is_floating_point() or target.dtype == torch.bool:
+        raise StepError(
+            f"target must hold one class number per example, shape ({batch},); got {target.dtype} of shape"
+            f" {tuple(target.shape)}"
+        )
+    if target.device.type == "cpu" and batch and (int(target.min()) < 0 or int(target.max()) >= classes):
+        raise StepError(f"target has labels from {int(target.min())} to {int(target.max())}; the model has {classes}")
+    return target.long().to(device, non_blocking=True)
+
+
+def check_record(record: Record, batch: int, head: str, device: torch.device, closed: bool) -> None:
+    """A step must have run the model forward and backward exactly once on the batch that was announced."""
+    shown = head or "the model itself"
+    if closed:
+        raise StepError("this monitor is closed: its hooks are gone. Make a new one, or close it after training")
+    if head not in record.seen:
+        raise StepError(
+            f"the watched layer {shown!r} did not run inside `with monitor.step(index):`. Put the forward pass,"
+            " model(x), inside it; if the model was wrapped or copied after the monitor was made, make the monitor last"
+        )
+    if head not in record.deltas:
+        raise StepError(
+            "the step ended without a backward pass through the watched layers. Put loss.backward() inside"
+            " `with monitor.step(index):`, and leave evaluation (torch.no_grad) outside"
+        )
+    rows = record.deltas[head].shape[0]
+    if rows != batch:
+        raise IndexingError(
+            f"{batch} indices were given but the layer {shown!r} saw {rows} examples: the first axis must be the batch"
+        )
+    found = record.deltas[head].device
+    if found.type != device.type or (found.index or 0) != (device.index or 0):
+        raise DeviceError(
+            f"the model ran on {found} but the monitor was made on {device}. Move the model first, then make the"
+            " monitor"
+        )
+
+
+def check_finite(logits: Tensor, delta: Tensor, flag: Tensor, skip: bool) -> Tensor:
+    """Raise on a non-finite loss; on a GPU only note it, so that no step waits. Returns the updated note.
+
+    Infinite (not undefined) gradients in float16 are the normal overflow of a loss scaler and pass quietly: the
+    scaler skips such a step and so do the scores.
+    """
+    if skip:
+        return flag
+    gradient = delta.clamp(-1, 1) if delta.dtype == torch.float16 else delta
+    # Anything infinite or undefined makes the sum undefined after the multiplication with zero.
+    flag = flag + (logits.sum(dtype=torch.float32) + gradient.sum(dtype=torch.float32)) * 0
+    if flag.device.type == "cpu":
+        raise_if_nonfinite(flag)
+    return flag
+
+
+def raise_if_nonfinite(flag: Tensor) -> None:
+    """Raise when steps with a non-finite loss were noted."""
+    if bool(torch.isnan(flag)):
+        raise NonFiniteError(
+            "the loss or its gradient was infinite or not a number; the scores of such steps were dropped and the"
+            " monitor goes on. Lower the learning rate, clip gradients or check the inputs; pass skip_nonfinite=True"
+            " to drop such steps quietly"
+        )

@@ -1,0 +1,40 @@
+"""The command `sgoif`: exit codes, and one sentence instead of a stack trace for a user's mistake.
+
+The commands themselves are in `sgoif.commands`, which needs the extra "cli"; this module needs nothing.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from importlib.util import find_spec
+
+from sgoif.errors import MissingExtraError, SgoifError
+
+MISTAKE, INTERRUPTED = 2, 130
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run one command and return its exit code: 0 done, 2 a mistake in what was asked, 130 interrupted."""
+    try:
+        for package in ("typer", "rich"):
+            if find_spec(package) is None:
+                raise MissingExtraError(package, "cli", "The command line")
+        from sgoif.commands import app
+
+        app(args=None if arguments is None else list(arguments), prog_name="sgoif")
+    except SystemExit as leaving:
+        return leaving.code if isinstance(leaving.code, int) else int(leaving.code is not None)
+    except KeyboardInterrupt:
+        print("sgoif: interrupted", file=sys.stderr)
+        return INTERRUPTED
+    except (SgoifError, OSError) as error:
+        from sgoif.bench.command import sentence
+
+        print(f"sgoif: {sentence(error)}", file=sys.stderr)
+        return MISTAKE
+    return 0
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

@@ -1,0 +1,162 @@
+"""What a person can type after `sgoif`. Results go to standard output, everything else to standard error."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+from rich.table import Table
+
+if TYPE_CHECKING:
+    from sgoif.bench.demo import DemoSettings
+    from sgoif.bench.protocol import Epoch
+
+app = typer.Typer(
+    name="sgoif",
+    help="Score every training example while a model trains.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+)
+bench = typer.Typer(help="Measure the library; each benchmark writes a result file.", no_args_is_help=True)
+app.add_typer(bench, name="bench")
+
+messages = Console(stderr=True)
+AsJson = Annotated[
+    bool, typer.Option("--json", help="Print one JSON object on standard output and nothing else there.")
+]
+
+METHOD_NAMES = {
+    "influence": "influence",
+    "influence_no_gate": "influence without the gate",
+    "loss": "mean loss",
+    "margin": "margin (AUM)",
+}
+
+
+def _print_version(wanted: bool) -> None:
+    if wanted:
+        from sgoif.bench.provenance import package_version
+
+        print(f"sgoif {package_version()}")
+        raise typer.Exit
+
+
+@app.callback()
+def _top(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Show the version and leave.")
+    ] = False,
+) -> None:
+    """Score every training example while a model trains."""
+
+
+@app.command()
+def demo(
+    seed: Annotated[int, typer.Option(help="Seed of noise, split, weights and batches.")] = 0,
+    epochs: Annotated[int, typer.Option(help="Epochs of training.")] = 30,
+    noise_rate: Annotated[float, typer.Option(help="Share of all labels that are made wrong.")] = 0.2,
+    out: Annotated[Path, typer.Option(help="Folder for demo.json and demo.png.")] = Path("runs/demo"),
+    as_json: AsJson = False,
+) -> None:
+    """Find wrong labels in scikit-learn's digits while a small network trains; about half a minute."""
+    from sgoif.bench.command import check_writable
+    from sgoif.bench.demo import DemoSettings, brief, save
+    from sgoif.bench.provenance import command_line
+
+    settings = DemoSettings(epochs=epochs, noise_rate=noise_rate, seed=seed)
+    check_writable(out / "demo.json")
+    result = _run_demo(settings)
+    command = command_line(
+        "sgoif demo", ["--seed", str(seed), "--epochs", str(epochs), "--noise-rate", str(noise_rate)]
+    )
+    data, picture = save(result, out, command)
+    messages.print(f"results in [bold]{data}[/], picture in [bold]{picture}[/]", highlight=False)
+    if as_json:
+        print(json.dumps(brief(result), allow_nan=False))
+    else:
+        Console().print(_demo_table(result))
+
+
+def _run_demo(settings: DemoSettings) -> dict[str, Any]:
+    from sgoif.bench.demo import run_demo
+
+    columns = (
+        TextColumn("training"),
+        BarColumn(),
+        TextColumn("epoch {task.completed}/{task.total}"),
+        TextColumn("{task.fields[found]}"),
+        TimeElapsedColumn(),
+        TimeRemainingColumn(),
+    )
+    messages.print(f"training a small network on handwritten digits for {settings.epochs} epochs", highlight=False)
+    with Progress(*columns, console=messages) as progress:
+        task = progress.add_task("training", total=settings.epochs, found="")
+
+        def show(record: Epoch) -> None:
+            aupr = record["methods"]["influence"]["aupr"]
+            progress.update(task, advance=1, found=f"loss {record['train_loss']:.3f}  AUPR {100 * aupr:.1f}")
+
+        return run_demo(settings, on_epoch=show)
+
+
+def _demo_table(result: dict[str, Any]) -> Table:
+    table = Table(
+        title=f"{result['wrong_labels']} of {result['examples']} labels are wrong. Who finds them?",
+        caption=f"{result['seconds']:.1f} s in all; percent, over the training examples",
+        title_justify="left",
+        caption_justify="left",
+    )
+    table.add_column("score")
+    for heading in ("P@1%", "AUPR", "AUROC"):
+        table.add_column(heading, justify="right")
+    for method, name in METHOD_NAMES.items():
+        metrics = result["methods"][method]
+        table.add_row(name, *(f"{100 * metrics[column]:.1f}" for column in ("p_at_1", "aupr", "auroc")))
+    return table
+
+
+@app.command()
+def info(as_json: AsJson = False) -> None:
+    """Show versions and devices; useful in a bug report."""
+    import torch
+
+    from sgoif.bench.command import choose_device
+    from sgoif.bench.provenance import machine, versions
+
+    facts: dict[str, Any] = {
+        "versions": versions(),
+        "machine": machine(choose_device("auto")),
+        "cuda_devices": torch.cuda.device_count(),
+    }
+    if as_json:
+        print(json.dumps(facts))
+        return
+    table = Table(show_header=False, box=None)
+    for name, value in {**facts["versions"], **facts["machine"], "cuda_devices": facts["cuda_devices"]}.items():
+        table.add_row(name.replace("_", " "), str(value))
+    Console().print(table)
+
+
+PASSED_ON = {"allow_extra_args": True, "ignore_unknown_options": True}
+
+
+@bench.command(context_settings=PASSED_ON, add_help_option=False)
+def overhead(context: typer.Context) -> None:
+    """Time and memory with the monitor, as ratios to plain training. --help lists the options."""
+    from sgoif.bench.overhead import main
+
+    sys.exit(main(context.args, program="sgoif bench overhead"))
+
+
+@bench.command(context_settings=PASSED_ON, add_help_option=False)
+def detection(context: typer.Context) -> None:
+    """Find wrong labels in CIFAR-10 with a network trained from scratch. --help lists the options."""
+    from sgoif.bench.detection import main
+
+    sys.exit(main(context.args, program="sgoif bench detection"))

@@ -1,0 +1,229 @@
+"""Kronecker-factored curvature (K-FAC).
+
+Per block, with a_it the inputs and δ_it the output gradients of example i at position t,
+
+    A = E_i[ mean_t a_it a_itᵀ ]    [cols, cols]        S = E_i[ Σ_t δ_it δ_itᵀ ]    [rows, rows]
+    H ≈ S ⊗ A,  that is  X ↦ S X A + λX,    λ = damping · tr S · tr A / (rows · cols)
+
+both running averages corrected for their start at zero. Blocks do not interact. With S = U diag(s) Uᵀ and
+A = W diag(α) Wᵀ any function f of the damped operator is exact and cheap in the eigenbases:
+
+    f(H + λI) X = U ( f(s αᵀ + λ) ∘ (Uᵀ X W) ) Wᵀ
+
+Elementwise blocks (norm layers) have few weights and no such structure; they keep E_i[g_i²] as a diagonal.
+Updates are a product per factor; the eigenbases are found when first asked for after an update.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from sgoif.curvature.base import Curvature, Factors, Spectrum, accumulate, all_finite, full_precision, to_float64
+from sgoif.curvature.diagonal import mean_square
+from sgoif.errors import LayerError, SgoifError, StateError
+from sgoif.vectors import Layout
+
+# A layer that gets (nearly) no gradient is damped as if its mean diagonal were this share of the average layer's:
+# otherwise one dead layer makes the condition number of the whole operator meaningless.
+DEAD_BLOCK = 1e-8
+
+INPUTS, DELTA, SQUARE = "inputs", "delta", "square"
+
+
+@dataclass(frozen=True)
+class Eigen:
+    """One block's eigenvalues without damping [rows, cols] (float64), and eigenbases unless it is diagonal."""
+
+    values: Tensor
+    left: Tensor | None = None
+    right: Tensor | None = None
+
+
+def statistics(factors: Factors) -> dict[str, Tensor]:
+    """What one batch adds to the running averages of one block."""
+    if factors.elementwise:
+        return {SQUARE: mean_square(factors)}
+    batch, positions, _ = factors.delta.shape
+    inputs, delta = factors.inputs.flatten(0, 1), factors.delta.flatten(0, 1)
+    return {INPUTS: inputs.T @ inputs / (batch * positions), DELTA: delta.T @ delta / batch}
+
+
+def eigh(matrix: Tensor) -> tuple[Tensor, Tensor]:
+    """Eigenvalues (float64, none negative) and eigenvectors (in the matrix's own type and place)."""
+    values, vectors = torch.linalg.eigh(to_float64(matrix))
+    return values.clamp_min(0), vectors.to(matrix)
+
+
+class KFAC(Curvature):
+    """H as one Kronecker product per layer: sees correlations between inputs and between outputs."""
+
+    name = "kfac"
+
+    def __init__(
+        self, layout: Layout, *, damping: float = 0.01, decay: float = 0.95, device: torch.device | str = "cpu"
+    ) -> None:
+        super().__init__(layout, damping=damping, decay=decay, device=device)
+        # Which averages a block keeps is known only once its first factors are seen.
+        self._averages: list[dict[str, Tensor]] = []
+        self._weight = torch.zeros((), device=self.device)
+
+    @full_precision
+    def update(self, factors: Sequence[Factors]) -> None:
+        batch = [statistics(factor) for factor in self._prepare(factors)]
+        if not self._averages:
+            self._averages = [{key: torch.zeros_like(value) for key, value in block.items()} for block in batch]
+        valid = all_finite([value for block in batch for value in block.values()])
+        for block, averages, new in zip(self.layout.blocks, self._averages, batch, strict=True):
+            if averages.keys() != new.keys():
+                raise LayerError(f"layer {block.name!r} changed between elementwise and matrix gradients within a run")
+            for key, value in new.items():
+                accumulate(averages[key], value, self.decay, valid)
+        accumulate(self._weight, torch.ones_like(self._weight), self.decay, valid)
+        self.updates += 1
+        self._cache.clear()
+
+    @full_precision
+    def matvec(self, vectors: Tensor) -> Tensor:
+        vectors = self._vectors(vectors)
+        if not self._averages:
+            return self.damping * vectors
+        products = []
+        for index, (x, ridge) in enumerate(zip(self.layout.split(vectors), self._ridges(), strict=True)):
+            if SQUARE in self._averages[index]:
+                product = x * self._average(index, SQUARE)
+            else:
+                product = self._average(index, DELTA) @ x @ self._average(index, INPUTS)
+            products.append(product + ridge * x)
+        return self.layout.join(products)
+
+    @full_precision
+    def solve(self, vectors: Tensor) -> Tensor:
+        return self.apply_function(vectors, torch.reciprocal)
+
+    @full_precision
+    def apply_function(self, vectors: Tensor, function: Callable[[Tensor], Tensor]) -> Tensor:
+        """f(H + λI) applied to vectors [K, P].
+
+        `function` maps the damped eigenvalues of one block, float64 [rows, cols], to factors of the same shape; it is
+        called once per block.
+        """
+        results = []
+        for x, eigen, ridge in zip(
+            self.layout.split(self._vectors(vectors)), self._eigen(), self._ridges(), strict=True
+        ):
+            factor = function(eigen.values + to_float64(ridge)).to(x)
+            if eigen.left is None or eigen.right is None:
+                results.append(factor * x)
+            else:
+                results.append(eigen.left @ (factor * (eigen.left.T @ x @ eigen.right)) @ eigen.right.T)
+        return self.layout.join(results)
+
+    @full_precision
+    def diagonal(self) -> Tensor:
+        parts = [mean + ridge for mean, ridge in zip(self._diagonals(), self._ridges(), strict=True)]
+        return self.layout.join(parts)
+
+    @full_precision
+    def spectrum(self) -> Spectrum:
+        ranges = [
+            torch.stack(eigen.values.aminmax()) + to_float64(ridge)
+            for eigen, ridge in zip(self._eigen(), self._ridges(), strict=True)
+        ]
+        table = torch.stack(ranges)
+        smallest, largest = torch.stack([table[:, 0].min(), table[:, 1].max()]).tolist()
+        return Spectrum(smallest, largest)
+
+    def input_factor(self, index: int) -> Tensor:
+        """A of block `index`, [cols, cols], without damping."""
+        return self._kronecker(index, INPUTS)
+
+    def delta_factor(self, index: int) -> Tensor:
+        """S of block `index`, [rows, rows], without damping."""
+        return self._kronecker(index, DELTA)
+
+    def state_dict(self) -> dict[str, Any]:
+        state: dict[str, Any] = {"name": self.name, "updates": self.updates, "weight": self._weight.clone()}
+        for index, averages in enumerate(self._averages):
+            state.update({f"{index}.{key}": value.clone() for key, value in averages.items()})
+        return state
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        self._check_state(state, {"weight": ()})
+        averages: list[dict[str, Tensor]] = []
+        for index, block in enumerate(self.layout.blocks if int(state["updates"]) else ()):
+            shapes = {INPUTS: (block.cols, block.cols), DELTA: (block.rows, block.rows)}
+            if f"{index}.{SQUARE}" in state:
+                shapes = {SQUARE: (block.rows, block.cols)}
+            self._check_state(state, {f"{index}.{key}": shape for key, shape in shapes.items()})
+            averages.append({key: state[f"{index}.{key}"].to(self.device, torch.float32, copy=True) for key in shapes})
+        known = {"name", "updates", "weight"} | {f"{i}.{key}" for i, block in enumerate(averages) for key in block}
+        if state.keys() - known:
+            raise StateError(
+                f"saved curvature has unknown entries {sorted(state.keys() - known)}: the state is from another model"
+            )
+        self._averages = averages
+        self._weight = state["weight"].to(self.device, torch.float32, copy=True)
+        self.updates = int(state["updates"])
+        self._cache.clear()
+
+    def _average(self, index: int, key: str) -> Tensor:
+        """One running average, corrected for its start at zero."""
+        return self._averages[index][key] / torch.where(self._weight > 0, self._weight, 1.0)
+
+    def _kronecker(self, index: int, key: str) -> Tensor:
+        name = self.layout.blocks[index].name
+        if not self._averages:
+            raise SgoifError(f"layer {name!r} has no Kronecker factors before the first update")
+        if key not in self._averages[index]:
+            raise SgoifError(f"layer {name!r} is elementwise: it keeps a diagonal, no Kronecker factors")
+        return self._average(index, key)
+
+    def _diagonals(self) -> list[Tensor]:
+        """Diagonal of H per block, [rows, cols]."""
+        if not self._averages:
+            return [torch.zeros(block.rows, block.cols, device=self.device) for block in self.layout.blocks]
+        return [
+            self._average(index, SQUARE)
+            if SQUARE in averages
+            else torch.outer(self._average(index, DELTA).diagonal(), self._average(index, INPUTS).diagonal())
+            for index, averages in enumerate(self._averages)
+        ]
+
+    def _ridges(self) -> list[Tensor]:
+        """λ per block."""
+
+        def build() -> list[Tensor]:
+            means = torch.stack([diagonal.mean() for diagonal in self._diagonals()])
+            return list(self._ridge(means.clamp_min(DEAD_BLOCK * means.mean()), self._weight))
+
+        return self._cached("ridges", build)
+
+    def _eigen(self) -> list[Eigen]:
+        return self._cached("eigen", self._decompose)
+
+    def _decompose(self) -> list[Eigen]:
+        """Eigenvalues and eigenvectors of every block; factors of one size are decomposed together."""
+        if not self._averages:
+            return [Eigen(to_float64(diagonal)) for diagonal in self._diagonals()]
+        sizes: dict[int, list[tuple[int, str]]] = {}
+        for index, averages in enumerate(self._averages):
+            for key in (DELTA, INPUTS):
+                if key in averages:
+                    sizes.setdefault(len(averages[key]), []).append((index, key))
+        parts: dict[tuple[int, str], tuple[Tensor, Tensor]] = {}
+        for places in sizes.values():
+            values, vectors = eigh(torch.stack([self._average(index, key) for index, key in places]))
+            parts.update(zip(places, zip(values, vectors, strict=True), strict=True))
+        found = []
+        for index, averages in enumerate(self._averages):
+            if SQUARE in averages:
+                found.append(Eigen(to_float64(self._average(index, SQUARE))))
+                continue
+            (s, left), (alpha, right) = parts[index, DELTA], parts[index, INPUTS]
+            found.append(Eigen(torch.outer(s, alpha), left, right))
+        return found

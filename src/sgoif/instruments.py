@@ -1,0 +1,253 @@
+"""Reading a monitor: the table of scores, the error budget, the misranking bound and the top-K certificate."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from sgoif.anchors import anchor_pass
+from sgoif.capture import Capture
+from sgoif.curvature.exact import ExactGGN
+from sgoif.data import Part, isolated_random_state
+from sgoif.errors import IndexingError, SgoifError
+from sgoif.ledger import Ledger
+from sgoif.operators import watched_output
+from sgoif.scoring import StepScores, read_outputs, remember
+from sgoif.solvers.conjugate import ConjugateGradient
+from sgoif.stability.bounds import TopKCertificate, conf_error, empirical_bernstein, misranking_bound, top_k_certificate
+from sgoif.table import ScoreTable
+
+if TYPE_CHECKING:
+    from sgoif.monitor import InfluenceMonitor
+
+Certificate = TopKCertificate
+SHRINKAGE = 4.0
+"""How many observations the common variance counts for in the variance of one example."""
+
+
+@dataclass(frozen=True)
+class ErrorBudget:
+    """Mean absolute error of a raw influence by cause, measured on the anchors' own gradients.
+
+    All parts are in units of `monitor.last.influence`, averaged over the anchors as queries g:
+
+    - `solver`: |(ψ − ψ*)ᵀg|, ψ* being the exact solution under the same curvature surrogate;
+    - `curvature`: |(ψ* − ψ_GGN)ᵀg|, ψ_GGN solved with the exact Gauss–Newton matrix of a batch of anchors;
+    - `projection`: |ψᵀg| times the share of gradient norm that projected layers do not see (0 without projection);
+    - `linearisation`: gᵀH⁻¹g / 2n, the second-order term of adding one example to n;
+    - `confidence`: Σ_v w_v (1 − c_v)|φ_vᵀg|, what the gate takes away;
+    - `bound`: ‖r_ψ‖/λ_min · ‖g‖, which `solver` can never exceed.
+    """
+
+    solver: float
+    curvature: float
+    projection: float
+    linearisation: float
+    confidence: float
+    bound: float
+
+    @property
+    def total(self) -> float:
+        """Sum of the five parts: a bound on the mean error where each part is right."""
+        return self.solver + self.curvature + self.projection + self.linearisation + self.confidence
+
+
+def half_width(monitor: InfluenceMonitor, ledger: Ledger | None = None) -> Tensor:
+    """Empirical-Bernstein half-width of every example's mean score.
+
+    The variance of an example is shrunk towards that of all examples, since it rests on few observations, and twice
+    the common deviation takes the place of the bound on a single deviation. The bound that can never be wrong, the
+    squashing limit, would give intervals that say nothing before an example has been seen a hundred times.
+    """
+    ledger = ledger or monitor.ledger
+    count = ledger.effective_count()
+    variance = ledger.variance()
+    known = count > 1
+    common = variance[known].mean() if bool(known.any()) else variance.new_tensor(monitor.squash.bound**2)
+    own = torch.where(known, torch.nan_to_num(variance), common)
+    shrunk = ((count - 1).clamp_min(0) * own + SHRINKAGE * common) / ((count - 1).clamp_min(0) + SHRINKAGE)
+    return empirical_bernstein(shrunk, count, 2 * common.sqrt(), 1 - monitor.settings.level)
+
+
+def scores(monitor: InfluenceMonitor, anchors: bool | None) -> ScoreTable:
+    """The table over training examples, and over the anchors where their original indices are known."""
+    ledger, dataset = monitor.ledger, monitor.anchors.dataset
+    if anchors and not isinstance(dataset, Part):
+        raise SgoifError(
+            "anchors can only join the table when training set and hold-out share one numbering: make them with"
+            " split_holdout(dataset), or read monitor.anchor_scores()"
+        )
+    rows = _columns(monitor, ledger, np.arange(ledger.used))
+    # With a known size, examples that were never drawn keep a row; held-out ones are not training examples.
+    listed = (rows["n_observations"] > 0) | (ledger.fixed_size is not None)
+    if isinstance(dataset, Part):
+        held = np.asarray(dataset.indices)
+        listed[held[held < len(listed)]] = False
+    table = ScoreTable(rows).take(np.flatnonzero(listed))
+    if not isinstance(dataset, Part) or anchors is False:
+        return table
+    _score_standby(monitor)
+    own = _columns(monitor, monitor.anchor_ledger, np.asarray(dataset.indices))
+    whole = ScoreTable({name: np.concatenate([table[name], own[name]]) for name in rows})
+    return whole.take(np.argsort(whole["index"], kind="stable"))
+
+
+def anchor_scores(monitor: InfluenceMonitor) -> ScoreTable:
+    """Scores of the hold-out by position; anchors that were never in the bank are scored now."""
+    _score_standby(monitor)
+    return ScoreTable(_columns(monitor, monitor.anchor_ledger, np.arange(monitor.anchor_ledger.used)))
+
+
+def _columns(monitor: InfluenceMonitor, ledger: Ledger, index: np.ndarray[Any, Any]) -> dict[str, Any]:
+    mean, width = ledger.mean("score"), half_width(monitor, ledger)
+    bound = monitor.squash.bound
+    noise = torch.nan_to_num(ledger.variance()) / ledger.effective_count().clamp_min(1)
+    steady = mean * mean / (mean * mean + noise).clamp_min(torch.finfo(mean.dtype).tiny)
+    group, _ = ledger.worst_group()
+    names = np.array([*monitor.group_names, None], dtype=object)
+    named: np.ndarray[Any, Any] = names[group.cpu().numpy()]
+    if all(isinstance(name, int) for name in monitor.group_names):
+        named = np.array([-1 if name is None else name for name in named], dtype=np.int64)
+    else:
+        named = np.array(["" if name is None else str(name) for name in named], dtype=object)
+
+    def array(tensor: Tensor) -> np.ndarray[Any, Any]:
+        return tensor.float().cpu().numpy()  # type: ignore[no-any-return]
+
+    return {
+        "index": index.astype(np.int64),
+        "influence": array(mean),
+        "interval_low": array((mean - width).clamp_min(-bound)),
+        "interval_high": array((mean + width).clamp_max(bound)),
+        "confidence": array(ledger.mean("support") * steady),
+        "n_observations": ledger.column("count").cpu().numpy().astype(np.int64),
+        "margin": array(ledger.mean("margin")),
+        "group": named,
+        "logit_margin": array(ledger.mean("logit_margin")),
+        "loss": array(ledger.mean("loss")),
+    }
+
+
+@torch.no_grad()
+def _score_standby(monitor: InfluenceMonitor) -> None:
+    """One score for every held-out example that was never an anchor."""
+    ledger, bank = monitor.anchor_ledger, monitor.anchors
+    ledger.used = len(bank.dataset)  # type: ignore[arg-type]
+    missing = (ledger.column("count") == 0).nonzero().squeeze(1).cpu()
+    if not len(missing) or monitor.directions is None:
+        return
+    capture = Capture(monitor.model, monitor.layers)
+    try:
+        with isolated_random_state(monitor.device):
+            for positions in missing.split(monitor.anchor_batch):
+                inputs, labels = bank.read(positions)
+                gradient, losses, logits = anchor_pass(
+                    monitor.model, capture, monitor.layers, monitor.layout, monitor.loss, inputs, labels, None
+                )
+                outputs = read_outputs(logits, None, labels, monitor.loss, "sum", [len(logits)])
+                groups = -(gradient @ monitor.directions.T)
+                found = StepScores(
+                    positions.to(monitor.device), groups.sum(1), groups, outputs.margin, outputs.logit_margin, losses,
+                    labels,
+                )  # fmt: skip
+                unbounded = torch.full_like(losses, torch.inf)
+                remember(ledger, monitor.anchor_squash, found, monitor.support, unbounded, 1.0)
+    finally:
+        capture.close()
+
+
+@torch.no_grad()
+def error_budget(monitor: InfluenceMonitor, examples: int = 128) -> ErrorBudget:
+    """Measure the parts of `ErrorBudget` at the current weights."""
+    monitor.flush()
+    if monitor.directions is None:
+        raise SgoifError("there is no score yet, so there is no error to measure; run at least one step first")
+    bank = monitor.anchors
+    g = bank.gradient
+    weights = bank.weights()
+    psi = (weights.unsqueeze(1) * bank.phi).sum(0)
+    wanted = (weights.unsqueeze(1) * g).sum(0, keepdim=True)
+    exact = monitor.curvature.solve(wanted)[0]
+    smallest = monitor.curvature.spectrum().smallest
+
+    rows = torch.arange(min(examples, len(bank)))
+    inputs, labels = bank.batch(bank.members[rows])
+    output, point = watched_output(monitor.model, monitor.layers, monitor.layout, inputs)
+    ggn = ExactGGN(output, lambda z: monitor.loss(z, labels).mean(), point, damping=smallest)
+    ggn_psi = ConjugateGradient(iterations=50, tolerance=1e-4).solve(ggn, wanted, exact.unsqueeze(0)).phi[0]
+
+    c = bank.confidence
+    mixing = weights / c.clamp_min(torch.finfo(c.dtype).tiny)  # w_v alone
+    lost = conf_error(c.unsqueeze(1), bank.phi @ g.T)
+    residual = wanted[0] - monitor.curvature.matvec(psi.unsqueeze(0))[0]
+    queries = torch.linalg.vector_norm(g, dim=1)
+    return ErrorBudget(
+        solver=float((g @ (psi - exact)).abs().mean()),
+        curvature=float((g @ (exact - ggn_psi)).abs().mean()),
+        projection=float((g @ psi).abs().mean()) * _unseen_share(monitor, inputs, labels),
+        linearisation=float((g * monitor.curvature.solve(g)).sum(1).mean()) / (2 * max(monitor.ledger.used, 1)),
+        confidence=float((mixing.unsqueeze(1) * lost).sum(0).mean()),
+        bound=float(torch.linalg.vector_norm(residual) / smallest * queries.mean()),
+    )
+
+
+def _unseen_share(monitor: InfluenceMonitor, inputs: Any, labels: Tensor, most: int = 16) -> float:
+    """Share of the gradient norm outside the projected blocks, over a few anchors."""
+    projections = [layer.projection for layer in monitor.layers]
+    if not any(projections):
+        return 0.0
+    few = inputs[:most] if isinstance(inputs, Tensor) else {k: v[:most] for k, v in inputs.items()}
+    square = []
+    capture = Capture(monitor.model, monitor.layers)
+    try:
+        for keep in (True, False):
+            for layer, projection in zip(monitor.layers, projections, strict=True):
+                layer.projection = projection if keep else None
+            gradient, _, _ = anchor_pass(
+                monitor.model, capture, monitor.layers, monitor.layout, monitor.loss, few, labels[:most], None
+            )
+            square.append(gradient.double().square().sum(1))
+    finally:
+        capture.close()
+        for layer, projection in zip(monitor.layers, projections, strict=True):
+            layer.projection = projection
+    seen, whole = square
+    return float((1 - seen / whole.clamp_min(1e-30)).clamp_min(0).sqrt().mean())
+
+
+def misranking(monitor: InfluenceMonitor, higher: int, lower: int, bias: float) -> float:
+    """exp(−(Δ − b)² m / 2σ²): how likely two examples this far apart are in the wrong order by sampling alone.
+
+    Δ is the difference of the mean scores, σ² the sum of their variances, m the smaller number of observations, and
+    `bias` what systematic errors may add (0: sampling error only). 1 means that nothing can be said.
+    """
+    monitor.flush()
+    ledger = monitor.ledger
+    pair = torch.tensor([higher, lower])
+    if int(pair.min()) < 0 or int(pair.max()) >= ledger.used or bool((ledger.column("count")[pair] < 2).any()):
+        raise IndexingError(f"examples {higher} and {lower} need at least two observations each to be compared")
+    mean, variance, count = ledger.mean("score")[pair], ledger.variance()[pair], ledger.effective_count()[pair]
+    return float(misranking_bound(float(mean[0] - mean[1]), bias, float(variance.sum()), float(count.min())))
+
+
+def certificate(monitor: InfluenceMonitor, k: int) -> Certificate:
+    """Are these k the true top k under the surrogate? Needs a watched head and, in practice, a converged solver.
+
+    Every score deviates from the one with exact H⁻¹ by at most ‖r_ψ‖/λ_min · ‖g_i‖ in each step; the ledger keeps
+    the mean of that bound. A residual left large on purpose (few solver steps, the default for detection) gives a
+    bound larger than the margins, and the answer is then no.
+    """
+    if len(monitor.layers) > 1:
+        raise SgoifError(
+            "a certificate needs the norm of every example's gradient, which is formed for layers='head' only"
+        )
+    monitor.flush()
+    ledger = monitor.ledger
+    seen = ledger.column("count") > 0
+    if not 1 <= k <= int(seen.sum()):
+        raise IndexingError(f"k={k} is out of range: {int(seen.sum())} examples have a score")
+    return top_k_certificate(ledger.mean("score")[seen], ledger.mean("bound")[seen], k)

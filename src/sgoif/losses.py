@@ -1,0 +1,77 @@
+"""Losses of single examples, and what the gradient of a batch loss says about its scale and its labels."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from sgoif.errors import SettingError
+
+Loss = Callable[[Tensor, Tensor], Tensor]
+
+
+def per_example(loss: Loss | None) -> Loss:
+    """A function of (logits [B, C], labels [B]) that gives one loss per example.
+
+    Modules with a `reduction` are copied with reduction "none"; a function that reduces is applied to one example at
+    a time through vmap. None is cross-entropy.
+    """
+    if loss is None:
+        return cross_entropy
+    if isinstance(loss, nn.Module) and hasattr(loss, "reduction"):
+        single: Any = copy.deepcopy(loss)
+        single.reduction = "none"
+        return _summed(single)
+    return _one_at_a_time(loss)
+
+
+def cross_entropy(logits: Tensor, labels: Tensor) -> Tensor:
+    """The default loss, one value per example."""
+    return F.cross_entropy(logits, labels, reduction="none")
+
+
+def _summed(loss: Loss) -> Loss:
+    """Losses that keep the class axis (one per logit) are added up over it."""
+
+    def run(logits: Tensor, labels: Tensor) -> Tensor:
+        values = loss(logits, labels)
+        return values.flatten(1).sum(1) if values.dim() > 1 else values
+
+    return run
+
+
+def _one_at_a_time(loss: Loss) -> Loss:
+    def single(logits: Tensor, label: Tensor) -> Tensor:
+        return loss(logits.unsqueeze(0), label.unsqueeze(0)).sum()
+
+    def run(logits: Tensor, labels: Tensor) -> Tensor:
+        try:
+            return torch.func.vmap(single)(logits, labels)
+        except RuntimeError as error:
+            raise SettingError(
+                "the given loss could not be evaluated example by example; give a loss that returns one value per"
+                f" example (reduction='none'). The cause: {error}"
+            ) from error
+
+    return run
+
+
+def output_gradient(loss: Loss, logits: Tensor, labels: Tensor) -> Tensor:
+    """∂ℓ_i/∂z_i for every example, [B, C]."""
+    if loss is cross_entropy:
+        minus_one = torch.full((1, 1), -1.0, device=logits.device).expand(len(labels), 1)
+        return torch.softmax(logits, dim=1).scatter_add_(1, labels.unsqueeze(1), minus_one)
+    with torch.enable_grad():
+        z = logits.detach().requires_grad_(True)
+        (gradient,) = torch.autograd.grad(loss(z, labels).sum(), z)
+    return gradient
+
+
+def read_labels_off(delta: Tensor) -> Tensor:
+    """Labels from the gradient of a cross-entropy: the one logit that is pushed up."""
+    return delta.argmin(dim=1)

@@ -1,0 +1,459 @@
+"""The algorithm: score every training example while the model trains.
+
+At every training step, for the examples i of the batch (`_finish`):
+
+    1. read inputs a and output gradients δ of the watched layers              capture
+    2. H ← running curvature of the training gradients                         curvature
+    3. now and then, refresh the anchors (`refresh`):
+           g_v ← gradients of the held-out examples                            anchors
+           φ_v ← φ_v refined towards H⁻¹ g_v, r_v = g_v − H φ_v                 solvers
+           τ = κ β̃ Γ,  c_v = clip(1 − ‖r_v‖/τ, 0, 1)                           stability
+           ψ_g = Σ_{v∈g} w_v c_v φ_v,  w_v = c_v / Σ_{u∈g} c_u
+    4. Î(z_i) = −Σ_g ψ_gᵀ g_i = −Σ_layers ⟨δ_i, layer(a_i; Σ_g ψ_g)⟩            scoring
+    5. fold Î, squashed at the step's scale and weighted by stability, into the ledger
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from time import perf_counter
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from sgoif import instruments, snapshot
+from sgoif.anchors import AnchorBank, Grouping, anchor_pass
+from sgoif.cadence import Cadence
+from sgoif.capture import Capture, Record
+from sgoif.checks import Indices, check_finite, check_index, check_record, check_target, raise_if_nonfinite
+from sgoif.curvature import make_curvature
+from sgoif.curvature.base import Factors, full_precision
+from sgoif.curvature.lowrank import LowRankDiagonal
+from sgoif.data import isolated_random_state
+from sgoif.errors import SettingError
+from sgoif.ledger import Ledger
+from sgoif.losses import Loss, per_example
+from sgoif.refinement import doubtful_groups, refine
+from sgoif.scoring import (
+    Observation,
+    Outputs,
+    Squash,
+    StepScores,
+    gather,
+    gradient_norms,
+    group_scores,
+    read_outputs,
+    remember,
+)
+from sgoif.settings import Settings
+from sgoif.setup import choose_solver, fit_bank, probe
+from sgoif.solvers.base import Solution
+from sgoif.stability.bounds import coverage
+from sgoif.stability.competence import Competence
+from sgoif.stability.controller import StabilityController, Tolerance
+from sgoif.stability.gates import anomalies, moving_average_gate, stability_gate
+from sgoif.stability.probes import curvature_probe, gradient_energy, iterate_gap
+from sgoif.table import ScoreTable
+
+CURVATURE_EXAMPLES = 64
+"""Examples of a batch from which the curvature of layers below the head is read."""
+BLOCK_STEPS, BLOCK_BYTES = 32, 32 * 2**20
+"""Steps that are scored together, and the most memory that may wait for it."""
+PROBED_ANCHORS, GAP_TERMS = 8, 3
+LOW_RANK = 16
+
+
+class InfluenceMonitor:
+    """Watches a training loop and scores its examples; the module docstring says what happens in a step.
+
+    `anchors` is the hold-out (labels may be noisy), `loss` the loss of the anchors where it is not cross-entropy,
+    `groups` assigns anchors to groups (their class by default), `size` is the number of training examples where it is
+    known. Everything else is a field of `sgoif.Settings`.
+    """
+
+    def __init__(
+        self,
+        model: nn.Module,
+        optimizer: torch.optim.Optimizer,
+        anchors: Any,
+        *,
+        loss: Loss | None = None,
+        groups: Grouping = None,
+        size: int | None = None,
+        settings: Settings | None = None,
+        **options: Any,
+    ) -> None:
+        if settings is not None and options:
+            raise SettingError("give either settings=Settings(...) or single options, not both")
+        self.settings = s = settings or Settings.make(options)
+        self.model: nn.Module = getattr(model, "_orig_mod", model)  # what torch.compile wraps
+        self.optimizer = optimizer
+        self.loss = per_example(loss)
+        self.reads_labels = loss is None
+        setup = probe(self.model, anchors, s)
+        self.device, self.classes = setup.device, setup.classes
+        self.layers, self.layout, self.head = setup.layers, setup.layout, setup.layers[-1]
+        self.anchors: AnchorBank = fit_bank(setup, groups, s)
+        groups_total = len(self.anchors.group_names)
+
+        self.curvature = make_curvature(s.curvature, self.layout, damping=s.damping, decay=s.decay, device=self.device)
+        self.solver = choose_solver(s.solver, s.solver_steps)
+        self.controller = StabilityController(
+            kappa=s.kappa, pass_quantile=s.pass_quantile, gamma=s.gamma, device=self.device
+        )
+        self.competence = Competence(self.classes, self.device)
+        self.cadence = Cadence(s.refresh_every, s.budget, len(self.anchors), self.device)
+        self.ledger = Ledger(groups_total, self.device, size, duplicates=s.allow_duplicates)
+        self.squash = Squash(s.temperature, self.device)
+        self.anchor_ledger = Ledger(groups_total, self.device, setup.holdout_size)
+        self.anchor_squash = Squash(s.temperature, self.device)
+
+        self._curvature_every = s.curvature_every or (8 if len(self.layers) == 1 else 48)
+        self.steps = 0
+        self.history: list[dict[str, float]] = []
+        self._last: StepScores | None = None
+        self._pending: list[Observation] = []  # steps that wait to be scored together
+        self._waiting = np.zeros(0, dtype=bool)  # their examples
+        self._batch = 0
+        self.directions: Tensor | None = None  # ψ_g of every group, [G, P]
+        self.support = torch.zeros(groups_total, device=self.device)  # mean confidence behind each ψ_g
+        self.direction_error = torch.zeros((), device=self.device)  # ‖r_ψ‖ / λ_min of ψ = Σ_g ψ_g
+        self._lifted: dict[str, Tensor] = {}  # ψ as weight matrices of the layers below the head
+        self._nonfinite = torch.zeros((), device=self.device)
+        self._autocast: torch.dtype | None = None
+        self._capture = Capture(model, self.layers)
+
+    def __enter__(self) -> InfluenceMonitor:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Remove every hook. Scores stay readable."""
+        self.flush()
+        self._capture.close()
+
+    # --- one training step --------------------------------------------------------------------------------------
+
+    @contextmanager
+    def step(self, index: Any, target: Any = None) -> Iterator[None]:
+        """Wrap the forward and backward pass of one batch, whose examples have these indices.
+
+        Give `target` (the labels) where the loss is not a cross-entropy of the logits with them.
+        """
+        indices = check_index(index, self.ledger.fixed_size, self.settings.allow_duplicates)
+        self.cadence.begin()
+        scored = self.cadence.scores_this_step(self.steps)
+        learning = scored and (self.steps % self._curvature_every == 0 or not self.curvature.ready)
+        names = frozenset(layer.name for layer in self.layers) if learning else frozenset({self.head.name})
+        record = Record(directions=self._lifted if scored else {}, keep=names if scored else frozenset())
+        with self._capture.open(record):
+            yield
+        if scored:
+            check_record(record, len(indices), self.head.name, self.device, self._capture.closed)
+            start, refreshing = perf_counter(), self.cadence.spent
+            self._finish(record, indices, target, learning)
+            self.cadence.scored(perf_counter() - start + record.seconds - (self.cadence.spent - refreshing))
+        self.steps += 1
+        self.cadence.end(len(indices))
+
+    @full_precision
+    def _finish(self, record: Record, indices: Indices, target: Any, learning: bool) -> None:
+        """Everything after the backward pass: learn the curvature, refresh when due, collect, score in blocks."""
+        logits, delta = record.classifier_output(self.head.name, self.classes)
+        labels = check_target(target, len(indices), self.classes, self.device)
+        if self.device.type == "cpu":  # elsewhere the look would make the host wait; `flush` takes it
+            self._nonfinite = check_finite(logits, delta, self._nonfinite, self.settings.skip_nonfinite)
+        self._autocast, self._batch = record.autocast, len(indices)
+        self.ledger.reserve(int(indices.max()))
+        if self._meets_pending(indices):
+            self.flush()  # an example is scored once per block, so that its means are updated one by one
+
+        step = Observation(
+            indices, logits, delta, record.inputs[self.head.name], record.deltas[self.head.name], record.response, labels
+        )
+        if learning:
+            self._learn(record, step)
+        if self.directions is None:
+            self.refresh()
+            step.response = self._late_response(record)
+        self._pending.append(step)
+        if self.cadence.due(len(indices), self.ledger.used):
+            self.refresh()
+        elif len(self._pending) >= BLOCK_STEPS or sum(p.bytes for p in self._pending) > BLOCK_BYTES:
+            self.flush()
+
+    def _learn(self, record: Record, step: Observation) -> None:
+        """Fold one step into the running curvature, the gradient norm and the losses."""
+        outputs, head = self._read(step, [len(step.indices)])
+        self.controller.observe(gradient_norms(head))
+        self.competence.observe(outputs.loss, outputs.margin, outputs.label, outputs.rival)
+        some = slice(CURVATURE_EXAMPLES)
+        body = [
+            layer.factors(record.inputs[layer.name][some], record.deltas[layer.name][some].float() / outputs.scale[0])
+            for layer in self.layers[:-1]
+        ]
+        self.curvature.update([*body, head])
+
+    def _read(self, steps: Observation, sizes: Sequence[int]) -> tuple[Outputs, Factors]:
+        """What logits and head say, gradients brought to the scale of single losses."""
+        reduction = self.settings.reduction
+        if reduction == "auto" and steps.target is None and not self.reads_labels:
+            reduction = "mean"  # without labels there is no reference for another loss
+        outputs = read_outputs(steps.logits, steps.logits_delta, steps.target, self.loss, reduction, sizes)
+        scale = outputs.scale.view(-1, *[1] * (steps.delta.dim() - 1))
+        return outputs, self.head.factors(steps.inputs, steps.delta.float() / scale)
+
+    @full_precision
+    def flush(self) -> None:
+        """Score the steps that were only collected so far."""
+        if not self._pending or self.directions is None:
+            return
+        steps, sizes = gather(self._pending)
+        self._pending = []
+        if self.device.type != "cpu":
+            self._nonfinite = check_finite(
+                steps.logits, steps.logits_delta, self._nonfinite, self.settings.skip_nonfinite
+            )
+        outputs, head = self._read(steps, sizes)
+        groups = -group_scores(head, self.layout.split(self.directions)[-1])
+        influence = groups.sum(1)
+        if steps.response is not None:
+            influence = influence - steps.response / outputs.scale
+        index = self._upload(steps.indices)
+        scores = StepScores(
+            index, influence, groups, outputs.margin, outputs.logit_margin, outputs.loss, outputs.label
+        )
+        # Norms below the head are never formed, so only a watched head has a bound.
+        only_head = len(self.layers) == 1
+        error = self.direction_error * gradient_norms(head) if only_head else torch.full_like(influence, torch.inf)
+        weight = self.competence.weight if self.settings.competence else 1.0
+        remember(self.ledger, self.squash, scores, self.support, error, weight, sizes)
+        self._last = scores.tail(sizes[-1])
+
+    def _upload(self, indices: Indices) -> Tensor:
+        """Indices on the device. From ordinary memory a copy of this size would wait for the device."""
+        index = torch.from_numpy(indices)
+        return index if self.device.type == "cpu" else index.pin_memory().to(self.device, non_blocking=True)
+
+    @property
+    def last(self) -> StepScores | None:
+        """Raw scores of the last step."""
+        self.flush()
+        return self._last
+
+    def _meets_pending(self, indices: Indices) -> bool:
+        """Whether one of these examples waits to be scored already."""
+        if len(self._waiting) < self.ledger.used:
+            self._waiting = np.concatenate([self._waiting, np.zeros(len(self.ledger.sums) - len(self._waiting), bool)])
+        if not self._pending:
+            self._waiting[:] = False
+        met = bool(self._waiting[indices].any())
+        if met:
+            self._waiting[:] = False
+        self._waiting[indices] = True
+        return met
+
+    def _late_response(self, record: Record) -> Tensor | None:
+        """The response of the very first step, which ran before there were directions."""
+        scores = [
+            self._capture.layers[name].respond(record.inputs[name], direction).dot(record.deltas[name])
+            for name, direction in self._lifted.items()
+        ]
+        return torch.stack(scores).sum(0) if scores else None
+
+    # --- anchors ------------------------------------------------------------------------------------------------
+
+    @full_precision
+    def refresh(self) -> None:
+        """Refresh the bank: gradients, directions, confidences, group directions, and the anchors' own scores."""
+        with self.cadence.refreshing(), isolated_random_state(self.device):
+            bank, s = self.anchors, self.settings
+            losses, logits = self._anchor_gradients()
+            self.competence.refresh(float(losses.mean()))
+            control = self.controller.control()
+            solution = self.solver.solve(self.curvature, bank.gradient, bank.phi, control)
+            odd = anomalies(solution.phi, solution.residual_norm)
+            bank.phi = torch.where(odd.unsqueeze(1), 0, solution.phi)
+            bank.residual = torch.where(odd, torch.inf, solution.residual_norm)
+
+            spectrum = self.curvature.spectrum()
+            tolerance = self._tolerance(spectrum.condition)
+            bank.average_residual()
+            bank.confidence = self._gate(bank.residual, bank.average, tolerance.tau)
+            tidying = s.replace_every and (len(self.history) + 1) % s.replace_every == 0
+            if s.refine and s.gate == "stability" and tidying:
+                self._refine(solution, tolerance.tau)
+
+            self._set_directions(solution.residual, spectrum.smallest)
+            covered = coverage(self.directions) if self.directions is not None else 0.0
+            self._score_anchors(losses, logits)
+            self._observe_signals(solution)
+            self._log(solution, tolerance, covered, odd)
+            if tidying:
+                bank.replace(s.replace_share)
+            self.cadence.urgent = covered < s.coverage_floor
+        self.history[-1]["seconds"] = self.cadence.last_refresh
+
+    def _raise_if_nonfinite(self) -> None:
+        note, self._nonfinite = self._nonfinite, torch.zeros_like(self._nonfinite)
+        raise_if_nonfinite(note)
+
+    @property
+    def anchor_batch(self) -> int:
+        """Batch size of the passes over anchors: that of training, or twice it where no graph is kept."""
+        return self.settings.anchor_batch or max(64, self._batch * (2 if len(self.layers) == 1 else 1))
+
+    def _anchor_gradients(self) -> tuple[Tensor, Tensor]:
+        """Fresh g_v of every anchor into the bank; returns losses [K] and logits [K, C]."""
+        bank = self.anchors
+        losses, logits = [], []
+        for rows in torch.arange(len(bank)).split(self.anchor_batch):
+            inputs, labels = bank.batch(bank.members[rows])
+            gradient, loss, output = anchor_pass(
+                self.model, self._capture, self.layers, self.layout, self.loss, inputs, labels, self._autocast
+            )
+            bank.gradient[int(rows[0]) : int(rows[-1]) + 1] = torch.nan_to_num(gradient, posinf=0, neginf=0)
+            losses.append(loss)
+            logits.append(output)
+        return torch.cat(losses), torch.cat(logits)
+
+    def _tolerance(self, condition: float) -> Tolerance:
+        weight = self.head.weight
+        group = next((g for g in self.optimizer.param_groups if any(p is weight for p in g["params"])), {})
+        rate, decay = float(group.get("lr", 0.0)), float(group.get("weight_decay", 0.0))
+        return self.controller.tolerance(self.anchors.residual, condition, rate, decay, self.ledger.used)
+
+    def _gate(self, residual: Tensor, average: Tensor, tau: float) -> Tensor:
+        if self.settings.gate == "stability":
+            return stability_gate(residual, tau)
+        if self.settings.gate == "moving-average":
+            return moving_average_gate(residual, average)
+        return torch.isfinite(residual).float()
+
+    def _refine(self, solution: Solution, tau: float) -> None:
+        """Short conjugate gradients for the anchors behind large but doubtful scores."""
+        groups = doubtful_groups(self.ledger, instruments.half_width(self))
+        rows = refine(self.anchors, self.curvature, solution, groups)
+        self.anchors.confidence[rows] = stability_gate(self.anchors.residual[rows], tau)
+
+    def _set_directions(self, residual: Tensor, smallest: float) -> None:
+        bank = self.anchors
+        weights = bank.weights()
+        self.directions = bank.directions()
+        self.support = torch.zeros_like(self.support).index_add_(0, bank.member_groups, weights)
+        mixed = (weights.unsqueeze(1) * torch.nan_to_num(residual)).sum(0)
+        self.direction_error = torch.linalg.vector_norm(mixed) / smallest
+        self.lift_directions()
+
+    def lift_directions(self) -> None:
+        """ψ = Σ_g ψ_g as full weight matrices of the layers below the head."""
+        if self.directions is None:
+            self._lifted = {}
+            return
+        blocks = self.layout.split(self.directions.sum(0, keepdim=True))
+        self._lifted = {
+            layer.name: layer.lift(block[0]) for layer, block in zip(self.layers[:-1], blocks[:-1], strict=True)
+        }
+
+    def _score_anchors(self, losses: Tensor, logits: Tensor) -> None:
+        """Scores for the anchors themselves, each with its own contribution left out."""
+        assert self.directions is not None
+        bank = self.anchors
+        labels = bank.member_labels.to(self.device)
+        outputs = read_outputs(logits, None, labels, self.loss, "sum", [len(logits)])
+        own = bank.own_scores(self.directions)
+        scores = StepScores(
+            bank.positions().to(self.device), own.sum(1), own, outputs.margin, outputs.logit_margin, losses, labels
+        )
+        unbounded = torch.full_like(losses, torch.inf)
+        remember(self.anchor_ledger, self.anchor_squash, scores, self.support, unbounded, self.competence.weight)
+
+    def _observe_signals(self, solution: Solution) -> None:
+        """The paper's three further signals: iterate gap, spread of curvature probes, energy in the subspace."""
+        few = self.anchors.gradient[:PROBED_ANCHORS]
+        gap = iterate_gap(self.curvature, few, GAP_TERMS)
+        probe_value = curvature_probe(self.curvature, 1, self.settings.seed)
+        solution.products += 2 * (GAP_TERMS - 1) * len(few) + 1
+        energy = float(getattr(self.solver, "last_energy", float("nan")))
+        if isinstance(self.curvature, LowRankDiagonal):
+            energy = float(gradient_energy(self.curvature.basis.T, self.anchors.gradient).mean())
+        self.controller.observe_signals(gap=float(gap.nanmean()), probe=float(probe_value), energy=energy)
+        if isinstance(self.curvature, LowRankDiagonal):
+            self.curvature.set_rank(max(1, round(self.controller.control().rank * LOW_RANK)))
+
+    def _log(self, solution: Solution, tolerance: Tolerance, covered: float, odd: Tensor) -> None:
+        bank = self.anchors
+        residual = bank.residual[~odd] if bool((~odd).any()) else bank.residual.new_zeros(1)
+        self.history.append(
+            {
+                "step": self.steps,
+                "residual_mean": float(residual.mean()),
+                "residual_median": float(residual.median()),
+                "residual_relative": float(residual.norm() / bank.gradient.norm().clamp_min(1e-30)),
+                "tau": tolerance.tau,
+                "kappa": tolerance.kappa,
+                "beta": tolerance.beta,
+                "condition": tolerance.condition,
+                "confidence_mean": float(bank.confidence.mean()),
+                "pass_share": float((bank.confidence > 0).float().mean()),
+                "coverage": covered,
+                "products": float(solution.products),
+                "anomalies": float(odd.sum()),
+                "replaced": float(bank.replaced),
+                "train_loss": self.competence.train_loss,
+                "anchor_loss": self.competence.anchor_loss,
+                "structure": self.competence.structure,
+                "step_weight": self.competence.weight,
+                "gap": self.controller.signals.gap,
+                "probe_variance": self.controller.signals.variance,
+                "energy": self.controller.signals.energy,
+            }
+        )
+
+    # --- results ------------------------------------------------------------------------------------------------
+
+    def scores(self, anchors: bool | None = None) -> ScoreTable:
+        """The table of scores. Anchors are included when they came from `split_holdout`, unless told otherwise."""
+        self.flush()
+        return instruments.scores(self, anchors)
+
+    def anchor_scores(self) -> ScoreTable:
+        """Scores of the whole hold-out, `index` being the position in it."""
+        return instruments.anchor_scores(self)
+
+    def error_budget(self) -> instruments.ErrorBudget:
+        """Measured parts of the error of a score; see `ErrorBudget`."""
+        return instruments.error_budget(self)
+
+    def misranking_bound(self, higher: int, lower: int, bias: float = 0.0) -> float:
+        """Bound on the probability that `higher` only seems more harmful than `lower`; see `instruments`."""
+        return instruments.misranking(self, higher, lower, bias)
+
+    def certificate(self, k: int) -> instruments.Certificate:
+        """Whether the k most harmful examples are the true ones under the curvature surrogate."""
+        return instruments.certificate(self, k)
+
+    def state_dict(self) -> dict[str, Any]:
+        """Everything needed to resume exactly: tensors and plain values, no code."""
+        return snapshot.collect(self)
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        snapshot.restore(self, state)
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write the state to a file, atomically and without pickle."""
+        snapshot.save(self, path)
+
+    def load(self, path: str | os.PathLike[str]) -> None:
+        """Read a state that `save` wrote."""
+        snapshot.load(self, path)
+
+    @property
+    def group_names(self) -> Sequence[Any]:
+        return self.anchors.group_names

@@ -1,0 +1,49 @@
+"""Refinement where it changes the ranking: large scores with wide intervals.
+
+The anchors behind such scores are solved further by short conjugate gradients. Only anchors that the gate already
+trusts in part (0 < c_v < 1) qualify. Anchors outside the gate are left there on purpose: on noisy hold-outs they are
+mostly the mislabelled ones, whose large gradients leave large residuals, and a better solution would let them back in.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from sgoif.anchors import AnchorBank
+from sgoif.ledger import Ledger
+from sgoif.solvers.base import Operator, Solution
+from sgoif.solvers.conjugate import ConjugateGradient
+
+LARGE_SHARE = 0.01
+MOST_ANCHORS = 32
+
+
+def doubtful_groups(ledger: Ledger, half_width: Tensor) -> Tensor:
+    """Groups harmed by examples whose score is among the largest and whose interval is wider than the score."""
+    mean = ledger.mean("score")
+    size = torch.nan_to_num(mean.abs(), nan=-1.0)
+    count = max(1, int(LARGE_SHARE * len(size)))
+    large = torch.topk(size, count).indices
+    doubtful = large[(half_width[large] > size[large]) & (size[large] > 0)]
+    groups, _ = ledger.worst_group(doubtful)
+    found: Tensor = torch.unique(groups[groups >= 0])
+    return found
+
+
+def refine(bank: AnchorBank, operator: Operator, solution: Solution, groups: Tensor) -> Tensor:
+    """Solve the half-trusted anchors of these groups further, in place; returns the rows that were refined."""
+    half = (bank.confidence > 0) & (bank.confidence < 1)
+    half &= torch.isin(bank.member_groups, groups)
+    rows = half.nonzero().squeeze(1)
+    if not len(rows):
+        return rows
+    rows = rows[torch.argsort(bank.confidence[rows], descending=True, stable=True)[:MOST_ANCHORS]]
+    better = ConjugateGradient(iterations=5).solve(operator, bank.gradient[rows], bank.phi[rows])
+    improved = better.residual_norm < bank.residual[rows]
+    rows = rows[improved]
+    bank.phi[rows] = better.phi[improved]
+    bank.residual[rows] = better.residual_norm[improved]
+    solution.residual[rows] = better.residual[improved]
+    solution.products += better.products
+    return rows

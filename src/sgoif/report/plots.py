@@ -1,0 +1,99 @@
+"""Pictures of a run, drawn without a display."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from sgoif.errors import MissingExtraError
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+LABELS = {
+    "influence": "influence, gated",
+    "influence_no_gate": "influence, no gate",
+    "loss": "mean loss",
+    "margin": "margin (AUM)",
+    "prob_margin": "probability margin",
+}
+COLOURS = {
+    "influence": "#0b6e4f",
+    "influence_no_gate": "#c1443c",
+    "loss": "#8a8d91",
+    "margin": "#3b6ea8",
+    "prob_margin": "#8e6bbf",
+}
+
+
+def plot_run(result: Mapping[str, Any], path: Path, title: str = "") -> None:
+    """Left: how well each score finds the wrong labels, by epoch. Right: solver residual and tolerance of the monitors.
+
+    `result` has `epochs` (records with `epoch`, `steps`, `methods`) and `monitors` (each with a `history`).
+    """
+    try:
+        from matplotlib.backends.backend_agg import FigureCanvasAgg
+        from matplotlib.figure import Figure
+    except ImportError as error:
+        raise MissingExtraError("matplotlib", "plots", "Drawing a plot") from error
+    figure = Figure(figsize=(11, 4.2), dpi=120, layout="constrained")
+    FigureCanvasAgg(figure)
+    left, right = figure.subplots(1, 2)
+    if title:
+        figure.suptitle(title, fontsize=12, x=0.01, ha="left")
+    _draw_detection(left, result["epochs"])
+    _draw_residuals(right, result["monitors"], steps_per_epoch=_steps_per_epoch(result["epochs"]))
+    path.parent.mkdir(parents=True, exist_ok=True)
+    figure.savefig(path, format="png", metadata={"Software": None})
+
+
+def _draw_detection(axes: Axes, epochs: Sequence[Mapping[str, Any]]) -> None:
+    numbers = [record["epoch"] for record in epochs]
+    for position, name in enumerate(epochs[-1]["methods"]):
+        values = [record["methods"][name]["aupr"] for record in epochs]
+        emphasis = 2.4 if name.startswith("influence") else 1.5
+        axes.plot(numbers, values, color=_colour(name, position), linewidth=emphasis, label=LABELS.get(name, name))
+    axes.set(xlabel="epoch", ylabel="AUPR", ylim=(0, 1.02), title="finding the wrong labels")
+    _finish(axes)
+
+
+def _draw_residuals(axes: Axes, monitors: Mapping[str, Mapping[str, Any]], steps_per_epoch: float) -> None:
+    for position, (name, report) in enumerate(monitors.items()):
+        history = [entry for entry in report["history"] if entry.get("residual_median")]
+        if not history:
+            continue
+        when = [entry["step"] / steps_per_epoch for entry in history]
+        label = LABELS.get(name, name)
+        colour = _colour(name, position)
+        axes.plot(when, [entry["residual_median"] for entry in history], color=colour, linewidth=2, label=label)
+        bounded = [
+            (at, entry["tau"]) for at, entry in zip(when, history, strict=True) if _is_positive(entry.get("tau"))
+        ]
+        if bounded and name != "influence_no_gate":
+            at, tau = zip(*bounded, strict=True)
+            axes.plot(at, tau, color=colour, linewidth=1.2, linestyle="--", label=f"tolerance τ ({label})")
+    axes.set(xlabel="epoch", ylabel="residual ‖g − Hφ‖", title="solver residual of the anchors (median)")
+    if axes.lines:
+        axes.set_yscale("log")
+    _finish(axes)
+
+
+def _finish(axes: Axes) -> None:
+    axes.title.set_fontsize(10)
+    axes.spines[["top", "right"]].set_visible(False)
+    axes.grid(alpha=0.25)
+    if axes.lines:
+        axes.legend(frameon=False, fontsize=8)
+
+
+def _colour(name: str, position: int) -> str:
+    return COLOURS.get(name, f"C{position % 10}")
+
+
+def _steps_per_epoch(epochs: Sequence[Mapping[str, Any]]) -> float:
+    return float(epochs[-1]["steps"] / epochs[-1]["epoch"])
+
+
+def _is_positive(value: Any) -> bool:
+    return value is not None and 0 < value < float("inf")

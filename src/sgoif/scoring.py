@@ -1,0 +1,231 @@
+"""Scores: from what training steps left behind to values for the ledger.
+
+Steps are collected and scored several at a time: on a GPU the cost of scoring is the number of operations, not their
+size. The result does not depend on how many are taken together, since every step keeps its own scale.
+
+    raw influence on group g    s_ig = −ψ_gᵀ g_i / s          s: scale of the batch loss, positive = harmful
+    raw influence               s_i  = Σ_g s_ig
+    squashed                    x_i  = T q tanh(s_i / (T q)) / q
+
+q is the running mean size of raw influences, so x is measured in typical influences of its own step and no single step
+can dominate an example's average. Everything stays on the device; nothing here waits for it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, fields
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from sgoif.curvature.base import Factors
+from sgoif.ledger import TINY, Ledger
+from sgoif.checks import Indices
+from sgoif.losses import Loss, cross_entropy, output_gradient, read_labels_off
+
+SCALE_DECAY = 0.9
+
+
+@dataclass
+class StepScores:
+    """Raw scores of one or more steps; `monitor.last` shows those of the last one."""
+
+    index: Tensor
+    influence: Tensor
+    """[B], in units of loss per unit of up-weighting; positive = harmful."""
+    groups: Tensor
+    """[B, G], the watched head's share of it by group."""
+    margin: Tensor
+    logit_margin: Tensor
+    loss: Tensor
+    label: Tensor
+
+    def tail(self, count: int) -> StepScores:
+        """The last `count` examples."""
+        return StepScores(*(getattr(self, f.name)[-count:] for f in fields(self)))
+
+
+@dataclass
+class Observation:
+    """What one step leaves behind for scoring: small tensors, nothing computed yet."""
+
+    indices: Indices
+    logits: Tensor
+    logits_delta: Tensor
+    inputs: Tensor
+    """Of the head."""
+    delta: Tensor
+    """Of the head."""
+    response: Tensor | None
+    """Σ over the layers below the head of ⟨δ_i, layer(a_i; ψ)⟩, [B]."""
+    target: Tensor | None
+
+    @property
+    def bytes(self) -> int:
+        return sum(t.numel() * t.element_size() for t in (self.logits, self.logits_delta, self.inputs, self.delta))
+
+
+def gather(steps: Sequence[Observation]) -> tuple[Observation, list[int]]:
+    """Several steps as one, and how many examples each has."""
+    if len(steps) == 1:
+        return steps[0], [len(steps[0].indices)]
+
+    def joined(name: str) -> Any:
+        parts = [getattr(step, name) for step in steps]
+        return None if parts[0] is None else torch.cat(parts)
+
+    tensors = {f.name: joined(f.name) for f in fields(Observation) if f.name != "indices"}
+    indices = np.concatenate([step.indices for step in steps])
+    return Observation(indices, **tensors), [len(step.indices) for step in steps]
+
+
+def per_step(values: Tensor, sizes: Sequence[int]) -> Tensor:
+    """Sum of the values [R] of each step, [M]; the order of summation never varies."""
+    if len(set(sizes)) == 1:
+        return values.view(len(sizes), -1).sum(1)
+    return torch.stack([part.sum() for part in values.split(list(sizes))])
+
+
+def per_example(values: Tensor, sizes: Sequence[int]) -> Tensor:
+    """The value of each step [M] for all of its examples, [R]."""
+    if len(set(sizes)) == 1:
+        return values.repeat_interleave(sizes[0])
+    return torch.cat([value.expand(size) for value, size in zip(values.unbind(), sizes, strict=True)])
+
+
+@dataclass
+class Outputs:
+    """What the logits say: labels, margins, losses, and the scale of the batch loss each example was part of."""
+
+    label: Tensor
+    rival: Tensor
+    margin: Tensor
+    logit_margin: Tensor
+    loss: Tensor
+    scale: Tensor
+
+
+def read_outputs(
+    logits: Tensor, delta: Tensor | None, target: Tensor | None, loss: Loss, reduction: str, sizes: Sequence[int]
+) -> Outputs:
+    """Margins and losses of one or more steps, labels read off the gradient when no target is given."""
+    z = logits.float()
+    if target is None:
+        assert delta is not None
+        label = read_labels_off(delta)
+    else:
+        label = target
+    column = label.unsqueeze(1)
+    given = z.gather(1, column).squeeze(1)
+    best, rival = z.scatter(1, column, float("-inf")).max(dim=1)
+    total = torch.logsumexp(z, dim=1)
+    if reduction == "auto" and delta is not None:
+        scale = scales_of(delta, output_gradient(loss, z, label), sizes)
+    else:
+        scale = torch.tensor([1.0 / n if reduction == "mean" else 1.0 for n in sizes], device=z.device)
+    return Outputs(
+        label=label,
+        rival=rival,
+        margin=torch.exp(given - total) - torch.exp(best - total),
+        logit_margin=given - best,
+        loss=total - given if loss is cross_entropy else loss(z, label).float(),
+        scale=per_example(scale, sizes),
+    )
+
+
+def scales_of(delta: Tensor, reference: Tensor, sizes: Sequence[int]) -> Tensor:
+    """s in δ ≈ s · reference for every step, [M]: 1/B for a mean, 1 for a sum, times what the loss was multiplied with.
+
+    Loss scaling, gradient accumulation and reductions all multiply the loss; dividing by s undoes them. A batch that
+    is fitted perfectly says nothing, so it gets 1/B. Stays on the device.
+    """
+    mean = torch.tensor([1.0 / size for size in sizes]).to(delta.device, non_blocking=True)
+    along = per_step((delta.float() * reference).sum(1), sizes)
+    power = per_step((reference * reference).sum(1), sizes)
+    s = along / power
+    return torch.where((s > 0) & (s < torch.inf), s, mean)  # comparisons with an undefined s are false
+
+
+def group_scores(factors: Factors, directions: Tensor) -> Tensor:
+    """ψ_gᵀ g_i for directions [G, rows, cols] of one layer, [B, G]."""
+    if factors.elementwise or factors.inputs.shape[1] > 1:
+        return factors.gradient().flatten(1) @ directions.flatten(1).T
+    groups, rows, cols = directions.shape
+    response = (factors.inputs[:, 0] @ directions.reshape(groups * rows, cols).T).reshape(-1, groups, rows)
+    return (response @ factors.delta[:, 0].unsqueeze(-1)).squeeze(-1)
+
+
+def gradient_norms(factors: Factors) -> Tensor:
+    """‖g_i‖ of one layer's block, [B]."""
+    if factors.elementwise or factors.inputs.shape[1] > 1:
+        return torch.linalg.vector_norm(factors.gradient().flatten(1), dim=1)
+    return torch.linalg.vector_norm(factors.inputs[:, 0], dim=1) * torch.linalg.vector_norm(factors.delta[:, 0], dim=1)
+
+
+class Squash:
+    """Running scale q and the squashing of one step's scores."""
+
+    def __init__(self, temperature: float | None, device: torch.device) -> None:
+        self.temperature = temperature
+        self.mean = torch.zeros((), device=device)
+        self.updates = 0
+
+    @property
+    def bound(self) -> float:
+        """Largest size of a squashed score."""
+        return self.temperature if self.temperature is not None else float("inf")
+
+    def observe(self, raw: Tensor, sizes: Sequence[int]) -> Tensor:
+        """Fold steps in, one after the other, and return q of the step for every example, [R]."""
+        counts = torch.tensor(sizes, dtype=torch.float32).to(raw.device, non_blocking=True)
+        size = per_step(torch.nan_to_num(raw, posinf=0, neginf=0).abs(), sizes) / counts
+        powers = [SCALE_DECAY**k for k in range(len(sizes) + 1)]
+        mixing = torch.tensor([[(1 - SCALE_DECAY) * powers[t - j] if j <= t else 0.0 for j in range(len(sizes))]
+                               for t in range(len(sizes))])  # fmt: skip
+        rates = torch.tensor([powers[t + 1] for t in range(len(sizes))])
+        unbiased = torch.tensor([1 - SCALE_DECAY ** (self.updates + t + 1) for t in range(len(sizes))])
+        table = torch.cat([mixing, rates[:, None], unbiased[:, None]], dim=1).to(raw.device, non_blocking=True)
+        means = table[:, :-2] @ size + table[:, -2] * self.mean
+        self.mean = means[-1]
+        self.updates += len(sizes)
+        return per_example((means / table[:, -1]).clamp_min(TINY), sizes)
+
+    def apply(self, raw: Tensor, q: Tensor) -> Tensor:
+        """Scores [R, ...] in units of q [R], bent towards ±T."""
+        if self.temperature is None:
+            return raw
+        return self.temperature * torch.tanh(raw / (self.temperature * q.view(-1, *[1] * (raw.dim() - 1))))
+
+    def state_dict(self) -> dict[str, Any]:
+        return {"mean": self.mean, "updates": self.updates}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        self.mean = state["mean"].to(self.mean.device).clone()
+        self.updates = int(state["updates"])
+
+
+def remember(
+    ledger: Ledger,
+    squash: Squash,
+    scores: StepScores,
+    support: Tensor,
+    error: Tensor,
+    weight: float,
+    sizes: Sequence[int] | None = None,
+) -> None:
+    """Squash raw scores step by step, gate anomalies out, and fold the rest into a ledger.
+
+    `support` [G] is the mean confidence behind each group's direction, `error` [R] a bound on the solver's error.
+    """
+    raw = scores.influence
+    q = squash.observe(raw, sizes or [len(raw)])
+    squashed = squash.apply(torch.cat([raw.unsqueeze(1), scores.groups], dim=1), q)
+    size = scores.groups.abs()
+    trust = (size @ support) / size.sum(1).clamp_min(TINY)
+    bound = error if squash.temperature is None else error / q
+    valid = (raw + scores.loss) * 0 == 0  # false for infinite values and for those that are not numbers
+    columns = [squashed[:, 0], trust, scores.margin, scores.logit_margin, scores.loss, bound]
+    ledger.add(scores.index, torch.stack(columns, dim=1), squashed[:, 1:], valid, weight)

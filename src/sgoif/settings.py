@@ -1,0 +1,110 @@
+"""Every setting of the engine: one place, validated when made."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, fields
+from typing import Any, Literal, get_args
+
+from sgoif.errors import SettingError
+
+Gate = Literal["stability", "moving-average", "none"]
+Reduction = Literal["auto", "mean", "sum"]
+
+
+@dataclass(frozen=True)
+class Settings:
+    """Settings of an `InfluenceMonitor`; the defaults are made for finding label errors."""
+
+    layers: str | Sequence[str] = "head"
+    """Watched layers: "head", "last-stage", "all", or names and patterns."""
+    curvature: str = "kfac"
+    """Curvature backend: "kfac", "diagonal", "fisher" or "lowrank"."""
+    damping: float = 0.01
+    """λ as a multiple of the mean diagonal of the curvature. Detection likes it small, fidelity near 0.3 to 1."""
+    decay: float = 0.9
+    """Memory of the running curvature, per update."""
+    curvature_every: int | None = None
+    """Training steps between two curvature updates. None: 8, or 48 when layers below the head are watched."""
+    solver: str = "richardson"
+    """Solver of H φ = g: "richardson", "neumann", "subspace" or "conjugate"."""
+    solver_steps: int | None = None
+    """Steps of the solver at every refresh; None keeps the solver's own default (30 for Richardson)."""
+    gate: Gate = "stability"
+    """How anchors are trusted: "stability", "moving-average" or "none"."""
+    kappa: float | None = None
+    """κ in τ = κ β̃ Γ. None tracks it so that `pass_quantile` of the anchors pass."""
+    pass_quantile: float = 0.8
+    """Share of anchors whose residual stays below τ when κ is tracked."""
+    gamma: tuple[float, float] = (1.0, 1.0)
+    """γ₁ and γ₂ of the stability proxy β̃."""
+    max_anchors: int | None = None
+    """Most anchors in the bank (the rest of the hold-out stands by). None: 1,000, or 20 a class where that is more."""
+    refresh_every: int | None = None
+    """Training steps between two refreshes of the bank. None: at most 1.5 epochs, more often at the beginning."""
+    replace_every: int = 4
+    """Refreshes between two replacements of the least trusted anchors (0: never)."""
+    replace_share: float = 0.05
+    """Share of the bank that one replacement may exchange."""
+    coverage_floor: float = 0.1
+    """λ_min of the Gram matrix of group directions below which the bank is refreshed early."""
+    refine: bool = True
+    """Refine the anchors behind large but doubtful scores with short conjugate gradients."""
+    temperature: float | None = 4.0
+    """Each step's scores are squashed at this multiple of their mean size before they are averaged. None: raw."""
+    competence: bool = True
+    """Weigh a step by what the model knows about held-out data then: little at first, little once it memorises."""
+    level: float = 0.9
+    """Level of the confidence interval of a score."""
+    projection: int = 64
+    """Blocks too large to keep once per anchor are projected to this many dimensions a side."""
+    budget: float | None = None
+    """Largest share of training time to spend; the monitor then chooses its own cadence."""
+    reduction: Reduction = "auto"
+    """Reduction of the training loss. "auto" reads the scale off the gradient of the logits."""
+    allow_duplicates: bool = False
+    """Accept the same index twice in a batch (samplers that draw with replacement)."""
+    skip_nonfinite: bool = False
+    """Drop steps with a non-finite loss quietly instead of raising."""
+    anchor_batch: int | None = None
+    """Batch size of the passes over anchors. None: like training, or twice that when only the head is watched."""
+    seed: int = 0
+    """Seed of everything the monitor draws; the global random state is never touched."""
+
+    def __post_init__(self) -> None:
+        def need(ok: bool, name: str, expected: str) -> None:
+            if not ok:
+                raise SettingError(f"{name}={getattr(self, name)!r} is not valid: expected {expected}")
+
+        need(self.gate in get_args(Gate), "gate", f"one of {', '.join(get_args(Gate))}")
+        need(self.reduction in get_args(Reduction), "reduction", f"one of {', '.join(get_args(Reduction))}")
+        need(self.damping > 0, "damping", "a positive number")
+        need(0 <= self.decay < 1, "decay", "a number in [0, 1)")
+        need(self.kappa is None or self.kappa > 0, "kappa", "a positive number, or None to track it")
+        need(0 < self.pass_quantile <= 1, "pass_quantile", "a share in (0, 1]")
+        need(self.temperature is None or self.temperature > 0, "temperature", "a positive number or None")
+        need(0 < self.level < 1, "level", "a number strictly between 0 and 1")
+        need(0 <= self.replace_share < 1, "replace_share", "a share in [0, 1)")
+        need(self.budget is None or 0 < self.budget < 1, "budget", "a share of training time in (0, 1), or None")
+        need(self.refresh_every is None or self.refresh_every >= 1, "refresh_every", "at least 1 step, or None")
+        need(self.solver_steps is None or self.solver_steps >= 1, "solver_steps", "at least 1, or None")
+        need(len(self.gamma) == 2 and min(self.gamma) >= 0 < max(self.gamma), "gamma", "two numbers ≥ 0, not both 0")
+        need(self.max_anchors is None or self.max_anchors >= 1, "max_anchors", "at least 1, or None")
+        need(self.anchor_batch is None or self.anchor_batch >= 1, "anchor_batch", "at least 1, or None")
+        need(self.curvature_every is None or self.curvature_every >= 1, "curvature_every", "at least 1, or None")
+        need(self.projection >= 1, "projection", "a whole number of at least 1")
+        need(self.replace_every >= 0, "replace_every", "a whole number of at least 0")
+        need(
+            self.budget is None or self.refresh_every is None,
+            "budget",
+            "None when refresh_every is given: one of the two sets the cadence",
+        )
+
+    @classmethod
+    def make(cls, options: dict[str, Any]) -> Settings:
+        """Settings from keyword options; an unknown one is named together with what exists."""
+        known = {f.name for f in fields(cls)}
+        for name in options:
+            if name not in known:
+                raise SettingError(f"unknown setting {name!r}; known are {', '.join(sorted(known))}")
+        return cls(**options)

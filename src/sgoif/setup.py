@@ -1,0 +1,102 @@
+"""What has to be known before the first step: the model's layers and classes, the size of the bank, the solver."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.utils.data import Dataset
+
+from sgoif.anchors import AnchorBank, Grouping, as_dataset, collate, evaluation, forward, to_device
+from sgoif.capture import choose_layers, trace
+from sgoif.data import isolated_random_state, split_item
+from sgoif.errors import AnchorError, LayerError
+from sgoif.layers import WatchedLayer
+from sgoif.settings import Settings
+from sgoif.solvers import Solver, make_solver
+from sgoif.vectors import Layout
+
+HEAD_BLOCK = 2**16
+BODY_BLOCK = 2**13
+"""Blocks with more weights than this are projected; the head, which carries the groups, stays whole for longer."""
+DIRECTION_BYTES = 128 * 2**20
+"""Room for one set of directions φ; a bank that would not fit is made smaller."""
+ANCHORS, ANCHORS_PER_CLASS, MOST_ANCHORS = 1000, 20, 4096
+RICHARDSON_STEPS = 30
+STEP_OPTION = {"richardson": "steps", "neumann": "max_terms", "subspace": "inner", "conjugate": "iterations"}
+
+
+@dataclass
+class Setup:
+    """What a trial run on two held-out examples found."""
+
+    device: torch.device
+    classes: int
+    layers: list[WatchedLayer]
+    layout: Layout
+    dataset: Dataset[Any]
+
+    @property
+    def holdout_size(self) -> int:
+        return len(self.dataset)  # type: ignore[arg-type]
+
+
+def probe(model: nn.Module, anchors: Any, settings: Settings) -> Setup:
+    """Run the model on two anchors in evaluation mode and choose the watched layers from what ran."""
+    parameter = next(model.parameters(), None)
+    if parameter is None:
+        raise LayerError("the model has no parameters, so there is nothing to watch")
+    dataset = as_dataset(anchors)
+    with isolated_random_state(parameter.device):
+        items = [split_item(dataset[i])[0] for i in range(min(2, len(dataset)))]  # type: ignore[arg-type]
+        inputs = to_device(collate(items), parameter.device)
+        outputs: list[Tensor] = []
+        try:
+            with evaluation(model), torch.no_grad():
+                calls = trace(model, lambda: outputs.append(forward(model, inputs)))
+        except (RuntimeError, TypeError, ValueError, IndexError) as error:
+            raise AnchorError(
+                f"the model cannot run on the anchors ({_described(inputs)} on {parameter.device}; model weights are"
+                f" {parameter.dtype}). Give anchors the same transforms as the evaluation data. The cause: {error}"
+            ) from error
+    logits = outputs[0]
+    if logits.dim() != 2:
+        raise AnchorError(f"the model must return logits [batch, classes]; its output has shape {tuple(logits.shape)}")
+    layers = choose_layers(calls, settings.layers, logits.shape[1], len(logits))
+    for number, layer in enumerate(layers):
+        limit = HEAD_BLOCK if number == len(layers) - 1 else BODY_BLOCK
+        if layer.rows * layer.cols > limit:
+            layer.project(settings.projection, settings.seed + number)
+    layout = Layout(tuple(layer.block for layer in layers))
+    return Setup(parameter.device, logits.shape[1], layers, layout, dataset)
+
+
+def fit_bank(setup: Setup, groups: Grouping, settings: Settings) -> AnchorBank:
+    """A bank as large as asked for, or as fits the memory set aside for directions."""
+    wanted = settings.max_anchors or min(MOST_ANCHORS, max(ANCHORS, ANCHORS_PER_CLASS * setup.classes))
+    bank = AnchorBank(setup.dataset, groups, wanted, settings.seed, setup.device)
+    least, most = int(bank.labels.min()), int(bank.labels.max())
+    if least < 0 or most >= setup.classes:
+        raise AnchorError(
+            f"anchors have labels from {least} to {most}, but the model has {setup.classes} classes"
+            f" (0 to {setup.classes - 1}). Use the same label numbers as in training"
+        )
+    fitting = DIRECTION_BYTES // (4 * setup.layout.size)
+    bank.select(min(wanted, max(fitting, len(bank.group_names))))
+    bank.allocate(setup.layout)
+    return bank
+
+
+def choose_solver(name: str, steps: int | None) -> Solver:
+    """The solver by name; `steps` is its number of iterations, whatever it calls them."""
+    if steps is None and name == "richardson":
+        steps = RICHARDSON_STEPS
+    return make_solver(name, **({} if steps is None else {STEP_OPTION.get(name, "steps"): steps}))
+
+
+def _described(inputs: Any) -> str:
+    if isinstance(inputs, Tensor):
+        return f"{inputs.dtype} of shape {tuple(inputs.shape)}"
+    return type(inputs).__name__

@@ -1,0 +1,140 @@
+"""How wrong a score can be: the inequalities behind the error budget.
+
+    solver       ‖H⁻¹g − φ‖ ≤ ‖r‖ / λ_min                                        r = g − Hφ
+    truncation   ‖H⁻¹g − Σ_{k<n} R^k M⁻¹g‖ ≤ qⁿ / (1 − q) · ‖g‖ / α              R = I − M⁻¹H, q = ‖R‖, α = λ_min(M)
+    averaging    |X̄ − EX| ≤ √(2V ln(3/α) / m) + 3B ln(3/α) / m                   with probability 1 − α
+    misranking   P(Î_z ≤ Î_u) ≤ exp(−(Δ − b)² m / (2σ²))                          Δ > b
+    gating       E_conf = (1 − c)|φᵀg|
+    top-K        disjoint intervals at the cut keep the set of the K largest
+    coverage     λ_min of the Gram matrix of normalised directions
+
+Every argument may be a number or a tensor; results broadcast.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from sgoif.errors import SettingError
+
+
+def solver_error_bound(residual_norm: Tensor | float, smallest_eigenvalue: Tensor | float) -> Tensor:
+    """Bound on ‖H⁻¹g − φ‖; infinite where H is not known to be positive definite."""
+    smallest = _tensor(smallest_eigenvalue)
+    return torch.where(smallest > 0, _tensor(residual_norm) / smallest.clamp_min(0), math.inf)
+
+
+def neumann_truncation_bound(
+    contraction: Tensor | float, terms: Tensor | float, rhs_norm: Tensor | float, alpha: Tensor | float
+) -> Tensor:
+    """Bound on the error of the first `terms` terms of a Neumann series; infinite where it need not converge.
+
+    `contraction` is q = ‖I − M⁻¹H‖ and `alpha` the smallest eigenvalue of M: α itself for M = αI, where q = ‖α⁻¹Δ‖.
+    The paper counts terms from zero, so its K + 1 is `terms`.
+    """
+    q = _tensor(contraction)
+    inside = q.clamp(0, 0.5).where(q >= 1, q)  # a harmless q where the answer is infinite anyway
+    return torch.where(q < 1, inside ** _tensor(terms) / (1 - inside) * _tensor(rhs_norm) / _tensor(alpha), math.inf)
+
+
+def empirical_bernstein(
+    variance: Tensor | float,
+    count: Tensor | float,
+    bound: Tensor | float,
+    alpha: float = 0.05,
+    *,
+    centred: bool = True,
+) -> Tensor:
+    """Half-width W of a 1 − α confidence interval around the mean of m = `count` independent observations.
+
+    W = √(2V ln(3/α) / m) + 3D ln(3/α) / m, where V is the sample variance and D bounds |X − EX|. The paper's form
+    (`centred`) takes D = B, B bounding the zero-mean noise. Where B only bounds |X| itself, |X − EX| may reach 2B:
+    `centred=False` takes D = 2B. With fewer than two observations V says nothing and W is D, the half-width that
+    cannot be wrong; W is never larger than that.
+    """
+    if not 0 < alpha < 1:
+        raise SettingError(f"alpha is the probability of missing, so it must lie in (0, 1); got {alpha}")
+    spread = _tensor(bound) * (1 if centred else 2)
+    m, log = _tensor(count), math.log(3 / alpha)
+    used = m.clamp_min(2)
+    width = (2 * _tensor(variance).clamp_min(0) * log / used).sqrt() + 3 * spread * log / used
+    return torch.where(m < 2, spread, torch.minimum(width, spread))
+
+
+def misranking_bound(
+    gap: Tensor | float, bias: Tensor | float, variance: Tensor | float, count: Tensor | float
+) -> Tensor:
+    """Probability that two examples Δ = `gap` apart swap places after m = `count` probes; 1 where Δ ≤ b = `bias`.
+
+    σ² = `variance` is the variance proxy of a sub-Gaussian probe (for a gated one, E[c²]σ²).
+    """
+    excess = (_tensor(gap) - _tensor(bias)).clamp_min(0)
+    # Zero over zero means no excess and no noise: nothing separates the two.
+    exponent = torch.nan_to_num(excess**2 * _tensor(count) / (2 * _tensor(variance)), nan=0.0, posinf=math.inf)
+    return torch.exp(-exponent)
+
+
+def conf_error(confidence: Tensor | float, raw: Tensor | float) -> Tensor:
+    """E_conf = (1 − c)|φᵀg|: what gating takes away from a raw score φᵀg."""
+    return (1 - _tensor(confidence)) * _tensor(raw).abs()
+
+
+@dataclass(frozen=True)
+class TopKCertificate:
+    """Whether the K largest scores are the K largest true values, given |score − truth| ≤ bound for every example."""
+
+    k: int
+    certified: bool
+    """The verdict: the pairwise condition."""
+    margin: float
+    """γ: smallest score inside the top K minus largest score outside; infinite when nothing is outside."""
+    largest_bound: float
+    """ε: the largest bound of all."""
+    pairwise: bool
+    """Every lower end inside exceeds every upper end outside."""
+    uniform: bool
+    """The paper's stricter condition ε < γ/2, which implies the pairwise one."""
+
+
+def top_k_certificate(scores: Tensor, bounds: Tensor | float, k: int) -> TopKCertificate:
+    """Certify the top K of scores [N] with error bounds [N] (or one for all). Anything not finite certifies nothing."""
+    scores = scores.detach().cpu().double()
+    bounds = _tensor(bounds).detach().cpu().double().expand_as(scores)
+    if scores.ndim != 1 or not 1 <= k <= len(scores):
+        raise SettingError(f"expected scores [N] and 1 ≤ k ≤ N; got shape {tuple(scores.shape)} and k = {k}")
+    if bool((bounds < 0).any()):
+        raise SettingError("error bounds must not be negative")
+    inside = torch.zeros(len(scores), dtype=torch.bool)
+    inside[torch.topk(scores, k).indices] = True
+    largest_bound = float(bounds.max())
+    if k == len(scores):
+        return TopKCertificate(k, True, math.inf, largest_bound, True, True)
+    margin = float(scores[inside].min() - scores[~inside].max())
+    pairwise = bool((scores - bounds)[inside].min() > (scores + bounds)[~inside].max())
+    return TopKCertificate(k, pairwise, margin, largest_bound, pairwise, pairwise and largest_bound < margin / 2)
+
+
+def coverage(directions: Tensor) -> float:
+    """λ_min of the Gram matrix of the ℓ2-normalised rows [K, P], in [0, 1]; 0 without rows.
+
+    Rows that are zero or not finite have no direction and are left out. More rows than dimensions give 0.
+    """
+    rows = directions.detach().cpu().double()
+    # Scaling by the largest entry first keeps the squares of very small and very large rows inside the range.
+    peak = rows.abs().amax(-1, keepdim=True) if rows.numel() else rows.new_zeros(len(rows), 1)
+    usable = (peak.isfinite() & (peak > 0)).squeeze(-1)
+    rows = rows[usable] / peak[usable]
+    if not len(rows):
+        return 0.0
+    rows = rows / torch.linalg.vector_norm(rows, dim=-1, keepdim=True)
+    return min(1.0, max(0.0, float(torch.linalg.eigvalsh(rows @ rows.mT)[0])))
+
+
+def _tensor(value: Tensor | float) -> Tensor:
+    if isinstance(value, Tensor):
+        return value if value.is_floating_point() else value.to(torch.get_default_dtype())
+    return torch.as_tensor(value, dtype=torch.float64)

@@ -1,0 +1,119 @@
+"""The stability controller: how large a residual may be, and how hard the solver should work.
+
+    β̃_t = γ₁ η_t Ḡ_t / n + γ₂ λ_w / n          learning rate η, mean gradient norm Ḡ, weight decay λ_w, data size n
+    τ_t = κ_t β̃_t Γ_t                            Γ: condition number proxy of the damped curvature
+
+κ is fixed, or tracks: a smoothed value for which `pass_quantile` of the anchors' residuals lie below τ. Three further
+signals steer the solver. The gap between Neumann and Richardson iterates says that more terms are needed (depth); the
+variance of curvature probes says that the curvature itself is uncertain (smaller steps, fewer terms); the share of
+gradient energy inside the kept subspace says whether its rank suffices.
+"""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from sgoif.solvers.base import Control
+from sgoif.stability.probes import ProbeVariance
+
+SMOOTHING = 0.5
+"""Weight of the newest observation in κ and the signals; a refresh is rare, so it counts for much."""
+
+
+@dataclass
+class Tolerance:
+    """One evaluation of τ and its parts."""
+
+    beta: float
+    condition: float
+    kappa: float
+    tau: float
+
+
+@dataclass
+class Signals:
+    """Smoothed signals in [0, ∞), [0, ∞) and [0, 1]; nan until first seen."""
+
+    gap: float = float("nan")
+    variance: float = float("nan")
+    energy: float = float("nan")
+
+
+class StabilityController:
+    """State of the tolerance and of the solver's steering."""
+
+    def __init__(self, *, kappa: float | None, pass_quantile: float, gamma: tuple[float, float], device: torch.device):
+        self.fixed_kappa = kappa
+        self.pass_quantile = pass_quantile
+        self.gamma = gamma
+        self.kappa = kappa
+        self.gradient_norm = torch.zeros(2, device=device)  # weighted sum and weight
+        self.signals = Signals()
+        self.probes = ProbeVariance()
+
+    def observe(self, norms: Tensor) -> None:
+        """Fold in the per-example gradient norms of one batch; stays on the device."""
+        finite = torch.isfinite(norms)
+        mean = torch.where(finite, norms, 0).sum() / finite.sum().clamp_min(1)
+        self.gradient_norm.mul_(0.98).add_(torch.stack([mean, torch.ones_like(mean)]), alpha=0.02)
+
+    @property
+    def mean_gradient_norm(self) -> float:
+        total, weight = self.gradient_norm.tolist()
+        return total / weight if weight > 0 else 0.0
+
+    def tolerance(
+        self, residual: Tensor, condition: float, learning_rate: float, weight_decay: float, size: int
+    ) -> Tolerance:
+        """τ for these residual norms [K]; moves κ when it tracks."""
+        first, second = self.gamma
+        beta = (first * learning_rate * self.mean_gradient_norm + second * weight_decay) / max(size, 1)
+        beta = max(beta, torch.finfo(torch.float32).tiny)  # a zero learning rate must not close the gate
+        if self.fixed_kappa is None:
+            finite = residual[torch.isfinite(residual)]
+            if len(finite):
+                wanted = float(torch.quantile(finite.double(), self.pass_quantile)) / (beta * condition)
+                # Geometric smoothing: β̃ and Γ move over orders of magnitude in the first steps of a run.
+                self.kappa = wanted if self.kappa is None else self.kappa ** (1 - SMOOTHING) * wanted**SMOOTHING
+        kappa = self.kappa if self.kappa else 1.0
+        return Tolerance(beta, condition, kappa, max(kappa * beta * condition, torch.finfo(torch.float32).tiny))
+
+    def observe_signals(self, *, gap: float, probe: float, energy: float) -> None:
+        """Fold in the signals of one refresh; values that are not finite are left out."""
+        self.probes.update(probe)
+        for name, value in (("gap", gap), ("variance", self.probes.value), ("energy", energy)):
+            if value == value and value < float("inf"):
+                old = getattr(self.signals, name)
+                setattr(self.signals, name, value if old != old else (1 - SMOOTHING) * old + SMOOTHING * value)
+
+    def control(self) -> Control:
+        """Depth, step and rank for the next call of the solver."""
+        s = self.signals
+        gap = s.gap if s.gap == s.gap else 0.0
+        variance = s.variance if s.variance == s.variance else 0.0
+        energy = s.energy if s.energy == s.energy else 1.0
+        calm = 1 / (1 + variance)
+        return Control(
+            depth=min(2.0, 1 + gap) * max(0.5, calm),
+            step=max(0.5, calm),
+            rank=min(2.0, max(0.5, 1.5 - energy)),
+        )
+
+    def state_dict(self) -> dict[str, Any]:
+        numbers = [self.kappa if self.kappa is not None else float("nan"), *asdict(self.signals).values()]
+        return {
+            "gradient_norm": self.gradient_norm,
+            "numbers": torch.tensor(numbers, dtype=torch.float64),
+            **{f"probes.{key}": value for key, value in self.probes.state_dict().items()},
+        }
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        self.gradient_norm.copy_(state["gradient_norm"])
+        kappa, *signals = state["numbers"].tolist()
+        self.kappa = None if kappa != kappa else kappa
+        self.signals = Signals(*signals)
+        self.probes.load_state_dict({k[7:]: v for k, v in state.items() if k.startswith("probes.")})

@@ -1,0 +1,87 @@
+"""Saved states: numpy archives and JSON, no pickle, written whole or not at all."""
+
+from __future__ import annotations
+
+import json
+import os
+import struct
+import tempfile
+import zipfile
+import zlib
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from sgoif.errors import StateError
+
+META = "meta"
+DAMAGE = (
+    OSError, ValueError, KeyError, TypeError, AttributeError, RuntimeError, EOFError, MemoryError, struct.error,
+    zlib.error, zipfile.BadZipFile,
+)  # fmt: skip
+"""What reading a damaged or foreign archive can raise."""
+
+
+def atomic_write(path: Path, write: Callable[[Any], None], *, text: bool = False) -> None:
+    """Write a file beside its target, flush it to disk, and move it into place."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.", suffix=".part")
+    try:
+        with open(handle, "w", newline="", encoding="utf-8") if text else open(handle, "wb") as file:
+            write(file)
+            file.flush()
+            os.fsync(file.fileno())
+        os.chmod(temporary, 0o666 & ~_umask())
+        os.replace(temporary, path)
+    except BaseException:
+        Path(temporary).unlink(missing_ok=True)
+        raise
+
+
+def _umask() -> int:
+    current = os.umask(0)
+    os.umask(current)
+    return current
+
+
+def save_state(path: str | os.PathLike[str], state: dict[str, Any]) -> None:
+    """Write a state: tensors become arrays, everything else one JSON text."""
+    tensors = {key: value.detach().cpu().numpy() for key, value in state.items() if isinstance(value, Tensor)}
+    meta = {key: value for key, value in state.items() if not isinstance(value, Tensor)}
+    text = np.frombuffer(json.dumps({"values": meta, "arrays": sorted(tensors)}).encode(), dtype=np.uint8)
+
+    def write(file: Any) -> None:
+        with zipfile.ZipFile(file, "w", zipfile.ZIP_STORED, allowZip64=True) as archive:
+            for key, array in {META: text, **tensors}.items():
+                with archive.open(f"{key}.npy", "w", force_zip64=True) as entry:
+                    np.lib.format.write_array(entry, np.asanyarray(array), allow_pickle=False)
+
+    atomic_write(Path(path), write)
+
+
+def load_state(path: str | os.PathLike[str]) -> dict[str, Any]:
+    """Read what `save_state` wrote; a damaged or foreign file raises `StateError`."""
+    try:
+        with np.load(path, allow_pickle=False) as archive:
+            meta = json.loads(archive[META].tobytes().decode())
+            # The list of arrays is read back too: a damaged directory of the archive can lose some without a word.
+            return {**meta["values"], **{key: torch.from_numpy(archive[key].copy()) for key in meta["arrays"]}}
+    except FileNotFoundError:
+        raise
+    except DAMAGE as error:
+        raise StateError(f"{os.fspath(path)} is not a saved monitor state or is damaged ({error})") from error
+
+
+def nest(prefix: str, state: dict[str, Any]) -> dict[str, Any]:
+    """Keys under a prefix."""
+    return {f"{prefix}.{key}": value for key, value in state.items()}
+
+
+def unnest(prefix: str, state: dict[str, Any]) -> dict[str, Any]:
+    """The part of a state under a prefix."""
+    start = prefix + "."
+    return {key[len(start) :]: value for key, value in state.items() if key.startswith(start)}

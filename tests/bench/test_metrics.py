@@ -1,0 +1,80 @@
+"""Detection metrics against scikit-learn, and the cases it leaves open."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from sklearn.metrics import average_precision_score, roc_auc_score
+
+from sgoif.bench.metrics import auroc, average_precision, detection_metrics, precision_at, recall_at
+from sgoif.errors import SettingError
+
+
+@st.composite
+def problems(draw: st.DrawFn) -> tuple[np.ndarray, np.ndarray]:
+    """Labels of both kinds, and scores from so few values that ties are common."""
+    size = draw(st.integers(2, 60))
+    wrong = np.array(draw(st.lists(st.booleans(), min_size=size, max_size=size)))
+    wrong[draw(st.integers(0, size - 1))] = True
+    wrong[(int(np.flatnonzero(wrong)[0]) + 1) % size] = False
+    score = np.array(draw(st.lists(st.integers(-4, 4), min_size=size, max_size=size)), dtype=float)
+    return wrong, score
+
+
+@given(problems())
+def test_curves_equal_scikit_learn(problem: tuple[np.ndarray, np.ndarray]) -> None:
+    wrong, score = problem
+    assert average_precision(wrong, score) == pytest.approx(average_precision_score(wrong, score), abs=1e-12)
+    assert auroc(wrong, score) == pytest.approx(roc_auc_score(wrong, score), abs=1e-12)
+
+
+@given(problems(), st.floats(0.01, 1.0))
+def test_cuts_are_means_over_the_order_of_ties(problem: tuple[np.ndarray, np.ndarray], share: float) -> None:
+    wrong, score = problem
+    size = max(1, round(share * len(wrong)))
+    threshold = np.sort(score)[-size]
+    above, tied = score > threshold, score == threshold
+    expected = wrong[above].sum() + wrong[tied].mean() * (size - above.sum())
+    assert precision_at(wrong, score, share) == pytest.approx(expected / size)
+    assert recall_at(wrong, score, [share])[share] == pytest.approx(expected / wrong.sum())
+
+
+def test_precision_at_one_percent_looks_at_the_top() -> None:
+    score = np.arange(1000.0)
+    wrong = np.zeros(1000, dtype=bool)
+    wrong[[999, 998, 997, 5]] = True
+    assert precision_at(wrong, score) == pytest.approx(0.3)
+    assert recall_at(wrong, score) == {0.01: 0.75, 0.05: 0.75, 0.10: 0.75}
+
+
+def test_minus_infinity_ranks_last() -> None:
+    wrong = np.array([True, False, True, False])
+    assert auroc(wrong, np.array([2.0, 1.0, -np.inf, 0.5])) == pytest.approx(0.5)
+    assert average_precision(wrong, np.array([2.0, 1.0, -np.inf, 0.5])) == pytest.approx(0.75)
+
+
+def test_names_of_the_result() -> None:
+    names = detection_metrics(np.array([True, False]), np.array([1.0, 0.0]))
+    assert set(names) == {"p_at_1", "aupr", "auroc", "recall_at_1", "recall_at_5", "recall_at_10"}
+
+
+@pytest.mark.parametrize(
+    ("wrong", "score", "message"),
+    [
+        ([False, False], [1.0, 2.0], "nothing to find"),
+        ([True, False], [1.0, np.nan], "not numbers"),
+        ([True, False], [1.0, 2.0, 3.0], "same length"),
+    ],
+)
+def test_what_cannot_be_measured_is_said(wrong: list[bool], score: list[float], message: str) -> None:
+    with pytest.raises(SettingError, match=message):
+        average_precision(wrong, score)
+
+
+def test_auroc_needs_right_labels_and_cuts_need_a_share() -> None:
+    with pytest.raises(SettingError, match="every label"):
+        auroc([True, True], [1.0, 2.0])
+    with pytest.raises(SettingError, match="share"):
+        precision_at([True, False], [1.0, 2.0], share=0.0)

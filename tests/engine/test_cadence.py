@@ -1,0 +1,213 @@
+"""When the bank is refreshed, which steps are scored, and what a budget keeps to."""
+
+from __future__ import annotations
+
+import time
+
+import pytest
+import torch
+from torch import nn
+
+from sgoif import InfluenceMonitor
+from sgoif.cadence import EPOCHS, EXAMPLES_PER_ANCHOR, Cadence
+
+CPU = torch.device("cpu")
+
+
+class Clock:
+    """A clock that moves when told to."""
+
+    def __init__(self) -> None:
+        self.now = 1000.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
+    clock = Clock()
+    monkeypatch.setattr("sgoif.cadence.perf_counter", clock)
+    return clock
+
+
+def run(cadence: Cadence, steps: int, batch: int, known: int, clock: Clock | None = None, **cost: float) -> list[int]:
+    """Steps at which a refresh fell, in a loop that does what the monitor does."""
+    refreshed = []
+    for step in range(steps):
+        cadence.begin()
+        if clock:
+            clock.now += cost.get("train", 0.0)
+        if cadence.scores_this_step(step):
+            if cadence.due(batch, known):
+                refreshed.append(step)
+                with cadence.refreshing():
+                    if clock:
+                        clock.now += cost.get("refresh", 0.0)
+            if clock:
+                clock.now += cost.get("score", 0.0)
+            cadence.scored(cost.get("score", 0.0))
+        cadence.end(batch)
+    return refreshed
+
+
+# --- default ----------------------------------------------------------------------------------------------------
+
+
+def gaps(refreshed: list[int]) -> list[int]:
+    return [b - a for a, b in zip(refreshed, refreshed[1:], strict=False)]
+
+
+def test_refreshes_are_frequent_at_first_and_then_spread_out() -> None:
+    refreshed = run(Cadence(None, None, 1, CPU), 3000, batch=10, known=10**9)
+    assert refreshed[0] == 0
+    assert refreshed[1] == 1, "the first directions come from one batch, so the second follows at once"
+    apart = gaps(refreshed[: refreshed.index(max(refreshed)) + 1])
+    assert all(b >= a for a, b in zip(apart, apart[1:], strict=False)), "intervals never shrink"
+    assert apart[-1] == EXAMPLES_PER_ANCHOR * 1 // 10
+
+
+def test_intervals_grow_with_what_has_been_seen() -> None:
+    refreshed = run(Cadence(None, None, 1000, CPU), 4000, batch=100, known=10**9)
+    late = [(step, gap) for step, gap in zip(refreshed, gaps(refreshed), strict=False) if 100 < step < 700]
+    assert len(late) >= 3
+    for step, gap in late:
+        assert 0.25 * step <= gap <= 1.1 * step
+
+
+def test_a_small_data_set_is_refreshed_at_least_every_other_epoch() -> None:
+    refreshed = run(Cadence(None, None, 1000, CPU), 1000, batch=10, known=400)
+    assert gaps(refreshed)[-1] == EPOCHS * 400 // 10
+
+
+def test_a_large_bank_is_refreshed_once_per_its_price() -> None:
+    refreshed = run(Cadence(None, None, 10, CPU), 4000, batch=10, known=10**6)
+    assert gaps(refreshed)[-1] == EXAMPLES_PER_ANCHOR
+
+
+def test_poor_coverage_halves_the_interval() -> None:
+    calm, urgent = Cadence(None, None, 50, CPU), Cadence(None, None, 50, CPU)
+    urgent.urgent = True
+    calm_at, urgent_at = run(calm, 1500, 50, 10**6), run(urgent, 1500, 50, 10**6)
+    assert gaps(urgent_at)[-1] == pytest.approx(gaps(calm_at)[-1] / 2, abs=1)
+
+
+@pytest.mark.parametrize("every", [1, 2, 5])
+def test_refresh_every_is_kept_to_the_step(every: int) -> None:
+    assert run(Cadence(every, None, 1000, CPU), 21, batch=8, known=100) == list(range(0, 21, every))
+
+
+def test_monitor_refreshes_at_the_steps_it_was_told(tiny) -> None:
+    monitor, train = tiny(refresh_every=3)
+    train(10)
+    assert [entry["step"] for entry in monitor.history] == [0, 3, 6, 9]
+    assert monitor.cadence.refreshes == 4
+    assert all(entry["seconds"] > 0 for entry in monitor.history)
+
+
+def test_low_coverage_makes_the_monitor_hurry(tiny) -> None:
+    monitor, train = tiny(coverage_floor=1.1)
+    train(1)
+    assert monitor.cadence.urgent
+    monitor, train = tiny(coverage_floor=-1.0)
+    train(1)
+    assert not monitor.cadence.urgent
+
+
+# --- budget -----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("budget", [0.01, 0.05, 0.2])
+def test_share_of_time_stays_within_the_budget(clock: Clock, budget: float) -> None:
+    cadence = Cadence(None, budget, 100, CPU)
+    refreshed = run(cadence, 4000, 32, 1000, clock, train=0.1, refresh=0.8, score=0.0001)
+    assert cadence.spent <= budget * cadence.elapsed * (1 + 1e-9)
+    assert cadence.spent >= 0.8 * budget * cadence.elapsed, "what may be spent is spent"
+    assert len(refreshed) >= 3
+    assert cadence.stride == 1
+
+
+def test_dear_scoring_is_thinned_out_to_half_the_budget(clock: Clock) -> None:
+    cadence = Cadence(None, 0.05, 100, CPU)
+    run(cadence, 3000, 32, 1000, clock, train=0.1, refresh=0.1, score=0.02)
+    assert cadence.stride == pytest.approx(0.2 / 0.025, abs=1)
+    assert cadence.spent <= 0.05 * cadence.elapsed * 1.02
+    assert cadence.refreshes > 10, "scoring leaves room for refreshes"
+
+
+def test_a_budget_that_scoring_fits_keeps_every_step(clock: Clock) -> None:
+    cadence = Cadence(None, 0.5, 100, CPU)
+    run(cadence, 200, 32, 1000, clock, train=0.1, refresh=0.1, score=0.02)
+    assert cadence.stride == 1
+    assert cadence._scored == 200
+
+
+def test_one_refresh_too_dear_for_the_run_happens_once(clock: Clock) -> None:
+    cadence = Cadence(None, 0.01, 100, CPU)
+    assert run(cadence, 500, 32, 1000, clock, train=0.1, refresh=1.0) == [0]
+
+
+def test_a_pause_between_save_and_resume_is_not_training_time(clock: Clock) -> None:
+    cadence = Cadence(None, 0.05, 100, CPU)
+    run(cadence, 500, 32, 1000, clock, train=0.1, refresh=0.5, score=0.02)
+    clock.now += 10_000
+    resumed = Cadence(None, 0.05, 100, CPU)
+    resumed.load_state_dict(cadence.state_dict())
+    for name in ("spent", "elapsed", "last_refresh", "stride", "refreshes", "seen", "_scored", "_scoring"):
+        assert getattr(resumed, name) == getattr(cadence, name), name
+    resumed.begin()
+    clock.now += 0.1
+    resumed.end(32)
+    assert resumed.elapsed == pytest.approx(cadence.elapsed + 0.1)
+
+
+def test_steps_that_are_left_out_are_neither_scored_nor_checked(tiny) -> None:
+    monitor, train = tiny(budget=0.5)
+    train(1)
+    monitor.cadence.stride = 4
+    train(7)
+    assert monitor.steps == 8
+    assert int(monitor.ledger.column("count").sum()) == 2 * 8  # steps 0 and 4, eight examples each
+
+
+@pytest.fixture
+def tiny():
+    """A monitor over a small problem and a function that trains it for some steps of eight examples."""
+
+    def make(**options):
+        x, y = torch.randn(100, 6), torch.arange(100) % 3
+        model = nn.Sequential(nn.Linear(6, 8), nn.ReLU(), nn.Linear(8, 3))
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        monitor = InfluenceMonitor(model, optimizer, anchors=(x[80:], y[80:]), **options)
+
+        def train(steps: int) -> None:
+            for _ in range(steps):
+                index = torch.randperm(80)[:8]
+                with monitor.step(index):
+                    nn.functional.cross_entropy(model(x[index]), y[index]).backward()
+                optimizer.step()
+                optimizer.zero_grad()
+
+        return monitor, train
+
+    return make
+
+
+def test_a_budget_is_kept_in_real_time() -> None:
+    x, y = torch.randn(600, 64), torch.arange(600) % 10
+    model = nn.Sequential(nn.Linear(64, 1024), nn.ReLU(), nn.Linear(1024, 1024), nn.ReLU(), nn.Linear(1024, 10))
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+    monitor = InfluenceMonitor(model, optimizer, anchors=(x[500:], y[500:]), budget=0.05, max_anchors=100)
+    start = time.perf_counter()
+    while time.perf_counter() - start < 4 or monitor.cadence.refreshes < 3:
+        index = torch.randperm(500)[:256]
+        with monitor.step(index):
+            nn.functional.cross_entropy(model(x[index]), y[index]).backward()
+        optimizer.step()
+        optimizer.zero_grad()
+        assert time.perf_counter() - start < 40, "the budget never allowed a third refresh"
+    cadence = monitor.cadence
+    measured = time.perf_counter() - start
+    assert cadence.elapsed == pytest.approx(measured, rel=0.2)
+    assert cadence.spent / cadence.elapsed <= 0.08
+    assert int(monitor.ledger.column("count").sum()) > 0
