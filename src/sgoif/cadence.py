@@ -3,9 +3,9 @@
 Without further word a refresh is due at the first step, then whenever the number of examples seen has doubled, until
 the interval reaches one and a half epochs or 75 examples per anchor, whichever is less. With the head watched an anchor
 costs about a third of a training example, so that is half a percent of training, and a little more for solving.
-`refresh_every` sets the interval in steps. `budget` sets a share of training time
-instead: refreshes wait until they fit, and if scoring itself is too dear only every k-th step is scored. A budget
-reacts to measured time, so runs with one are not repeatable bit for bit.
+`refresh_every` sets the interval in steps. `budget` sets a share of training time instead: refreshes wait until they
+fit, and if scoring itself is too dear only every k-th step is scored. A budget reacts to measured time, so runs with
+one are not repeatable bit for bit.
 """
 
 from __future__ import annotations
@@ -63,8 +63,13 @@ class Cadence:
             return self.steps + 1 >= self.refresh_every
         if self.budget is not None:
             return self.spent + self.last_refresh <= self.budget * self._now()
-        limit = min(max(self.seen, self.anchors), EPOCHS * known, EXAMPLES_PER_ANCHOR * self.anchors)
+        before = self.seen - self.examples  # seen up to the last refresh; `seen` itself moves along with `examples`
+        limit = min(max(before, self.anchors), EPOCHS * known, EXAMPLES_PER_ANCHOR * self.anchors)
         return self.examples + batch >= (limit / 2 if self.urgent else limit)
+
+    def longest(self, known: int) -> float:
+        """Examples between two refreshes in the long run, with `known` examples in the ledger."""
+        return min(EPOCHS * known, EXAMPLES_PER_ANCHOR * self.anchors)
 
     @contextmanager
     def refreshing(self) -> Iterator[None]:
@@ -76,7 +81,6 @@ class Cadence:
         self.last_refresh = perf_counter() - start
         self.spent += self.last_refresh
         self.refreshes += 1
-        self.examples = 0
         self.steps = -1  # the step that is ending belongs to the old interval
 
     def scored(self, seconds: float) -> None:
@@ -88,7 +92,7 @@ class Cadence:
     def end(self, batch: int) -> None:
         """Close a step; under a budget, decide how many steps to leave out."""
         self.steps += 1
-        self.examples += batch
+        self.examples = self.examples + batch if self.steps else 0
         self.seen += batch
         self.elapsed = self._now()
         self._total_steps += 1

@@ -31,9 +31,13 @@ Hook = TypeVar("Hook", bound=Callable[..., Any])
 
 
 def uncompiled(hook: Hook) -> Hook:
-    """Keep a hook out of compiled graphs."""
-    disabled: Hook = torch.compiler.disable(hook)
-    return disabled
+    """Keep a hook out of compiled graphs; elsewhere the guard itself would cost more than the hook."""
+    disabled = torch.compiler.disable(hook)
+
+    def call(*args: Any) -> Any:
+        return disabled(*args) if torch.compiler.is_compiling() else hook(*args)
+
+    return call  # type: ignore[return-value]
 
 
 @dataclass
@@ -71,13 +75,14 @@ class Record:
             loss.new_zeros(shape) if delta is None else delta for delta, (_, shape) in zip(found, edges, strict=True)
         ]
 
-    def receive(self, name: str, delta: Tensor) -> None:
-        """Score and keep the gradient of a layer's output; what several backward passes bring is added up."""
-        response = self.pending.get(name)
-        if response is not None:
-            score = response.dot(delta)
-            self.response = score if self.response is None else self.response + score
-            self.scored.add(name)
+    def score(self, name: str, delta: Tensor) -> None:
+        """Add what a layer's output gradient says about its response; several backward passes add up."""
+        score = self.pending[name].dot(delta)
+        self.response = score if self.response is None else self.response + score
+        self.scored.add(name)
+
+    def keep_delta(self, name: str, delta: Tensor) -> None:
+        """Keep the gradient of a layer's output where it is asked for; several backward passes add up."""
         if name in self.keep:
             self.deltas[name] = delta.detach() if name not in self.deltas else self.deltas[name] + delta
 
@@ -198,8 +203,10 @@ class Capture:
             if open_record is None:
                 return
             start = perf_counter()
-            with torch.no_grad(), torch.autocast(delta.device.type, enabled=False):
-                open_record.receive(name, delta)
+            if name in open_record.pending:
+                with torch.no_grad(), torch.autocast(delta.device.type, enabled=False):
+                    open_record.score(name, delta)
+            open_record.keep_delta(name, delta)
             open_record.seconds += perf_counter() - start
 
         output.register_hook(on_gradient)

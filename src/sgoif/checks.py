@@ -36,13 +36,12 @@ def check_index(index: Any, size: int | None, allow_duplicates: bool) -> Indices
         raise IndexingError(f"index {array.min()} is out of range: indices count examples from 0")
     if size is not None and array.max() >= size:
         raise IndexingError(f"index {array.max()} is out of range: the training set was said to have {size} examples")
-    if not allow_duplicates:
+    if not allow_duplicates and len(set(array.tolist())) < len(array):
         values, counts = np.unique(array, return_counts=True)
-        if len(values) < len(array):
-            raise IndexingError(
-                f"index {values[counts > 1][0]} appears {counts.max()} times in one batch. If your sampler draws with"
-                " replacement, pass allow_duplicates=True; otherwise the indices do not belong to the examples"
-            )
+        raise IndexingError(
+            f"index {values[counts > 1][0]} appears {counts.max()} times in one batch. If your sampler draws with"
+            " replacement, pass allow_duplicates=True; otherwise the indices do not belong to the examples"
+        )
     return array
 
 
@@ -69,7 +68,8 @@ def check_record(record: Record, batch: int, head: str, device: torch.device, cl
     if head not in record.seen:
         raise StepError(
             f"the watched layer {shown!r} did not run inside `with monitor.step(index):`. Put the forward pass,"
-            " model(x), inside it; if the model was wrapped or copied after the monitor was made, make the monitor last"
+            " model(x), inside it; if the model was wrapped or copied after the monitor was made, make the monitor last; if"
+            " a compiled model had run before the monitor was made, call torch.compiler.reset() once"
         )
     if head not in record.deltas:
         raise StepError(

@@ -155,7 +155,9 @@ def _score_standby(monitor: InfluenceMonitor) -> None:
                     labels,
                 )  # fmt: skip
                 unbounded = torch.full_like(losses, torch.inf)
-                remember(ledger, monitor.anchor_squash, found, monitor.support, unbounded, 1.0)
+                remember(
+                    ledger, monitor.anchor_squash, found, monitor.support, unbounded, 1.0, monitor.settings.help_weight
+                )
     finally:
         capture.close()
 

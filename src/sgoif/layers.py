@@ -71,6 +71,7 @@ class WatchedLayer(ABC):
         self.rows = rows
         self.cols = cols
         self.projection: Projection | None = None
+        self._prepared: tuple[Tensor, torch.dtype, dict[str, Tensor]] | None = None
 
     @property
     def block(self) -> Block:
@@ -121,6 +122,20 @@ class WatchedLayer(ABC):
     def response(self, inputs: Tensor, direction: Tensor) -> Tensor:
         """The layer's output for `inputs` with the full matrix `direction` as its weights."""
 
+    def _weights(self, direction: Tensor, dtype: torch.dtype) -> dict[str, Tensor]:
+        """`direction` as parameters of a type, laid out like the layer's own; kept until another direction comes."""
+        if self._prepared is None or self._prepared[0] is not direction or self._prepared[1] != dtype:
+            layout = torch.contiguous_format
+            if self.weight.dim() == 4 and self.weight.is_contiguous(memory_format=torch.channels_last):
+                layout = torch.channels_last
+            parts = self.parameters_from(direction)
+            ready = {
+                name: part.to(dtype).contiguous(memory_format=layout if part.dim() == 4 else torch.contiguous_format)
+                for name, part in parts.items()
+            }
+            self._prepared = direction, dtype, ready
+        return self._prepared[2]
+
     @abstractmethod
     def parameters_from(self, matrix: Tensor) -> dict[str, Tensor]:
         """The full matrix [rows, cols] as the layer's parameters, by their local names."""
@@ -153,8 +168,8 @@ class LinearLayer(WatchedLayer):
         )
 
     def response(self, inputs: Tensor, direction: Tensor) -> Tensor:
-        weights = self.parameters_from(direction)
-        return F.linear(inputs, weights["weight"].to(inputs.dtype), _cast(weights.get("bias"), inputs.dtype))
+        weights = self._weights(direction, inputs.dtype)
+        return F.linear(inputs, weights["weight"], weights.get("bias"))
 
     def parameters_from(self, matrix: Tensor) -> dict[str, Tensor]:
         if self.bias is None:
@@ -213,11 +228,8 @@ class ConvLayer(WatchedLayer):
         return output
 
     def response(self, inputs: Tensor, direction: Tensor) -> Tensor:
-        weights = self.parameters_from(direction)
-        weight = weights["weight"].to(inputs.dtype)
-        if inputs.is_contiguous(memory_format=torch.channels_last):
-            weight = weight.contiguous(memory_format=torch.channels_last)
-        return self._conv(inputs, weight, _cast(weights.get("bias"), inputs.dtype))
+        weights = self._weights(direction, inputs.dtype)
+        return self._conv(inputs, weights["weight"], weights.get("bias"))
 
     def parameters_from(self, matrix: Tensor) -> dict[str, Tensor]:
         weight = matrix[:, : self.columns].reshape(self.weight.shape)
@@ -297,11 +309,11 @@ class NormLayer(WatchedLayer):
         return gradient, gradient.new_ones(len(inputs), 1, self.rows)
 
     def response(self, inputs: Tensor, direction: Tensor) -> Tensor:
-        weights = self.parameters_from(direction)
         # Batch norm takes half-precision inputs with float32 weights and statistics; the others want one type.
         dtype = self.weight.dtype if isinstance(self.module, _BATCH_NORMS) else inputs.dtype
+        weights = self._weights(direction, dtype)
         with torch.autocast(inputs.device.type, enabled=False):
-            return self._normalise(inputs, weights["weight"].to(dtype), _cast(weights.get("bias"), dtype))
+            return self._normalise(inputs, weights["weight"], weights.get("bias"))
 
     def parameters_from(self, matrix: Tensor) -> dict[str, Tensor]:
         weights = {"weight": matrix[:, 0].reshape(self.weight.shape)}
@@ -351,10 +363,6 @@ def _in_half(tensor: Tensor) -> bool:
     kind = tensor.device.type
     autocast = torch.is_autocast_enabled(kind) and torch.get_autocast_dtype(kind) == torch.float16
     return autocast or tensor.dtype == torch.float16
-
-
-def _cast(tensor: Tensor | None, dtype: torch.dtype) -> Tensor | None:
-    return None if tensor is None else tensor.to(dtype)
 
 
 def _pair(value: int | tuple[int, ...]) -> tuple[int, int]:

@@ -106,13 +106,14 @@ class InfluenceMonitor:
             kappa=s.kappa, pass_quantile=s.pass_quantile, gamma=s.gamma, device=self.device
         )
         self.competence = Competence(self.classes, self.device)
-        self.cadence = Cadence(s.refresh_every, s.budget, len(self.anchors), self.device)
+        dear = 1 if len(self.layers) == 1 else 4  # with layers below the head an anchor needs a backward pass too
+        self.cadence = Cadence(s.refresh_every, s.budget, dear * len(self.anchors), self.device)
         self.ledger = Ledger(groups_total, self.device, size, duplicates=s.allow_duplicates)
         self.squash = Squash(s.temperature, self.device)
         self.anchor_ledger = Ledger(groups_total, self.device, setup.holdout_size)
         self.anchor_squash = Squash(s.temperature, self.device)
 
-        self._curvature_every = s.curvature_every or (8 if len(self.layers) == 1 else 48)
+        self._curvature_every = s.curvature_every or (16 if len(self.layers) == 1 else 64)
         self.steps = 0
         self.history: list[dict[str, float]] = []
         self._last: StepScores | None = None
@@ -175,7 +176,13 @@ class InfluenceMonitor:
             self.flush()  # an example is scored once per block, so that its means are updated one by one
 
         step = Observation(
-            indices, logits, delta, record.inputs[self.head.name], record.deltas[self.head.name], record.response, labels
+            indices,
+            logits,
+            delta,
+            record.inputs[self.head.name],
+            record.deltas[self.head.name],
+            record.response,
+            labels,
         )
         if learning:
             self._learn(record, step)
@@ -185,7 +192,7 @@ class InfluenceMonitor:
         self._pending.append(step)
         if self.cadence.due(len(indices), self.ledger.used):
             self.refresh()
-        elif len(self._pending) >= BLOCK_STEPS or sum(p.bytes for p in self._pending) > BLOCK_BYTES:
+        elif len(self._pending) >= BLOCK_STEPS or len(self._pending) * step.bytes > BLOCK_BYTES:
             self.flush()
 
     def _learn(self, record: Record, step: Observation) -> None:
@@ -226,14 +233,12 @@ class InfluenceMonitor:
         if steps.response is not None:
             influence = influence - steps.response / outputs.scale
         index = self._upload(steps.indices)
-        scores = StepScores(
-            index, influence, groups, outputs.margin, outputs.logit_margin, outputs.loss, outputs.label
-        )
+        scores = StepScores(index, influence, groups, outputs.margin, outputs.logit_margin, outputs.loss, outputs.label)
         # Norms below the head are never formed, so only a watched head has a bound.
         only_head = len(self.layers) == 1
         error = self.direction_error * gradient_norms(head) if only_head else torch.full_like(influence, torch.inf)
         weight = self.competence.weight if self.settings.competence else 1.0
-        remember(self.ledger, self.squash, scores, self.support, error, weight, sizes)
+        remember(self.ledger, self.squash, scores, self.support, error, weight, self.settings.help_weight, sizes)
         self._last = scores.tail(sizes[-1])
 
     def _upload(self, indices: Indices) -> Tensor:
@@ -372,7 +377,16 @@ class InfluenceMonitor:
             bank.positions().to(self.device), own.sum(1), own, outputs.margin, outputs.logit_margin, losses, labels
         )
         unbounded = torch.full_like(losses, torch.inf)
-        remember(self.anchor_ledger, self.anchor_squash, scores, self.support, unbounded, self.competence.weight)
+        weight = self.competence.weight if self.settings.competence else 1.0
+        remember(
+            self.anchor_ledger,
+            self.anchor_squash,
+            scores,
+            self.support,
+            unbounded,
+            weight,
+            self.settings.help_weight,
+        )
 
     def _observe_signals(self, solution: Solution) -> None:
         """The paper's three further signals: iterate gap, spread of curvature probes, energy in the subspace."""

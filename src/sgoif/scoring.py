@@ -3,12 +3,13 @@
 Steps are collected and scored several at a time: on a GPU the cost of scoring is the number of operations, not their
 size. The result does not depend on how many are taken together, since every step keeps its own scale.
 
-    raw influence on group g    s_ig = −ψ_gᵀ g_i / s          s: scale of the batch loss, positive = harmful
+    raw influence on group g    s_ig = −ψ_gᵀ g_i / s                   s: scale of the batch loss, positive = harmful
     raw influence               s_i  = Σ_g s_ig
-    squashed                    x_i  = T q tanh(s_i / (T q)) / q
+    weighed                     u_i  = Σ_g max(s_ig, 0) + h min(s_ig, 0)     h = 1: the plain sum
+    squashed                    x_i  = T tanh(u_i / T q)
 
-q is the running mean size of raw influences, so x is measured in typical influences of its own step and no single step
-can dominate an example's average. Everything stays on the device; nothing here waits for it.
+An example that harms one class and helps its own is harmful, so help counts less than harm (h = ½). q is the running
+mean size of u, so x is measured in typical influences of its own step and no single step can dominate an average. Everything stays on the device; nothing here waits for it.
 """
 
 from __future__ import annotations
@@ -214,13 +215,16 @@ def remember(
     support: Tensor,
     error: Tensor,
     weight: float,
+    help_weight: float,
     sizes: Sequence[int] | None = None,
 ) -> None:
-    """Squash raw scores step by step, gate anomalies out, and fold the rest into a ledger.
+    """Weigh and squash raw scores step by step, gate anomalies out, and fold the rest into a ledger.
 
     `support` [G] is the mean confidence behind each group's direction, `error` [R] a bound on the solver's error.
     """
     raw = scores.influence
+    if help_weight < 1:
+        raw = raw - (1 - help_weight) * scores.groups.clamp_max(0).sum(1)
     q = squash.observe(raw, sizes or [len(raw)])
     squashed = squash.apply(torch.cat([raw.unsqueeze(1), scores.groups], dim=1), q)
     size = scores.groups.abs()

@@ -22,10 +22,10 @@ class Settings:
     """Curvature backend: "kfac", "diagonal", "fisher" or "lowrank"."""
     damping: float = 0.01
     """λ as a multiple of the mean diagonal of the curvature. Detection likes it small, fidelity near 0.3 to 1."""
-    decay: float = 0.9
+    decay: float = 0.8
     """Memory of the running curvature, per update."""
     curvature_every: int | None = None
-    """Training steps between two curvature updates. None: 8, or 48 when layers below the head are watched."""
+    """Training steps between two curvature updates. None: 16, or 64 when layers below the head are watched."""
     solver: str = "richardson"
     """Solver of H φ = g: "richardson", "neumann", "subspace" or "conjugate"."""
     solver_steps: int | None = None
@@ -50,6 +50,8 @@ class Settings:
     """λ_min of the Gram matrix of group directions below which the bank is refreshed early."""
     refine: bool = True
     """Refine the anchors behind large but doubtful scores with short conjugate gradients."""
+    help_weight: float = 0.5
+    """What help to a group counts against harm to another in an example's influence. 1: the plain sum; 0: harm only."""
     temperature: float | None = 4.0
     """Each step's scores are squashed at this multiple of their mean size before they are averaged. None: raw."""
     competence: bool = True
@@ -83,6 +85,7 @@ class Settings:
         need(self.kappa is None or self.kappa > 0, "kappa", "a positive number, or None to track it")
         need(0 < self.pass_quantile <= 1, "pass_quantile", "a share in (0, 1]")
         need(self.temperature is None or self.temperature > 0, "temperature", "a positive number or None")
+        need(0 <= self.help_weight <= 1, "help_weight", "a number in [0, 1]")
         need(0 < self.level < 1, "level", "a number strictly between 0 and 1")
         need(0 <= self.replace_share < 1, "replace_share", "a share in [0, 1)")
         need(self.budget is None or 0 < self.budget < 1, "budget", "a share of training time in (0, 1), or None")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import time
 
 import pytest
@@ -55,24 +56,21 @@ def run(cadence: Cadence, steps: int, batch: int, known: int, clock: Clock | Non
 
 
 def gaps(refreshed: list[int]) -> list[int]:
-    return [b - a for a, b in zip(refreshed, refreshed[1:], strict=False)]
+    return [b - a for a, b in itertools.pairwise(refreshed)]
 
 
 def test_refreshes_are_frequent_at_first_and_then_spread_out() -> None:
-    refreshed = run(Cadence(None, None, 1, CPU), 3000, batch=10, known=10**9)
+    cadence = Cadence(None, None, 100, CPU)
+    refreshed = run(cadence, 20_000, batch=10, known=10**9)
+    apart = gaps(refreshed)
     assert refreshed[0] == 0
-    assert refreshed[1] == 1, "the first directions come from one batch, so the second follows at once"
-    apart = gaps(refreshed[: refreshed.index(max(refreshed)) + 1])
-    assert all(b >= a for a, b in zip(apart, apart[1:], strict=False)), "intervals never shrink"
-    assert apart[-1] == EXAMPLES_PER_ANCHOR * 1 // 10
-
-
-def test_intervals_grow_with_what_has_been_seen() -> None:
-    refreshed = run(Cadence(None, None, 1000, CPU), 4000, batch=100, known=10**9)
-    late = [(step, gap) for step, gap in zip(refreshed, gaps(refreshed), strict=False) if 100 < step < 700]
-    assert len(late) >= 3
-    for step, gap in late:
-        assert 0.25 * step <= gap <= 1.1 * step
+    assert 10 * apart[0] == 100, "the second comes after as many examples as there are anchors"
+    assert all(b >= a for a, b in itertools.pairwise(apart)), "intervals never shrink"
+    assert 10 * apart[-1] == EXAMPLES_PER_ANCHOR * 100
+    growing = [(step, gap) for step, gap in zip(refreshed[1:], apart[1:], strict=False) if apart[0] < gap < apart[-1]]
+    assert growing
+    for step, gap in growing:
+        assert 0.2 * step <= gap <= 1.1 * step, "in between they grow with what has been seen"
 
 
 def test_a_small_data_set_is_refreshed_at_least_every_other_epoch() -> None:
@@ -167,7 +165,7 @@ def test_steps_that_are_left_out_are_neither_scored_nor_checked(tiny) -> None:
     monitor.cadence.stride = 4
     train(7)
     assert monitor.steps == 8
-    assert int(monitor.ledger.column("count").sum()) == 2 * 8  # steps 0 and 4, eight examples each
+    assert monitor.scores()["n_observations"].sum() == 2 * 8  # steps 0 and 4, eight examples each
 
 
 @pytest.fixture
@@ -195,7 +193,9 @@ def tiny():
 
 def test_a_budget_is_kept_in_real_time() -> None:
     x, y = torch.randn(600, 64), torch.arange(600) % 10
-    model = nn.Sequential(nn.Linear(64, 1024), nn.ReLU(), nn.Linear(1024, 1024), nn.ReLU(), nn.Linear(1024, 10))
+    model = nn.Sequential(
+        nn.Linear(64, 1024), nn.ReLU(), nn.Linear(1024, 1024), nn.ReLU(), nn.Linear(1024, 32), nn.Linear(32, 10)
+    )
     optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
     monitor = InfluenceMonitor(model, optimizer, anchors=(x[500:], y[500:]), budget=0.05, max_anchors=100)
     start = time.perf_counter()
@@ -210,4 +210,4 @@ def test_a_budget_is_kept_in_real_time() -> None:
     measured = time.perf_counter() - start
     assert cadence.elapsed == pytest.approx(measured, rel=0.2)
     assert cadence.spent / cadence.elapsed <= 0.08
-    assert int(monitor.ledger.column("count").sum()) > 0
+    assert (monitor.scores()["n_observations"] > 0).mean() > 0.9

@@ -181,15 +181,14 @@ def test_items_without_a_class_number_are_refused(item) -> None:
 
 
 def test_reading_data_leaves_every_random_state_alone() -> None:
-    def draw() -> tuple[float, float, float]:
-        return random.random(), float(np.random.rand()), float(torch.rand(()))  # noqa: NPY002
+    def draw() -> float:
+        return random.random() + float(np.random.rand()) + float(torch.rand(()))  # noqa: NPY002
 
     random.seed(5), np.random.seed(5), torch.manual_seed(5)  # noqa: NPY002
     expected = draw()
     random.seed(5), np.random.seed(5), torch.manual_seed(5)  # noqa: NPY002
     with isolated_random_state():
         draw()
-    with pytest.raises(RuntimeError, match="inside"), isolated_random_state():
-        draw()
-        raise RuntimeError("inside")
+    with pytest.raises(ZeroDivisionError), isolated_random_state():
+        assert draw() / 0
     assert draw() == expected

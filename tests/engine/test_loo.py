@@ -167,7 +167,7 @@ def test_harmful_means_that_leaving_out_helps(problem: Problem, retrained: Tenso
 
 
 def test_the_monitor_agrees_with_retraining(problem: Problem, retrained: Tensor) -> None:
-    """One step of the monitor at the minimum: same sign, same order, with its own running surrogate of the curvature."""
+    """One step of the monitor at the minimum: same sign, same order, with its own surrogate of the curvature."""
     model = nn.Linear(64, 10)
     model.load_state_dict({name: value.float() for name, value in problem.model.state_dict().items()})
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1, weight_decay=DECAY)

@@ -293,7 +293,7 @@ def test_damaged_files_are_refused(state_file: Path, tmp_path: Path) -> None:
     path = tmp_path / "damaged.npz"
     rng = np.random.default_rng(0)
     refused = 0
-    for position in [*range(0, 40), *rng.integers(0, len(good), 150), *range(len(good) - 60, len(good))]:
+    for position in [*range(40), *rng.integers(0, len(good), 150), *range(len(good) - 60, len(good))]:
         data = bytearray(good)
         data[int(position)] ^= int(rng.integers(1, 256))
         path.write_bytes(bytes(data))

@@ -32,6 +32,7 @@ from sgoif import InfluenceMonitor
 from sgoif import setup as engine_setup
 from sgoif.bench.models import ResNet9, digits_net, tiny_vit
 from sgoif.curvature import Factors
+from sgoif.errors import StepError
 
 BATCH, ANCHORS = 6, 9
 
@@ -494,6 +495,24 @@ def test_compiled_model_scores_like_the_eager_one(wrap: str, given: str, backend
         compiled_steps(wrap, given, backend, layers), compiled_steps("none", "plain", backend, layers), strict=True
     ):
         assert relative_error(found, expected.double()) < 1e-4
+
+
+@pytest.mark.parametrize("given", ["compiled", "plain"])
+def test_model_that_was_compiled_and_run_before(given: str) -> None:
+    """Compiled code does not notice hooks that come after its first run: the step says so, and the advice works."""
+    torch.compiler.reset()
+    model = digits_net(CLASSES, width=4).eval()
+    run = torch.compile(model, backend="aot_eager")
+    x, y = torch.randn(BATCH, 1, 8, 8), make_labels(BATCH)
+    F.cross_entropy(run(x), y).backward()
+    model.zero_grad()
+    watched = run if given == "compiled" else model
+    monitor = make_monitor(watched, (torch.randn(ANCHORS, 1, 8, 8), make_labels(ANCHORS)), layers="all")
+    with pytest.raises(StepError, match=r"call torch\.compiler\.reset\(\) once"):
+        train_step(monitor, run, x, y)
+    torch.compiler.reset()
+    train_step(monitor, run, x, y)
+    assert_scores(monitor, func_gradients(model, x, y))
 
 
 # --- the cheap way is the way taken ---------------------------------------------------------------------------------

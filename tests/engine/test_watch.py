@@ -19,6 +19,7 @@ from engine_cases import (
 )
 from torch import Tensor, nn
 
+from sgoif import InfluenceMonitor
 from sgoif.bench.models import ResNet9, digits_net, resnet18_cifar, small_cnn, tiny_vit
 from sgoif.capture import choose_layers, trace
 from sgoif.curvature import ExactGGN
@@ -58,14 +59,12 @@ class Attentive(nn.Module):
         super().__init__()
         self.embed = nn.Linear(4, 8)
         self.positions = nn.Embedding(tokens, 8)
-        self.blocks = nn.ModuleList(
-            [nn.ModuleDict({"attention": self._attention(), "norm": nn.LayerNorm(8)}) for _ in "ab"]
-        )
+        self.blocks = nn.ModuleList([self._block(), self._block()])
         self.head = nn.Linear(8, CLASSES)
 
     @staticmethod
-    def _attention() -> nn.Module:
-        return nn.MultiheadAttention(8, 2, batch_first=True)
+    def _block() -> nn.ModuleDict:
+        return nn.ModuleDict({"attention": nn.MultiheadAttention(8, 2, batch_first=True), "norm": nn.LayerNorm(8)})
 
     def forward(self, x: Tensor) -> Tensor:
         x = self.embed(x) + self.positions(torch.arange(x.shape[1]))
@@ -219,12 +218,9 @@ def test_no_layer_to_watch() -> None:
 
     with pytest.raises(LayerError, match=r"no layer to watch was found.*Layers it ran: conv\."):
         make_monitor(Convolutional(), (torch.randn(9, 2, 6, 6), make_labels(9)))
+    optimizer = torch.optim.SGD([torch.zeros(1, requires_grad=True)], lr=0.1)
     with pytest.raises(LayerError, match="no parameters"):
-        torch_free = nn.Flatten()
-        optimizer = torch.optim.SGD([torch.zeros(1, requires_grad=True)], lr=0.1)
-        from sgoif import InfluenceMonitor
-
-        InfluenceMonitor(torch_free, optimizer, (torch.randn(9, CLASSES), make_labels(9)))
+        InfluenceMonitor(nn.Flatten(), optimizer, (torch.randn(9, CLASSES), make_labels(9)))
 
 
 def test_unknown_pattern_lists_what_exists() -> None:
@@ -283,17 +279,20 @@ def test_embedding_that_rescales(option: dict[str, Any]) -> None:
     assert [layer.name for layer in make_monitor(model, anchors).layers] == ["2"]
 
 
+class Recurrent(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.body = nn.LSTM(4, 4, batch_first=True)
+        self.head = nn.Linear(4, CLASSES)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.head(self.body(x)[0][:, -1])
+
+
 def test_layer_of_a_kind_that_cannot_be_watched() -> None:
-    model = nn.Sequential(nn.LSTM(4, 4, batch_first=True))
-    with pytest.raises(LayerError, match="no layer"):
-        make_monitor(
-            nn.Sequential(*model, _First(), nn.Linear(4, CLASSES)), (torch.randn(9, 3, 4), make_labels(9)), layers="0"
-        )
-
-
-class _First(nn.Module):
-    def forward(self, x: tuple[Tensor, Any]) -> Tensor:
-        return x[0][:, -1]
+    assert names(Recurrent(), "all", 3, 4) == ["head"]
+    with pytest.raises(LayerError, match=r"no layer that can be watched matches 'body'. Layers of this model: head"):
+        names(Recurrent(), "body", 3, 4)
 
 
 def test_a_loss_that_cannot_be_taken_apart() -> None:

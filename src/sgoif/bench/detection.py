@@ -35,7 +35,7 @@ from sgoif.errors import SettingError
 from sgoif.monitor import InfluenceMonitor
 
 PROGRAM = "python -m sgoif.bench.detection"
-LEARNING_RATE = {"sgd": 0.2, "adamw": 0.004}
+LEARNING_RATE = {"sgd": 0.4, "adamw": 0.004}
 WEIGHT_DECAY = {"sgd": 5e-4, "adamw": 0.05}
 
 
@@ -52,7 +52,7 @@ class DetectionSettings:
     epochs: int = setting(40, help="epochs of training")
     batch_size: int = setting(512, help="examples in a batch")
     optimizer: Literal["sgd", "adamw"] = setting("sgd", help="SGD with Nesterov momentum, or AdamW")
-    lr: float | None = setting(None, help="peak of the one-cycle schedule; unset: 0.2 for sgd, 0.004 for adamw")
+    lr: float | None = setting(None, help="peak of the one-cycle schedule; unset: 0.4 for sgd, 0.004 for adamw")
     augment: bool = setting(True, help="random crops and mirroring")
     anchors: int = setting(1000, help="held-out examples, split off before training with their noisy labels")
     gate: Literal["stability", "moving-average", "none"] = setting("stability", help="gate of variants that name none")

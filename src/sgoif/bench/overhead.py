@@ -60,10 +60,10 @@ class OverheadSettings:
         None, help="network; unset: small-cnn (CPU), resnet18 (CUDA)"
     )
     batch_size: int | None = setting(None, help="examples in a batch; unset: 128 (CPU), 512 (CUDA)")
-    examples: int | None = setting(None, help="size of the training set; unset: 12800 (CPU), 50000 (CUDA)")
+    examples: int | None = setting(None, help="size of the training set; unset: 6400 (CPU), 50000 (CUDA)")
     anchors: int | None = setting(None, help="held-out examples for the monitor; unset: 2%% of the examples")
     repeats: int = setting(5, help="ratios to take the median of")
-    slice_steps: int | None = setting(None, help="steps before the two copies take turns; unset: 3 (CPU), 20 (CUDA)")
+    slice_steps: int | None = setting(None, help="steps before the two copies take turns; unset: 3 (CPU), 32 (CUDA)")
     least_steps: int = setting(60, help="least number of steps in a repeat")
     memory: bool = setting(True, help="measure peak memory as well")
     seed: int = setting(0, help="seed of data and weights")
@@ -95,7 +95,7 @@ class Plan:
         """Fill in what depends on the device."""
         device = choose_device(settings.device).type
         on_gpu = device == "cuda"
-        examples = settings.examples or (50_000 if on_gpu else 12_800)
+        examples = settings.examples or (50_000 if on_gpu else 6_400)
         plan = cls(
             device=device,
             layers=tuple((settings.layers or ("head,last-stage,all" if on_gpu else "head")).split(",")),
@@ -104,7 +104,7 @@ class Plan:
             examples=examples,
             anchors=settings.anchors or max(examples // 50, CLASSES),
             repeats=settings.repeats,
-            slice_steps=settings.slice_steps or (20 if on_gpu else 3),
+            slice_steps=settings.slice_steps or (32 if on_gpu else 3),
             least_steps=settings.least_steps,
             seed=settings.seed,
         )
@@ -156,16 +156,15 @@ class Training:
         self._wait()
         return time.perf_counter() - start, time.process_time() - busy
 
-    def warm_up(self, most_epochs: int = 4) -> int:
-        """Train until refreshes of the monitor come at a steady pace; the number of steps between two of them."""
+    def warm_up(self, most_epochs: int = 8) -> int:
+        """Train until refreshes of the monitor come at their longest interval; the steps between two of them."""
         gaps: list[int] = []
-        while self.done < most_epochs * (self.examples // self.batch_size):
+        while self.monitor is not None and self.done < most_epochs * (self.examples // self.batch_size):
             self.run(1)
-            times = [int(entry["step"]) for entry in self.monitor.history] if self.monitor else []
-            gaps = np.diff(times).tolist()
-            if len(gaps) > 1 and gaps[-1] > 1 and abs(gaps[-1] - gaps[-2]) <= 1:
+            gaps = np.diff([int(entry["step"]) for entry in self.monitor.history]).tolist()
+            if gaps and gaps[-1] * self.batch_size >= self.monitor.cadence.longest(self.examples):
                 break
-        return max(gaps[-2:], default=1)
+        return max(gaps[-1:], default=1)
 
     def _indices(self) -> Iterator[Tensor]:
         generator = torch.Generator().manual_seed(0)

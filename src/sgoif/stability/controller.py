@@ -3,7 +3,7 @@
     β̃_t = γ₁ η_t Ḡ_t / n + γ₂ λ_w / n          learning rate η, mean gradient norm Ḡ, weight decay λ_w, data size n
     τ_t = κ_t β̃_t Γ_t                            Γ: condition number proxy of the damped curvature
 
-κ is fixed, or tracks: a smoothed value for which `pass_quantile` of the anchors' residuals lie below τ. Three further
+κ is fixed, or tracks: it is solved for so that τ is the smoothed `pass_quantile` of the anchors' residuals. Three further
 signals steer the solver. The gap between Neumann and Richardson iterates says that more terms are needed (depth); the
 variance of curvature probes says that the curvature itself is uncertain (smaller steps, fewer terms); the share of
 gradient energy inside the kept subspace says whether its rank suffices.
@@ -21,7 +21,7 @@ from sgoif.solvers.base import Control
 from sgoif.stability.probes import ProbeVariance
 
 SMOOTHING = 0.5
-"""Weight of the newest observation in κ and the signals; a refresh is rare, so it counts for much."""
+"""Weight of the newest observation in the residual and the signals; a refresh is rare, so it counts for much."""
 
 
 @dataclass
@@ -51,6 +51,8 @@ class StabilityController:
         self.pass_quantile = pass_quantile
         self.gamma = gamma
         self.kappa = kappa
+        self.target: float | None = None
+        """Smoothed residual norm that τ should have when κ is tracked."""
         self.gradient_norm = torch.zeros(2, device=device)  # weighted sum and weight
         self.signals = Signals()
         self.probes = ProbeVariance()
@@ -76,9 +78,11 @@ class StabilityController:
         if self.fixed_kappa is None:
             finite = residual[torch.isfinite(residual)]
             if len(finite):
-                wanted = float(torch.quantile(finite.double(), self.pass_quantile)) / (beta * condition)
-                # Geometric smoothing: β̃ and Γ move over orders of magnitude in the first steps of a run.
-                self.kappa = wanted if self.kappa is None else self.kappa ** (1 - SMOOTHING) * wanted**SMOOTHING
+                wanted = float(torch.quantile(finite.double(), self.pass_quantile))
+                # The residual is smoothed, not κ: β̃ follows the learning rate, which may fall by orders of magnitude
+                # between two refreshes, and a κ that lags behind it would close the gate.
+                self.target = wanted if self.target is None else (1 - SMOOTHING) * self.target + SMOOTHING * wanted
+                self.kappa = self.target / (beta * condition)
         kappa = self.kappa if self.kappa else 1.0
         return Tolerance(beta, condition, kappa, max(kappa * beta * condition, torch.finfo(torch.float32).tiny))
 
@@ -104,7 +108,8 @@ class StabilityController:
         )
 
     def state_dict(self) -> dict[str, Any]:
-        numbers = [self.kappa if self.kappa is not None else float("nan"), *asdict(self.signals).values()]
+        known = [float("nan") if value is None else value for value in (self.kappa, self.target)]
+        numbers = [*known, *asdict(self.signals).values()]
         return {
             "gradient_norm": self.gradient_norm,
             "numbers": torch.tensor(numbers, dtype=torch.float64),
@@ -113,7 +118,8 @@ class StabilityController:
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         self.gradient_norm.copy_(state["gradient_norm"])
-        kappa, *signals = state["numbers"].tolist()
+        kappa, target, *signals = state["numbers"].tolist()
         self.kappa = None if kappa != kappa else kappa
+        self.target = None if target != target else target
         self.signals = Signals(*signals)
         self.probes.load_state_dict({k[7:]: v for k, v in state.items() if k.startswith("probes.")})
