@@ -24,6 +24,7 @@ import torch
 from torch import Tensor, nn
 from torch.autograd.graph import GradientEdge, get_gradient_edge
 
+from sgoif.curvature.base import Factors
 from sgoif.errors import LayerError, StepError
 from sgoif.layers import Response, WatchedLayer, is_supported, watch
 
@@ -85,6 +86,13 @@ class Record:
         """Keep the gradient of a layer's output where it is asked for; several backward passes add up."""
         if name in self.keep:
             self.deltas[name] = delta.detach() if name not in self.deltas else self.deltas[name] + delta
+
+    def factors(self, layer: WatchedLayer, scale: Tensor, count: int) -> Factors:
+        """Factors of the first `count` examples, δ divided by `scale`; zero for a layer that got no gradient."""
+        if layer.name not in self.deltas:
+            return layer.zero_factors(count)
+        inputs, delta = self.inputs[layer.name], self.deltas[layer.name]
+        return layer.first_factors(inputs, delta.float() / scale, count)
 
     def classifier_output(self, head: str, classes: int) -> tuple[Tensor, Tensor]:
         """Logits and their gradients: the model's output, or the head's where the model itself was not called."""

@@ -68,8 +68,9 @@ def check_record(record: Record, batch: int, head: str, device: torch.device, cl
     if head not in record.seen:
         raise StepError(
             f"the watched layer {shown!r} did not run inside `with monitor.step(index):`. Put the forward pass,"
-            " model(x), inside it; if the model was wrapped or copied after the monitor was made, make the monitor last; if"
-            " a compiled model had run before the monitor was made, call torch.compiler.reset() once"
+            " model(x), inside it; if the model was wrapped or copied after the monitor was made, make the monitor"
+            " last;"
+            " if a compiled model ran before that, call torch.compiler.reset() once"
         )
     if head not in record.deltas:
         raise StepError(

@@ -108,6 +108,19 @@ class WatchedLayer(ABC):
         a, d = self._factors(inputs, delta)
         return Factors(a, d, self.elementwise)
 
+    def first_factors(self, inputs: Tensor, delta: Tensor, count: int) -> Factors:
+        """Factors of the first `count` examples of a batch."""
+        return self.factors(inputs[:count], delta[:count])
+
+    def zero_factors(self, count: int) -> Factors:
+        """Factors of `count` examples whose loss does not depend on this layer."""
+        block, device = self.block, self.weight.device
+        columns = (block.rows, block.cols) if self.elementwise else (block.cols,)
+        shape = (count, 1, *columns)
+        return Factors(
+            torch.zeros(shape, device=device), torch.zeros(count, 1, block.rows, device=device), self.elementwise
+        )
+
     @abstractmethod
     def _factors(self, inputs: Tensor, delta: Tensor) -> tuple[Tensor, Tensor]: ...
 
@@ -299,6 +312,11 @@ class NormLayer(WatchedLayer):
         if isinstance(self.module, (nn.LayerNorm, nn.RMSNorm)):
             return tensor.reshape(tensor.shape[0], -1, self.rows)
         return tensor.reshape(tensor.shape[0], self.rows, -1).transpose(1, 2)
+
+    def first_factors(self, inputs: Tensor, delta: Tensor, count: int) -> Factors:
+        # The statistics of a batch norm are those of the whole batch.
+        whole = self.factors(inputs, delta)
+        return Factors(whole.inputs[:count], whole.delta[:count], whole.elementwise)
 
     def _factors(self, inputs: Tensor, delta: Tensor) -> tuple[Tensor, Tensor]:
         unit = torch.ones_like(self.weight, dtype=torch.float32)

@@ -61,7 +61,7 @@ from sgoif.table import ScoreTable
 
 CURVATURE_EXAMPLES = 64
 """Examples of a batch from which the curvature of layers below the head is read."""
-BLOCK_STEPS, BLOCK_BYTES = 32, 32 * 2**20
+BLOCK_STEPS, BLOCK_BYTES = 32, 8 * 2**20
 """Steps that are scored together, and the most memory that may wait for it."""
 PROBED_ANCHORS, GAP_TERMS = 8, 3
 LOW_RANK = 16
@@ -113,7 +113,7 @@ class InfluenceMonitor:
         self.anchor_ledger = Ledger(groups_total, self.device, setup.holdout_size)
         self.anchor_squash = Squash(s.temperature, self.device)
 
-        self._curvature_every = s.curvature_every or (16 if len(self.layers) == 1 else 64)
+        self._curvature_every = s.curvature_every or (32 if len(self.layers) == 1 else 64)
         self.steps = 0
         self.history: list[dict[str, float]] = []
         self._last: StepScores | None = None
@@ -200,12 +200,12 @@ class InfluenceMonitor:
         outputs, head = self._read(step, [len(step.indices)])
         self.controller.observe(gradient_norms(head))
         self.competence.observe(outputs.loss, outputs.margin, outputs.label, outputs.rival)
-        some = slice(CURVATURE_EXAMPLES)
-        body = [
-            layer.factors(record.inputs[layer.name][some], record.deltas[layer.name][some].float() / outputs.scale[0])
-            for layer in self.layers[:-1]
-        ]
-        self.curvature.update([*body, head])
+        if len(self.layers) > 1:  # every block must see the same examples
+            count = min(CURVATURE_EXAMPLES, len(step.indices))
+            body = [record.factors(layer, outputs.scale[0], count) for layer in self.layers[:-1]]
+            self.curvature.update([*body, Factors(head.inputs[:count], head.delta[:count], head.elementwise)])
+        else:
+            self.curvature.update([head])
 
     def _read(self, steps: Observation, sizes: Sequence[int]) -> tuple[Outputs, Factors]:
         """What logits and head say, gradients brought to the scale of single losses."""
@@ -269,6 +269,7 @@ class InfluenceMonitor:
         scores = [
             self._capture.layers[name].respond(record.inputs[name], direction).dot(record.deltas[name])
             for name, direction in self._lifted.items()
+            if name in record.deltas
         ]
         return torch.stack(scores).sum(0) if scores else None
 

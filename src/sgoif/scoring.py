@@ -173,6 +173,7 @@ class Squash:
         self.temperature = temperature
         self.mean = torch.zeros((), device=device)
         self.updates = 0
+        self._mixings: dict[int, Tensor] = {}
 
     @property
     def bound(self) -> float:
@@ -183,16 +184,23 @@ class Squash:
         """Fold steps in, one after the other, and return q of the step for every example, [R]."""
         counts = torch.tensor(sizes, dtype=torch.float32).to(raw.device, non_blocking=True)
         size = per_step(torch.nan_to_num(raw, posinf=0, neginf=0).abs(), sizes) / counts
-        powers = [SCALE_DECAY**k for k in range(len(sizes) + 1)]
-        mixing = torch.tensor([[(1 - SCALE_DECAY) * powers[t - j] if j <= t else 0.0 for j in range(len(sizes))]
-                               for t in range(len(sizes))])  # fmt: skip
-        rates = torch.tensor([powers[t + 1] for t in range(len(sizes))])
-        unbiased = torch.tensor([1 - SCALE_DECAY ** (self.updates + t + 1) for t in range(len(sizes))])
-        table = torch.cat([mixing, rates[:, None], unbiased[:, None]], dim=1).to(raw.device, non_blocking=True)
-        means = table[:, :-2] @ size + table[:, -2] * self.mean
+        mixing = self._mixing(len(sizes))
+        means = mixing[:, 1:] @ size + mixing[:, 0] * self.mean
+        unbiased = 1 - SCALE_DECAY ** (self.updates + np.arange(1, len(sizes) + 1))
         self.mean = means[-1]
         self.updates += len(sizes)
-        return per_example((means / table[:, -1]).clamp_min(TINY), sizes)
+        q = means / torch.from_numpy(unbiased.astype(np.float32)).to(raw.device, non_blocking=True)
+        return per_example(q.clamp_min(TINY), sizes)
+
+    def _mixing(self, steps: int) -> Tensor:
+        """Row t: what the old mean (first column) and the sizes of steps 0 … t count for in the mean after step t."""
+        if steps not in self._mixings:
+            lag = np.subtract.outer(np.arange(steps), np.arange(steps))
+            weights = np.where(lag >= 0, (1 - SCALE_DECAY) * SCALE_DECAY ** np.maximum(lag, 0), 0)
+            old = SCALE_DECAY ** np.arange(1, steps + 1)
+            table = torch.from_numpy(np.column_stack([old, weights]).astype(np.float32))
+            self._mixings[steps] = table.to(self.mean.device)
+        return self._mixings[steps]
 
     def apply(self, raw: Tensor, q: Tensor) -> Tensor:
         """Scores [R, ...] in units of q [R], bent towards ±T."""

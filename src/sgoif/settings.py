@@ -22,10 +22,10 @@ class Settings:
     """Curvature backend: "kfac", "diagonal", "fisher" or "lowrank"."""
     damping: float = 0.01
     """λ as a multiple of the mean diagonal of the curvature. Detection likes it small, fidelity near 0.3 to 1."""
-    decay: float = 0.8
+    decay: float = 0.7
     """Memory of the running curvature, per update."""
     curvature_every: int | None = None
-    """Training steps between two curvature updates. None: 16, or 64 when layers below the head are watched."""
+    """Training steps between two curvature updates. None: 32, or 64 when layers below the head are watched."""
     solver: str = "richardson"
     """Solver of H φ = g: "richardson", "neumann", "subspace" or "conjugate"."""
     solver_steps: int | None = None

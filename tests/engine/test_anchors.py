@@ -473,7 +473,7 @@ def test_refinement_touches_half_trusted_anchors_of_doubtful_groups_only() -> No
         def diagonal(self):
             return matrix.diagonal()
 
-    bank.confidence = torch.tensor([0.0, 0.5, 1.0, 0.7] * 5)
+    bank.confidence = torch.tensor([0.0, 0.5, 1.0, 0.7]).repeat_interleave(2).repeat(3)[:20]  # both groups have each
     bank.phi.zero_()
     residual = bank.gradient.clone()
     bank.residual = residual.norm(dim=1)

@@ -19,6 +19,7 @@ from engine_cases import (
     copied_gradients,
     expected_scores,
     func_gradients,
+    join_blocks,
     make_inputs,
     make_labels,
     make_monitor,
@@ -29,10 +30,12 @@ from engine_cases import (
 from torch import Tensor, nn
 
 from sgoif import InfluenceMonitor
+from sgoif import monitor as monitor_module
 from sgoif import setup as engine_setup
 from sgoif.bench.models import ResNet9, digits_net, tiny_vit
 from sgoif.curvature import Factors
 from sgoif.errors import StepError
+from sgoif.layers import watch
 
 BATCH, ANCHORS = 6, 9
 
@@ -533,6 +536,78 @@ def test_no_gradient_of_an_example_is_formed(layers: str, monkeypatch: pytest.Mo
     assert monitor.last is not None
     with pytest.raises(AssertionError, match="was formed"):
         monitor.refresh()
+
+
+# --- what the curvature is made from ---------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("training", [False, True])
+def test_curvature_sees_the_same_examples_in_every_layer(training: bool) -> None:
+    """The Fisher of a batch larger than what is looked at below the head, against the dense matrix."""
+    model = nn.Sequential(nn.Linear(4, 3), nn.BatchNorm1d(3), nn.Tanh(), nn.Linear(3, CLASSES)).train(training)
+    monitor = make_monitor(
+        model, (torch.randn(ANCHORS, 4), make_labels(ANCHORS)), layers="all", curvature="fisher", damping=0.5
+    )
+    x, y = torch.randn(100, 4), make_labels(100)
+    train_step(monitor, model, x, y)
+    oracle = copied_gradients(model, ["0", "1", "3"], x, y) if training else func_gradients(model, x, y)
+    rows = join_blocks(monitor, oracle)[: monitor_module.CURVATURE_EXAMPLES]
+    dense = rows.T @ rows / len(rows)
+    dense += 0.5 * dense.diagonal().mean() * torch.eye(len(dense))
+    found = monitor.curvature.matvec(torch.eye(len(dense)))
+    assert relative_error(found, dense) < 1e-4
+
+
+@pytest.mark.parametrize("curvature", ["kfac", "diagonal", "fisher", "lowrank"])
+def test_layer_that_gets_no_gradient(curvature: str) -> None:
+    """Layers that a step leaves out, or whose output the loss does not use, count as zero."""
+
+    class Partly(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.unused = nn.Linear(4, 2)
+            self.norm = nn.LayerNorm(4)
+            self.head = nn.Linear(4, CLASSES)
+            self.skip = False
+
+        def forward(self, x: Tensor) -> Tensor:
+            self.unused(x)
+            return self.head(x if self.skip else self.norm(x))
+
+    model = Partly()
+    anchors = torch.randn(ANCHORS, 4), make_labels(ANCHORS)
+    monitor = make_monitor(model, anchors, layers="all", curvature=curvature, curvature_every=1)
+    x, y = torch.randn(BATCH, 4), make_labels(BATCH)
+    for skip in (False, True, False):
+        model.skip = skip
+        train_step(monitor, model, x, y, update=True)
+        assert monitor.last is not None
+    monitor.refresh()
+    assert bool(torch.isfinite(monitor.directions).all())
+    model.skip = True
+    train_step(monitor, model, x, y)
+    assert_head(monitor, func_gradients(model, x, y))
+
+
+def assert_head(monitor: InfluenceMonitor, gradients: dict[str, Tensor]) -> None:
+    influence, groups = expected_scores(monitor, gradients)
+    assert relative_error(monitor.last.groups, groups) < 1e-4
+    assert relative_error(monitor.last.influence, influence) < 1e-4
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+def test_batch_norm_keeps_its_statistics_in_full_precision(dtype: torch.dtype) -> None:
+    """A variance of 90,000 is infinite in float16, and a mean of 300.7 is 300 in bfloat16."""
+    norm = nn.BatchNorm2d(2).eval()
+    norm.running_mean.fill_(300.7)
+    norm.running_var.copy_(torch.tensor([90000.0, 1.0]))
+    x = torch.randint(290, 310, (8, 2, 3, 3)).to(dtype)
+    direction = torch.randn(2, 2)
+    found = watch("norm", norm).response(x, direction)
+    expected = (x.double() - 300.7) / torch.sqrt(norm.running_var.double() + 1e-5).view(1, 2, 1, 1)
+    expected = expected * direction[:, 0].view(1, 2, 1, 1) + direction[:, 1].view(1, 2, 1, 1)
+    for channel in range(2):
+        assert relative_error(found[:, channel], expected[:, channel]) < 1e-2
 
 
 def test_oracle_sees_a_wrong_direction() -> None:

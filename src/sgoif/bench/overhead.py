@@ -114,7 +114,7 @@ class Plan:
 
 
 class Training:
-    """One copy of the model in training, on random images of CIFAR's shape."""
+    """One copy of the model in training, on made-up images of CIFAR's shape."""
 
     def __init__(self, plan: Plan, layers: str | None) -> None:
         self.device = torch.device(plan.device)
@@ -124,21 +124,26 @@ class Training:
         torch.manual_seed(plan.seed)
         self.model = MODELS[plan.model](3, CLASSES).to(self.device, memory_format=layout)  # type: ignore[call-overload]
         self.optimizer = torch.optim.SGD(self.model.parameters(), lr=0.01, momentum=0.9, weight_decay=5e-4)
-        x = torch.randn(POOL, self.batch_size, 3, 32, 32)
-        self.pool = [images.to(self.device).contiguous(memory_format=layout) for images in x]
-        self.labels = torch.randint(CLASSES, (POOL, self.batch_size)).to(self.device)
+        self.classes = torch.randn(CLASSES, 3, 32, 32)
+        labels = torch.randint(CLASSES, (POOL, self.batch_size))
+        self.pool = [self._images(y).to(self.device).contiguous(memory_format=layout) for y in labels]
+        self.labels = labels.to(self.device)
         self.examples = plan.examples
         self.indices = self._indices()
         self.done = 0
         self.monitor: InfluenceMonitor | None = None
         start = time.perf_counter()
         if layers is not None:
-            images, labels = torch.randn(plan.anchors, 3, 32, 32), torch.arange(plan.anchors) % CLASSES
-            anchors, size = TensorDataset(images, labels), plan.examples
+            held_out = torch.arange(plan.anchors) % CLASSES
+            anchors, size = TensorDataset(self._images(held_out), held_out), plan.examples
             self.monitor = InfluenceMonitor(
                 self.model, self.optimizer, anchors=anchors, size=size, layers=layers, seed=plan.seed
             )
         self.setup_seconds = time.perf_counter() - start
+
+    def _images(self, labels: Tensor) -> Tensor:
+        """A pattern per class under a lot of noise, so that there is something to learn."""
+        return 0.3 * self.classes[labels] + torch.randn(len(labels), 3, 32, 32)
 
     def run(self, steps: int) -> tuple[float, float]:
         """So many training steps; the seconds they took on the wall clock, and of processor time."""
