@@ -179,6 +179,8 @@ class Capture:
         if not args or not isinstance(args[0], Tensor) or not isinstance(output, Tensor):
             raise LayerError(f"layer {name!r} must be called with a tensor as its first argument and return a tensor")
         inputs = args[0].detach()
+        if record.differentiate and not args[0].requires_grad and name == next(reversed(self.layers)):
+            inputs = inputs.clone()  # it may be the user's own batch, filled anew before the head is scored
         if record.differentiate:
             if not output.requires_grad:
                 return None  # evaluation inside a step; its end reports the missing backward pass

@@ -69,8 +69,7 @@ def check_record(record: Record, batch: int, head: str, device: torch.device, cl
         raise StepError(
             f"the watched layer {shown!r} did not run inside `with monitor.step(index):`. Put the forward pass,"
             " model(x), inside it; if the model was wrapped or copied after the monitor was made, make the monitor"
-            " last;"
-            " if a compiled model ran before that, call torch.compiler.reset() once"
+            " last; if a compiled model ran before that, call torch.compiler.reset() once"
         )
     if head not in record.deltas:
         raise StepError(
@@ -88,6 +87,11 @@ def check_record(record: Record, batch: int, head: str, device: torch.device, cl
             f"the model ran on {found} but the monitor was made on {device}. Move the model first, then make the"
             " monitor"
         )
+
+
+def is_finite(logits: Tensor, delta: Tensor) -> bool:
+    """Whether all logits and their gradients are finite; waits for the device."""
+    return bool(logits.isfinite().all() & delta.isfinite().all())
 
 
 def check_finite(logits: Tensor, delta: Tensor, flag: Tensor, skip: bool) -> Tensor:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from copy import copy
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -90,16 +91,16 @@ def scores(monitor: InfluenceMonitor, anchors: bool | None) -> ScoreTable:
     table = ScoreTable(rows).take(np.flatnonzero(listed))
     if not isinstance(dataset, Part) or anchors is False:
         return table
-    _score_standby(monitor)
-    own = _columns(monitor, monitor.anchor_ledger, np.asarray(dataset.indices))
+    own = _columns(monitor, _complete_ledger(monitor), np.asarray(dataset.indices))
     whole = ScoreTable({name: np.concatenate([table[name], own[name]]) for name in rows})
     return whole.take(np.argsort(whole["index"], kind="stable"))
 
 
 def anchor_scores(monitor: InfluenceMonitor) -> ScoreTable:
     """Scores of the hold-out by position; anchors that were never in the bank are scored now."""
-    _score_standby(monitor)
-    return ScoreTable(_columns(monitor, monitor.anchor_ledger, np.arange(monitor.anchor_ledger.used)))
+    monitor.flush()
+    ledger = _complete_ledger(monitor)
+    return ScoreTable(_columns(monitor, ledger, np.arange(ledger.used)))
 
 
 def _columns(monitor: InfluenceMonitor, ledger: Ledger, index: np.ndarray[Any, Any]) -> dict[str, Any]:
@@ -116,7 +117,7 @@ def _columns(monitor: InfluenceMonitor, ledger: Ledger, index: np.ndarray[Any, A
         named = np.array(["" if name is None else str(name) for name in named], dtype=object)
 
     def array(tensor: Tensor) -> np.ndarray[Any, Any]:
-        return tensor.float().cpu().numpy()  # type: ignore[no-any-return]
+        return tensor.float().cpu().numpy()
 
     return {
         "index": index.astype(np.int64),
@@ -133,33 +134,38 @@ def _columns(monitor: InfluenceMonitor, ledger: Ledger, index: np.ndarray[Any, A
 
 
 @torch.no_grad()
-def _score_standby(monitor: InfluenceMonitor) -> None:
-    """One score for every held-out example that was never an anchor."""
-    ledger, bank = monitor.anchor_ledger, monitor.anchors
-    ledger.used = len(bank.dataset)  # type: ignore[arg-type]
+def _complete_ledger(monitor: InfluenceMonitor) -> Ledger:
+    """The anchors' ledger with one score for every held-out example that was never an anchor; the run is unchanged."""
+    bank, device = monitor.anchors, monitor.device
+    ledger = Ledger(len(monitor.group_names), device, monitor.anchor_ledger.fixed_size)
+    ledger.load_state_dict(monitor.anchor_ledger.state_dict())
     missing = (ledger.column("count") == 0).nonzero().squeeze(1).cpu()
     if not len(missing) or monitor.directions is None:
-        return
-    capture = Capture(monitor.model, monitor.layers)
+        return ledger
+    squash, capture = copy(monitor.anchor_squash), Capture(monitor.model, monitor.layers)
     try:
-        with isolated_random_state(monitor.device):
+        with isolated_random_state(device):
             for positions in missing.split(monitor.anchor_batch):
                 inputs, labels = bank.read(positions)
                 gradient, losses, logits = anchor_pass(
-                    monitor.model, capture, monitor.layers, monitor.layout, monitor.loss, inputs, labels, None
+                    monitor.model,
+                    capture,
+                    monitor.layers,
+                    monitor.layout,
+                    monitor.loss,
+                    inputs,
+                    labels,
+                    monitor._autocast,
                 )
                 outputs = read_outputs(logits, None, labels, monitor.loss, "sum", [len(logits)])
                 groups = -(gradient @ monitor.directions.T)
-                found = StepScores(
-                    positions.to(monitor.device), groups.sum(1), groups, outputs.margin, outputs.logit_margin, losses,
-                    labels,
-                )  # fmt: skip
+                margins = outputs.margin, outputs.logit_margin
+                found = StepScores(positions.to(device), groups.sum(1), groups, *margins, losses, labels)
                 unbounded = torch.full_like(losses, torch.inf)
-                remember(
-                    ledger, monitor.anchor_squash, found, monitor.support, unbounded, 1.0, monitor.settings.help_weight
-                )
+                remember(ledger, squash, found, monitor.support, unbounded, 1.0, monitor.settings.help_weight)
     finally:
         capture.close()
+    return ledger
 
 
 @torch.no_grad()

@@ -29,7 +29,7 @@ from sgoif import instruments, snapshot
 from sgoif.anchors import AnchorBank, Grouping, anchor_pass
 from sgoif.cadence import Cadence
 from sgoif.capture import Capture, Record
-from sgoif.checks import Indices, check_finite, check_index, check_record, check_target, raise_if_nonfinite
+from sgoif.checks import Indices, check_finite, check_index, check_record, check_target, is_finite, raise_if_nonfinite
 from sgoif.curvature import make_curvature
 from sgoif.curvature.base import Factors, full_precision
 from sgoif.curvature.lowrank import LowRankDiagonal
@@ -170,6 +170,8 @@ class InfluenceMonitor:
         labels = check_target(target, len(indices), self.classes, self.device)
         if self.device.type == "cpu":  # elsewhere the look would make the host wait; `flush` takes it
             self._nonfinite = check_finite(logits, delta, self._nonfinite, self.settings.skip_nonfinite)
+            if self.settings.skip_nonfinite and not is_finite(logits, delta):
+                return
         self._autocast, self._batch = record.autocast, len(indices)
         self.ledger.reserve(int(indices.max()))
         if self._meets_pending(indices):

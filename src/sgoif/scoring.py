@@ -9,7 +9,8 @@ size. The result does not depend on how many are taken together, since every ste
     squashed                    x_i  = T tanh(u_i / T q)
 
 An example that harms one class and helps its own is harmful, so help counts less than harm (h = ½). q is the running
-mean size of u, so x is measured in typical influences of its own step and no single step can dominate an average. Everything stays on the device; nothing here waits for it.
+mean size of u, so x is measured in typical influences of its own step and no single step can dominate an average.
+Everything stays on the device; nothing here waits for it.
 """
 
 from __future__ import annotations
@@ -22,12 +23,15 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from sgoif.checks import Indices
 from sgoif.curvature.base import Factors
 from sgoif.ledger import TINY, Ledger
-from sgoif.checks import Indices
 from sgoif.losses import Loss, cross_entropy, output_gradient, read_labels_off
+from sgoif.solvers.base import row_norm
 
 SCALE_DECAY = 0.9
+RESPONSE_ENTRIES = 2**24
+"""Largest intermediate result of scoring, in numbers (64 MiB)."""
 
 
 @dataclass
@@ -144,7 +148,9 @@ def scales_of(delta: Tensor, reference: Tensor, sizes: Sequence[int]) -> Tensor:
     is fitted perfectly says nothing, so it gets 1/B. Stays on the device.
     """
     mean = torch.tensor([1.0 / size for size in sizes]).to(delta.device, non_blocking=True)
-    along = per_step((delta.float() * reference).sum(1), sizes)
+    sound = delta.isfinite()  # where a loss scaler overflows, the scale is read off the rest
+    reference = reference * sound
+    along = per_step((delta.float().where(sound, 0) * reference).sum(1), sizes)
     power = per_step((reference * reference).sum(1), sizes)
     s = along / power
     return torch.where((s > 0) & (s < torch.inf), s, mean)  # comparisons with an undefined s are false
@@ -155,15 +161,18 @@ def group_scores(factors: Factors, directions: Tensor) -> Tensor:
     if factors.elementwise or factors.inputs.shape[1] > 1:
         return factors.gradient().flatten(1) @ directions.flatten(1).T
     groups, rows, cols = directions.shape
-    response = (factors.inputs[:, 0] @ directions.reshape(groups * rows, cols).T).reshape(-1, groups, rows)
-    return (response @ factors.delta[:, 0].unsqueeze(-1)).squeeze(-1)
+    weights = directions.reshape(groups * rows, cols).T
+    some = max(1, RESPONSE_ENTRIES // (groups * rows))  # with many classes the responses of all examples are large
+    parts = zip(factors.inputs[:, 0].split(some), factors.delta[:, 0].split(some), strict=True)
+    scores = [((a @ weights).reshape(-1, groups, rows) @ d.unsqueeze(-1)).squeeze(-1) for a, d in parts]
+    return scores[0] if len(scores) == 1 else torch.cat(scores)
 
 
 def gradient_norms(factors: Factors) -> Tensor:
     """‖g_i‖ of one layer's block, [B]."""
     if factors.elementwise or factors.inputs.shape[1] > 1:
-        return torch.linalg.vector_norm(factors.gradient().flatten(1), dim=1)
-    return torch.linalg.vector_norm(factors.inputs[:, 0], dim=1) * torch.linalg.vector_norm(factors.delta[:, 0], dim=1)
+        return row_norm(factors.gradient().flatten(1))
+    return row_norm(factors.inputs[:, 0]) * row_norm(factors.delta[:, 0])
 
 
 class Squash:

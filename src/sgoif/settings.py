@@ -95,6 +95,7 @@ class Settings:
         need(self.max_anchors is None or self.max_anchors >= 1, "max_anchors", "at least 1, or None")
         need(self.anchor_batch is None or self.anchor_batch >= 1, "anchor_batch", "at least 1, or None")
         need(self.curvature_every is None or self.curvature_every >= 1, "curvature_every", "at least 1, or None")
+        need(self.seed >= 0, "seed", "a whole number of at least 0")
         need(self.projection >= 1, "projection", "a whole number of at least 1")
         need(self.replace_every >= 0, "replace_every", "a whole number of at least 0")
         need(

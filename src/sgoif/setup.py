@@ -7,9 +7,9 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.utils.data import Dataset, default_collate
+from torch.utils.data import Dataset
 
-from sgoif.anchors import AnchorBank, Grouping, as_dataset, evaluation, forward, to_device
+from sgoif.anchors import AnchorBank, Grouping, as_dataset, collate, evaluation, forward, to_device
 from sgoif.capture import choose_layers, trace
 from sgoif.data import isolated_random_state, split_item
 from sgoif.errors import AnchorError, LayerError
@@ -51,7 +51,7 @@ def probe(model: nn.Module, anchors: Any, settings: Settings) -> Setup:
     dataset = as_dataset(anchors)
     with isolated_random_state(parameter.device):
         items = [split_item(dataset[i])[0] for i in range(min(2, len(dataset)))]  # type: ignore[arg-type]
-        inputs = to_device(default_collate(items), parameter.device)
+        inputs = to_device(collate(items), parameter.device)
         outputs: list[Tensor] = []
         try:
             with evaluation(model), torch.no_grad():

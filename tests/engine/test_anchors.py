@@ -316,7 +316,6 @@ def test_scores_of_examples_beyond_the_bank_are_their_influence_on_all_groups() 
         assert table["influence"][position] == pytest.approx(-float(psi @ gradient), rel=1e-3, abs=1e-4)
 
 
-@pytest.mark.xfail(strict=True, reason="reading scores writes stand-by scores into the ledger")
 def test_reading_scores_during_training_does_not_freeze_those_of_the_stand_by() -> None:
     """Looking at the table early must leave the examples outside the bank with their score of the end, not of then."""
     inputs, labels = problem(300)

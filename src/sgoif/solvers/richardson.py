@@ -15,8 +15,9 @@ no iteration. With f_0 = 0 and f_{j+1}(λ) = f_j(λ) + ρ_j (1 − λ f_j(λ)),
 
     φ_k = φ_0 + f_k(H) (g − H φ_0)              constant ρ:  f_k(λ) = (1 − (1 − ρλ)^k) / λ
 
-which is the textbook form φ_k = (1 − ρλ)^k φ_0 + f_k(λ) g. The quotient is taken through expm1 and log1p, since it cancels
-for small ρλ; varying ρ takes the recursion. The bill is one product for H φ_0, one for f_k(H) and one for the honest residual.
+which is the textbook form φ_k = (1 − ρλ)^k φ_0 + f_k(λ) g. The quotient is taken through expm1 and log1p, since it
+cancels for small ρλ; a varying ρ takes the recursion. The bill is one product for H φ_0, one for f_k(H) and one for the
+honest residual.
 """
 
 from __future__ import annotations

@@ -18,10 +18,12 @@ ABSURD = 1e3
 
 
 def stability_gate(residual: Tensor, tau: float) -> Tensor:
+    """Confidences [K] from residual norms [K] and the tolerance."""
     return (1 - residual / tau).clamp(0, 1)
 
 
 def moving_average_gate(residual: Tensor, average: Tensor) -> Tensor:
+    """Confidences [K] from residual norms [K] and the moving average of each."""
     share = residual / (2 * average).clamp_min(torch.finfo(residual.dtype).tiny)
     return torch.nan_to_num(1 - share, nan=0).clamp(0, 1)
 
@@ -31,4 +33,5 @@ def anomalies(phi: Tensor, residual: Tensor) -> Tensor:
     size = torch.linalg.vector_norm(phi, dim=-1)
     finite = torch.isfinite(size) & torch.isfinite(residual)
     typical = size[finite].median() if bool(finite.any()) else size.new_tensor(0.0)
-    return ~finite | (size > ABSURD * typical.clamp_min(torch.finfo(size.dtype).tiny))
+    odd: Tensor = ~finite | (size > ABSURD * typical.clamp_min(torch.finfo(size.dtype).tiny))
+    return odd
