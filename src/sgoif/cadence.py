@@ -64,7 +64,7 @@ class Cadence:
         if self.budget is not None:
             return self.spent + self.last_refresh <= self.budget * self._now()
         before = self.seen - self.examples  # seen up to the last refresh; `seen` itself moves along with `examples`
-        limit = min(max(before, self.anchors), EPOCHS * known, EXAMPLES_PER_ANCHOR * self.anchors)
+        limit = min(max(before, self.anchors), self.longest(known))
         return self.examples + batch >= (limit / 2 if self.urgent else limit)
 
     def longest(self, known: int) -> float:

@@ -31,9 +31,15 @@ from sgoif.layers import Response, WatchedLayer, is_supported, watch
 Hook = TypeVar("Hook", bound=Callable[..., Any])
 
 
-def uncompiled(hook: Hook) -> Hook:
-    """Keep a hook out of compiled graphs; elsewhere the guard itself would cost more than the hook."""
-    disabled = torch.compiler.disable(hook)
+def uncompiled(hook: Hook, mark: Callable[[], None] | None = None) -> Hook:
+    """Keep a hook out of compiled graphs, calling `mark` there; elsewhere the guard would cost more than the hook."""
+
+    def marked(*args: Any) -> Any:
+        if mark is not None:
+            mark()
+        return hook(*args)
+
+    disabled = torch.compiler.disable(marked)
 
     def call(*args: Any) -> Any:
         return disabled(*args) if torch.compiler.is_compiling() else hook(*args)
@@ -125,6 +131,8 @@ class Capture:
     def __init__(self, model: nn.Module, layers: Sequence[WatchedLayer]) -> None:
         self.layers = {layer.name: layer for layer in layers}
         self.closed = False
+        self.compiled = False
+        """Whether layers ran inside a compiled graph, which may use its output buffers again."""
         self._record: Record | None = None
         self._handles = [layer.module.register_forward_hook(self._layer_hook(layer)) for layer in layers]
         self._handles.append(model.register_forward_hook(self._root_hook))
@@ -155,7 +163,6 @@ class Capture:
         self.closed = True
 
     def _layer_hook(self, layer: WatchedLayer) -> Callable[..., Tensor | None]:
-        @uncompiled
         def hook(_: nn.Module, args: tuple[Any, ...], output: Any) -> Tensor | None:
             record = self._listening()
             if record is None:
@@ -165,7 +172,10 @@ class Capture:
             record.seconds += perf_counter() - start
             return replaced
 
-        return hook
+        return uncompiled(hook, self._mark_compiled)
+
+    def _mark_compiled(self) -> None:
+        self.compiled = True
 
     def _observe(self, record: Record, layer: WatchedLayer, args: tuple[Any, ...], output: Any) -> Tensor | None:
         name = layer.name
@@ -214,7 +224,12 @@ class Capture:
                 return
             start = perf_counter()
             if name in open_record.pending:
-                with torch.no_grad(), torch.autocast(delta.device.type, enabled=False):
+                kind = delta.device.type
+                # Entering these contexts costs more than the score, and they are rarely needed here.
+                if torch.is_grad_enabled() or torch.is_autocast_enabled(kind):
+                    with torch.no_grad(), torch.autocast(kind, enabled=False):
+                        open_record.score(name, delta)
+                else:
                     open_record.score(name, delta)
             open_record.keep_delta(name, delta)
             open_record.seconds += perf_counter() - start

@@ -12,6 +12,7 @@ from torch import Tensor
 
 from sgoif.anchors import anchor_pass
 from sgoif.capture import Capture
+from sgoif.curvature.base import full_precision
 from sgoif.curvature.exact import ExactGGN
 from sgoif.data import Part, isolated_random_state
 from sgoif.errors import IndexingError, SgoifError
@@ -37,7 +38,8 @@ class ErrorBudget:
     All parts are in units of `monitor.last.influence`, averaged over the anchors as queries g:
 
     - `solver`: |(ψ − ψ*)ᵀg|, ψ* being the exact solution under the same curvature surrogate;
-    - `curvature`: |(ψ* − ψ_GGN)ᵀg|, ψ_GGN solved with the exact Gauss–Newton matrix of a batch of anchors;
+    - `curvature`: |(ψ* − ψ_GGN)ᵀg|, ψ_GGN solved with the exact Gauss–Newton matrix of a batch of anchors (nan where
+      the loss has no second derivative);
     - `projection`: |ψᵀg| times the share of gradient norm that projected layers do not see (0 without projection);
     - `linearisation`: gᵀH⁻¹g / 2n, the second-order term of adding one example to n;
     - `confidence`: Σ_v w_v (1 − c_v)|φ_vᵀg|, what the gate takes away;
@@ -133,7 +135,7 @@ def _columns(monitor: InfluenceMonitor, ledger: Ledger, index: np.ndarray[Any, A
     }
 
 
-@torch.no_grad()
+@full_precision
 def _complete_ledger(monitor: InfluenceMonitor) -> Ledger:
     """The anchors' ledger with one score for every held-out example that was never an anchor; the run is unchanged."""
     bank, device = monitor.anchors, monitor.device
@@ -168,7 +170,7 @@ def _complete_ledger(monitor: InfluenceMonitor) -> Ledger:
     return ledger
 
 
-@torch.no_grad()
+@full_precision
 def error_budget(monitor: InfluenceMonitor, examples: int = 128) -> ErrorBudget:
     """Measure the parts of `ErrorBudget` at the current weights."""
     monitor.flush()
@@ -186,7 +188,10 @@ def error_budget(monitor: InfluenceMonitor, examples: int = 128) -> ErrorBudget:
     inputs, labels = bank.batch(bank.members[rows])
     output, point = watched_output(monitor.model, monitor.layers, monitor.layout, inputs)
     ggn = ExactGGN(output, lambda z: monitor.loss(z, labels).mean(), point, damping=smallest)
-    ggn_psi = ConjugateGradient(iterations=50, tolerance=1e-4).solve(ggn, wanted, exact.unsqueeze(0)).phi[0]
+    try:
+        ggn_psi = ConjugateGradient(iterations=50, tolerance=1e-4).solve(ggn, wanted, exact.unsqueeze(0)).phi[0]
+    except (RuntimeError, NotImplementedError):  # a loss or layer without the second derivative this needs
+        ggn_psi = torch.full_like(exact, torch.nan)
 
     c = bank.confidence
     mixing = weights / c.clamp_min(torch.finfo(c.dtype).tiny)  # w_v alone

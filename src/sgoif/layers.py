@@ -327,9 +327,11 @@ class NormLayer(WatchedLayer):
         return gradient, gradient.new_ones(len(inputs), 1, self.rows)
 
     def response(self, inputs: Tensor, direction: Tensor) -> Tensor:
-        # Batch norm takes half-precision inputs with float32 weights and statistics; the others want one type.
-        dtype = self.weight.dtype if isinstance(self.module, _BATCH_NORMS) else inputs.dtype
-        weights = self._weights(direction, dtype)
+        if isinstance(self.module, _BATCH_NORMS):
+            # It takes half-precision inputs with float32 weights and statistics, and autocast leaves it alone.
+            weights = self._weights(direction, self.weight.dtype)
+            return self._normalise(inputs, weights["weight"], weights.get("bias"))
+        weights = self._weights(direction, inputs.dtype)
         with torch.autocast(inputs.device.type, enabled=False):
             return self._normalise(inputs, weights["weight"], weights.get("bias"))
 

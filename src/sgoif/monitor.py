@@ -179,13 +179,15 @@ class InfluenceMonitor:
 
         step = Observation(
             indices,
-            logits,
+            logits.clone(),  # the user may well turn logits into probabilities in place
             delta,
             record.inputs[self.head.name],
             record.deltas[self.head.name],
             record.response,
             labels,
         )
+        if self._capture.compiled:
+            step = step.copied()
         if learning:
             self._learn(record, step)
         if self.directions is None:

@@ -16,7 +16,7 @@ Everything stays on the device; nothing here waits for it.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from typing import Any
 
 import numpy as np
@@ -67,6 +67,11 @@ class Observation:
     response: Tensor | None
     """Σ over the layers below the head of ⟨δ_i, layer(a_i; ψ)⟩, [B]."""
     target: Tensor | None
+
+    def copied(self) -> Observation:
+        """The same with tensors of its own."""
+        mine = {f.name: getattr(self, f.name) for f in fields(self)}
+        return replace(self, **{name: value.clone() for name, value in mine.items() if isinstance(value, Tensor)})
 
     @property
     def bytes(self) -> int:
