@@ -17,7 +17,7 @@ import torch
 from torch import Tensor, nn
 from torch.utils.data import DataLoader, Dataset, IterableDataset, TensorDataset, default_collate
 
-from sgoif.capture import Capture, Record, extract_logits
+from sgoif.capture import Capture, Record, extract_logits, two_classes
 from sgoif.data import isolated_random_state, split_item
 from sgoif.errors import AnchorError, StateError
 from sgoif.layers import WatchedLayer
@@ -258,7 +258,7 @@ def anchor_pass(
     record = Record(differentiate=False)
     with evaluation(model), capture.open(record), torch.no_grad():
         with torch.autocast(labels.device.type, dtype=autocast, enabled=autocast is not None, cache_enabled=False):
-            logits = forward(model, inputs)
+            logits = two_classes(forward(model, inputs))
         with torch.enable_grad():
             losses = loss(logits.float(), labels)
         deltas = record.output_gradients(losses.sum(), [layer.name for layer in layers])

@@ -102,10 +102,15 @@ class Record:
 
     def classifier_output(self, head: str, classes: int) -> tuple[Tensor, Tensor]:
         """Logits and their gradients: the model's output, or the head's where the model itself was not called."""
-        if self.logits is not None and self.logits_delta is not None and self.logits.dim() == 2:
-            return self.logits, self.logits_delta
-        if self.outputs[head].shape[1:] == (classes,):
-            return self.outputs[head], self.deltas[head]
+        if self.logits is not None and self.logits_delta is not None and self.logits.dim() <= 2:
+            logits, delta = self.logits, self.logits_delta
+        else:
+            logits, delta = self.outputs[head], self.deltas[head]
+        if logits.shape[1:] == (classes,):
+            return logits, delta
+        if is_single(logits) and classes == 2:
+            delta = delta.reshape(-1, 1)
+            return two_classes(logits), torch.cat([-delta, delta], dim=1)
         raise StepError("the logits of this step were not seen: call the model itself, model(x), inside the step")
 
 
@@ -123,6 +128,19 @@ def extract_logits(output: Any) -> Tensor | None:
 
 
 _anchor_pass_of: list[Capture] = []
+
+
+def is_single(logits: Tensor) -> bool:
+    """Whether this is one logit per example, as a two-class model with a sigmoid gives."""
+    return logits.dim() == 1 or (logits.dim() == 2 and logits.shape[1] == 1)
+
+
+def two_classes(logits: Tensor) -> Tensor:
+    """A single logit z as the logits [0, z] of two classes, whose softmax is the sigmoid; others as they are."""
+    if not is_single(logits):
+        return logits
+    logits = logits.reshape(-1, 1)
+    return torch.cat([torch.zeros_like(logits), logits], dim=1)
 
 
 class Capture:

@@ -160,3 +160,27 @@ def detection(context: typer.Context) -> None:
     from sgoif.bench.detection import main
 
     sys.exit(main(context.args, program="sgoif bench detection"))
+
+
+@bench.command()
+def plot(
+    result: Annotated[Path, typer.Argument(help="Result file of `sgoif bench detection` or `sgoif demo`.")],
+    out: Annotated[Path, typer.Option(help="Picture to write (PNG).")],
+    title: Annotated[str, typer.Option(help="Line above the picture.")] = "",
+    as_json: AsJson = False,
+) -> None:
+    """Draw detection quality and solver residuals over the epochs of a result file."""
+    from sgoif.bench.command import check_writable
+    from sgoif.errors import SettingError
+    from sgoif.report.plots import plot_run
+
+    check_writable(out)
+    try:
+        found = json.loads(result.read_text(encoding="utf-8"))
+        plot_run(found, out, title=title)
+    except (ValueError, KeyError, TypeError, IndexError) as error:
+        raise SettingError(f"{result} is not a result file with epochs and monitors ({error!r})") from error
+    if as_json:
+        print(json.dumps({"picture": str(out)}))
+    else:
+        messages.print(f"picture in [bold]{out}[/]", highlight=False)

@@ -11,6 +11,8 @@ At every training step, for the examples i of the batch (`_finish`):
            ψ_g = Σ_{v∈g} w_v c_v φ_v,  w_v = c_v / Σ_{u∈g} c_u
     4. Î(z_i) = −Σ_g ψ_gᵀ g_i = −Σ_layers ⟨δ_i, layer(a_i; Σ_g ψ_g)⟩            scoring
     5. fold Î, squashed at the step's scale and weighted by stability, into the ledger
+
+Steps wait for 4 and 5 until a block of them can be scored at once (`flush`).
 """
 
 from __future__ import annotations
@@ -92,9 +94,11 @@ class InfluenceMonitor:
         self.settings = s = settings or Settings.make(options)
         self.model: nn.Module = getattr(model, "_orig_mod", model)  # what torch.compile wraps
         self.optimizer = optimizer
+        setup = probe(self.model, anchors, s)
+        if setup.single_logit and isinstance(loss, nn.BCEWithLogitsLoss):
+            loss = None  # the same as cross-entropy between the two classes
         self.loss = per_example(loss)
         self.reads_labels = loss is None
-        setup = probe(self.model, anchors, s)
         self.device, self.classes = setup.device, setup.classes
         self.layers, self.layout, self.head = setup.layers, setup.layout, setup.layers[-1]
         self.anchors: AnchorBank = fit_bank(setup, groups, s)
@@ -282,6 +286,9 @@ class InfluenceMonitor:
     @full_precision
     def refresh(self) -> None:
         """Refresh the bank: gradients, directions, confidences, group directions, and the anchors' own scores."""
+        self._raise_if_nonfinite()
+        if len(self.layers) > 1:
+            self.flush()  # responses of waiting steps belong to the old directions; the head alone is scored afresh
         with self.cadence.refreshing(), isolated_random_state(self.device):
             bank, s = self.anchors, self.settings
             losses, logits = self._anchor_gradients()

@@ -11,7 +11,7 @@ from torch.func import functional_call
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from sgoif.anchors import evaluation
-from sgoif.capture import extract_logits
+from sgoif.capture import extract_logits, two_classes
 from sgoif.errors import AnchorError
 from sgoif.layers import WatchedLayer
 from sgoif.vectors import Layout
@@ -38,7 +38,7 @@ def watched_output(
             logits = extract_logits(functional_call(model, moved, args, kwargs))
         if logits is None:
             raise AnchorError("the model did not return logits")
-        return logits.to(point.dtype)
+        return two_classes(logits).to(point.dtype)
 
     weight = layers[-1].weight
     # Half-precision weights still get displacements, and so curvature, in float32.

@@ -71,7 +71,8 @@ class Observation:
     def copied(self) -> Observation:
         """The same with tensors of its own."""
         mine = {f.name: getattr(self, f.name) for f in fields(self)}
-        return replace(self, **{name: value.clone() for name, value in mine.items() if isinstance(value, Tensor)})
+        changes: dict[str, Any] = {name: value.clone() for name, value in mine.items() if isinstance(value, Tensor)}
+        return replace(self, **changes)
 
     @property
     def bytes(self) -> int:

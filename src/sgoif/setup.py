@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from torch.utils.data import Dataset
 
 from sgoif.anchors import AnchorBank, Grouping, as_dataset, collate, evaluation, forward, to_device
-from sgoif.capture import choose_layers, trace
+from sgoif.capture import choose_layers, is_single, trace, two_classes
 from sgoif.data import isolated_random_state, split_item
 from sgoif.errors import AnchorError, LayerError
 from sgoif.layers import WatchedLayer
@@ -34,6 +34,8 @@ class Setup:
 
     device: torch.device
     classes: int
+    single_logit: bool
+    """Two classes told apart by one logit."""
     layers: list[WatchedLayer]
     layout: Layout
     dataset: Dataset[Any]
@@ -61,16 +63,16 @@ def probe(model: nn.Module, anchors: Any, settings: Settings) -> Setup:
                 f"the model cannot run on the anchors ({_described(inputs)} on {parameter.device}; model weights are"
                 f" {parameter.dtype}). Give anchors the same transforms as the evaluation data. The cause: {error}"
             ) from error
-    logits = outputs[0]
+    logits = two_classes(outputs[0])
     if logits.dim() != 2:
         raise AnchorError(f"the model must return logits [batch, classes]; its output has shape {tuple(logits.shape)}")
-    layers = choose_layers(calls, settings.layers, logits.shape[1], len(logits))
+    layers = choose_layers(calls, settings.layers, outputs[0].shape[-1], len(logits))
     for number, layer in enumerate(layers):
         limit = HEAD_BLOCK if number == len(layers) - 1 else BODY_BLOCK
         if layer.rows * layer.cols > limit:
             layer.project(settings.projection, settings.seed + number)
     layout = Layout(tuple(layer.block for layer in layers))
-    return Setup(parameter.device, logits.shape[1], layers, layout, dataset)
+    return Setup(parameter.device, logits.shape[1], is_single(outputs[0]), layers, layout, dataset)
 
 
 def fit_bank(setup: Setup, groups: Grouping, settings: Settings) -> AnchorBank:

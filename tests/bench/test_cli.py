@@ -56,7 +56,7 @@ def test_demo_repeats_with_its_seed_and_shows_a_table(tmp_path: Path, capfd: pyt
 
 @pytest.mark.parametrize("seed", [0, pytest.param(1, marks=pytest.mark.slow), pytest.param(2, marks=pytest.mark.slow)])
 def test_gated_influence_finds_more_than_its_rivals(tmp_path: Path, seed: int) -> None:
-    done = sgoif("demo", "--json", "--epochs", "16", "--seed", str(seed), "--out", "results", cwd=tmp_path)
+    done = sgoif("demo", "--json", "--epochs", "24", "--seed", str(seed), "--out", "results", cwd=tmp_path)
     found = {name: metrics["aupr"] for name, metrics in json.loads(done.stdout)["methods"].items()}
     assert found["influence"] > max(found["loss"], found["margin"]) + 0.05
     assert found["influence"] > found["influence_no_gate"]

@@ -15,15 +15,16 @@ from typing import Any
 import numpy as np
 import torch
 
+from sgoif import __version__
 from sgoif.state import atomic_write
 
 
 def package_version() -> str:
-    """The installed version of this package."""
+    """The installed version of this package, or that of the sources where it runs uninstalled."""
     try:
         return version("sgoif")
     except PackageNotFoundError:
-        return "unknown (not installed)"
+        return __version__
 
 
 def versions() -> dict[str, str | None]:

@@ -14,6 +14,8 @@ if TYPE_CHECKING:
 LABELS = {
     "influence": "influence, gated",
     "influence_no_gate": "influence, no gate",
+    "plain_sum": "influence, gated, plain sum",
+    "one_pool_no_gate": "influence, one pool, no gate",
     "loss": "mean loss",
     "margin": "margin (AUM)",
     "prob_margin": "probability margin",
@@ -21,6 +23,8 @@ LABELS = {
 COLOURS = {
     "influence": "#0b6e4f",
     "influence_no_gate": "#c1443c",
+    "plain_sum": "#6cae75",
+    "one_pool_no_gate": "#e0a030",
     "loss": "#8a8d91",
     "margin": "#3b6ea8",
     "prob_margin": "#8e6bbf",
@@ -70,7 +74,7 @@ def _draw_residuals(axes: Axes, monitors: Mapping[str, Mapping[str, Any]], steps
         bounded = [
             (at, entry["tau"]) for at, entry in zip(when, history, strict=True) if _is_positive(entry.get("tau"))
         ]
-        if bounded and name != "influence_no_gate":
+        if bounded and not name.endswith("no_gate"):
             at, tau = zip(*bounded, strict=True)
             axes.plot(at, tau, color=colour, linewidth=1.2, linestyle="--", label=f"tolerance τ ({label})")
     axes.set(xlabel="epoch", ylabel="residual ‖g − Hφ‖", title="solver residual of the anchors (median)")
