@@ -23,18 +23,16 @@ from contextlib import contextmanager
 from time import perf_counter
 from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor, nn
 
-from sgoif import instruments, snapshot
+from sgoif import diary, instruments, snapshot
 from sgoif.anchors import AnchorBank, Grouping, anchor_pass
 from sgoif.cadence import Cadence
 from sgoif.capture import Capture, Record
 from sgoif.checks import Indices, check_finite, check_index, check_record, check_target, is_finite, raise_if_nonfinite
 from sgoif.curvature import make_curvature
 from sgoif.curvature.base import Factors, full_precision
-from sgoif.curvature.lowrank import LowRankDiagonal
 from sgoif.data import isolated_random_state
 from sgoif.errors import SettingError
 from sgoif.ledger import Ledger
@@ -45,7 +43,7 @@ from sgoif.scoring import (
     Outputs,
     Squash,
     StepScores,
-    gather,
+    WaitingSteps,
     gradient_norms,
     group_scores,
     read_outputs,
@@ -58,15 +56,11 @@ from sgoif.stability.bounds import coverage
 from sgoif.stability.competence import Competence
 from sgoif.stability.controller import StabilityController, Tolerance
 from sgoif.stability.gates import anomalies, moving_average_gate, stability_gate
-from sgoif.stability.probes import curvature_probe, gradient_energy, iterate_gap
+from sgoif.stability.steering import observe_signals
 from sgoif.table import ScoreTable
 
 CURVATURE_EXAMPLES = 64
 """Examples of a batch from which the curvature of layers below the head is read."""
-BLOCK_STEPS, BLOCK_BYTES = 32, 8 * 2**20
-"""Steps that are scored together, and the most memory that may wait for it."""
-PROBED_ANCHORS, GAP_TERMS = 8, 3
-LOW_RANK = 16
 
 
 class InfluenceMonitor:
@@ -121,8 +115,7 @@ class InfluenceMonitor:
         self.steps = 0
         self.history: list[dict[str, float]] = []
         self._last: StepScores | None = None
-        self._pending: list[Observation] = []  # steps that wait to be scored together
-        self._waiting = np.zeros(0, dtype=bool)  # their examples
+        self._waiting = WaitingSteps()
         self._batch = 0
         self.directions: Tensor | None = None  # ψ_g of every group, [G, P]
         self.support = torch.zeros(groups_total, device=self.device)  # mean confidence behind each ψ_g
@@ -178,7 +171,7 @@ class InfluenceMonitor:
                 return
         self._autocast, self._batch = record.autocast, len(indices)
         self.ledger.reserve(int(indices.max()))
-        if self._meets_pending(indices):
+        if self._waiting.meets(indices):
             self.flush()  # an example is scored once per block, so that its means are updated one by one
 
         step = Observation(
@@ -197,10 +190,10 @@ class InfluenceMonitor:
         if self.directions is None:
             self.refresh()
             step.response = self._late_response(record)
-        self._pending.append(step)
+        self._waiting.add(step)
         if self.cadence.due(len(indices), self.ledger.used):
             self.refresh()
-        elif len(self._pending) >= BLOCK_STEPS or len(self._pending) * step.bytes > BLOCK_BYTES:
+        elif self._waiting.full:
             self.flush()
 
     def _learn(self, record: Record, step: Observation) -> None:
@@ -227,10 +220,9 @@ class InfluenceMonitor:
     @full_precision
     def flush(self) -> None:
         """Score the steps that were only collected so far."""
-        if not self._pending or self.directions is None:
+        if not self._waiting.steps or self.directions is None:
             return
-        steps, sizes = gather(self._pending)
-        self._pending = []
+        steps, sizes = self._waiting.take()
         if self.device.type != "cpu":
             self._nonfinite = check_finite(
                 steps.logits, steps.logits_delta, self._nonfinite, self.settings.skip_nonfinite
@@ -259,18 +251,6 @@ class InfluenceMonitor:
         """Raw scores of the last step."""
         self.flush()
         return self._last
-
-    def _meets_pending(self, indices: Indices) -> bool:
-        """Whether one of these examples waits to be scored already."""
-        if len(self._waiting) < self.ledger.used:
-            self._waiting = np.concatenate([self._waiting, np.zeros(len(self.ledger.sums) - len(self._waiting), bool)])
-        if not self._pending:
-            self._waiting[:] = False
-        met = bool(self._waiting[indices].any())
-        if met:
-            self._waiting[:] = False
-        self._waiting[indices] = True
-        return met
 
     def _late_response(self, record: Record) -> Tensor | None:
         """The response of the very first step, which ran before there were directions."""
@@ -310,8 +290,11 @@ class InfluenceMonitor:
             self._set_directions(solution.residual, spectrum.smallest)
             covered = coverage(self.directions) if self.directions is not None else 0.0
             self._score_anchors(losses, logits)
-            self._observe_signals(solution)
-            self._log(solution, tolerance, covered, odd)
+            solution.products += observe_signals(self.controller, self.curvature, self.solver, bank.gradient, s.seed)
+            signals = self.controller.signals
+            self.history.append(
+                diary.entry(self.steps, bank, solution, tolerance, covered, odd, self.competence, signals)
+            )
             if tidying:
                 bank.replace(s.replace_share)
             self.cadence.urgent = covered < s.coverage_floor
@@ -398,48 +381,6 @@ class InfluenceMonitor:
             unbounded,
             weight,
             self.settings.help_weight,
-        )
-
-    def _observe_signals(self, solution: Solution) -> None:
-        """The paper's three further signals: iterate gap, spread of curvature probes, energy in the subspace."""
-        few = self.anchors.gradient[:PROBED_ANCHORS]
-        gap = iterate_gap(self.curvature, few, GAP_TERMS)
-        probe_value = curvature_probe(self.curvature, 1, self.settings.seed)
-        solution.products += 2 * (GAP_TERMS - 1) * len(few) + 1
-        energy = float(getattr(self.solver, "last_energy", float("nan")))
-        if isinstance(self.curvature, LowRankDiagonal):
-            energy = float(gradient_energy(self.curvature.basis.T, self.anchors.gradient).mean())
-        self.controller.observe_signals(gap=float(gap.nanmean()), probe=float(probe_value), energy=energy)
-        if isinstance(self.curvature, LowRankDiagonal):
-            self.curvature.set_rank(max(1, round(self.controller.control().rank * LOW_RANK)))
-
-    def _log(self, solution: Solution, tolerance: Tolerance, covered: float, odd: Tensor) -> None:
-        bank = self.anchors
-        residual = bank.residual[~odd] if bool((~odd).any()) else bank.residual.new_zeros(1)
-        self.history.append(
-            {
-                "step": self.steps,
-                "residual_mean": float(residual.mean()),
-                "residual_median": float(residual.median()),
-                "residual_relative": float(residual.norm() / bank.gradient.norm().clamp_min(1e-30)),
-                "tau": tolerance.tau,
-                "kappa": tolerance.kappa,
-                "beta": tolerance.beta,
-                "condition": tolerance.condition,
-                "confidence_mean": float(bank.confidence.mean()),
-                "pass_share": float((bank.confidence > 0).float().mean()),
-                "coverage": covered,
-                "products": float(solution.products),
-                "anomalies": float(odd.sum()),
-                "replaced": float(bank.replaced),
-                "train_loss": self.competence.train_loss,
-                "anchor_loss": self.competence.anchor_loss,
-                "structure": self.competence.structure,
-                "step_weight": self.competence.weight,
-                "gap": self.controller.signals.gap,
-                "probe_variance": self.controller.signals.variance,
-                "energy": self.controller.signals.energy,
-            }
         )
 
     # --- results ------------------------------------------------------------------------------------------------

@@ -30,6 +30,8 @@ from sgoif.losses import Loss, cross_entropy, output_gradient, read_labels_off
 from sgoif.solvers.base import row_norm
 
 SCALE_DECAY = 0.9
+BLOCK_STEPS, BLOCK_BYTES = 32, 8 * 2**20
+"""Steps that are scored together, and the most memory that may wait for it."""
 RESPONSE_ENTRIES = 2**24
 """Largest intermediate result of scoring, in numbers (64 MiB)."""
 
@@ -91,6 +93,38 @@ def gather(steps: Sequence[Observation]) -> tuple[Observation, list[int]]:
     tensors = {f.name: joined(f.name) for f in fields(Observation) if f.name != "indices"}
     indices = np.concatenate([step.indices for step in steps])
     return Observation(indices, **tensors), [len(step.indices) for step in steps]
+
+
+class WaitingSteps:
+    """Steps that wait to be scored together; no example waits twice."""
+
+    def __init__(self) -> None:
+        self.steps: list[Observation] = []
+        self._examples = np.zeros(0, dtype=bool)
+
+    def meets(self, indices: Indices) -> bool:
+        """Whether one of these examples is waiting."""
+        known = indices[indices < len(self._examples)]
+        return bool(self._examples[known].any())
+
+    def add(self, step: Observation) -> None:
+        most = int(step.indices.max()) + 1
+        if most > len(self._examples):
+            self._examples = np.concatenate([self._examples, np.zeros(2 * most - len(self._examples), dtype=bool)])
+        self.steps.append(step)
+        self._examples[step.indices] = True
+
+    @property
+    def full(self) -> bool:
+        """Whether a block is complete, by the number of steps or by memory."""
+        return len(self.steps) >= BLOCK_STEPS or len(self.steps) * self.steps[-1].bytes > BLOCK_BYTES
+
+    def take(self) -> tuple[Observation, list[int]]:
+        """All waiting steps as one, and how many examples each has; nothing waits afterwards."""
+        steps, self.steps = self.steps, []
+        for step in steps:
+            self._examples[step.indices] = False
+        return gather(steps)
 
 
 def per_step(values: Tensor, sizes: Sequence[int]) -> Tensor:

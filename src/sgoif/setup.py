@@ -64,8 +64,11 @@ def probe(model: nn.Module, anchors: Any, settings: Settings) -> Setup:
                 f" {parameter.dtype}). Give anchors the same transforms as the evaluation data. The cause: {error}"
             ) from error
     logits = two_classes(outputs[0])
-    if logits.dim() != 2:
-        raise AnchorError(f"the model must return logits [batch, classes]; its output has shape {tuple(logits.shape)}")
+    if logits.dim() != 2 or len(logits) != len(items):
+        shape = tuple(outputs[0].shape)
+        raise AnchorError(
+            f"the model must return logits [batch, classes]; for {len(items)} anchors its output is {shape}"
+        )
     layers = choose_layers(calls, settings.layers, outputs[0].shape[-1], len(logits))
     for number, layer in enumerate(layers):
         limit = HEAD_BLOCK if number == len(layers) - 1 else BODY_BLOCK

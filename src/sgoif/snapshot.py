@@ -10,7 +10,7 @@ import numpy as np
 import torch
 
 from sgoif.errors import StateError
-from sgoif.scoring import Observation
+from sgoif.scoring import Observation, WaitingSteps
 from sgoif.state import load_state, nest, save_state, unnest
 
 if TYPE_CHECKING:
@@ -44,11 +44,11 @@ def collect(monitor: InfluenceMonitor) -> dict[str, Any]:
         "settings": _settings(monitor),
         "steps": monitor.steps,
         "batch": monitor._batch,
-        "pending": [_types(step) for step in monitor._pending],
+        "pending": [_types(step) for step in monitor._waiting.steps],
         "history": [dict(entry) for entry in monitor.history],
         "autocast": str(monitor._autocast).removeprefix("torch.") if monitor._autocast else "",
     }
-    for number, step in enumerate(monitor._pending):
+    for number, step in enumerate(monitor._waiting.steps):
         state.update(nest(f"waiting.{number}", _pack(step)))
     for name in TENSORS:
         state[name] = getattr(monitor, name).clone()
@@ -109,10 +109,9 @@ def _apply(monitor: InfluenceMonitor, state: dict[str, Any]) -> None:
     monitor.steps = int(state["steps"])
     monitor.history = [dict(entry) for entry in state["history"]]
     monitor._autocast = getattr(torch, state["autocast"]) if state["autocast"] in ("float16", "bfloat16") else None
-    monitor._last, monitor._pending = None, _unpack(state["pending"], unnest("waiting", state), monitor.device)
-    monitor._waiting = np.zeros(len(monitor.ledger.sums), dtype=bool)
-    for step in monitor._pending:
-        monitor._waiting[step.indices] = True
+    monitor._last, monitor._waiting = None, WaitingSteps()
+    for step in _unpack(state["pending"], unnest("waiting", state), monitor.device):
+        monitor._waiting.add(step)
     monitor._batch = int(state["batch"])
     monitor.directions = state["directions"].to(monitor.device).clone() if "directions" in state else None
     monitor.lift_directions()

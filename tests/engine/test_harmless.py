@@ -266,19 +266,19 @@ def test_activations_are_released() -> None:
 
 
 def test_steps_that_wait_for_scoring_are_few_and_let_go(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("sgoif.monitor.BLOCK_STEPS", 4)
+    monkeypatch.setattr("sgoif.scoring.BLOCK_STEPS", 4)
     model = convolutional()
     monitor = make_monitor(model, anchors(), layers="all")
     waiting = []
     for number in range(10):
         spied_step(monitor, model, 8 * number)
-        waiting.append(len(monitor._pending))
-        for step in monitor._pending:
+        waiting.append(len(monitor._waiting.steps))
+        for step in monitor._waiting.steps:
             assert not step.inputs.requires_grad
             assert not step.logits.requires_grad
     assert 1 <= max(waiting) <= 4
     assert monitor.last is not None
-    assert not monitor._pending
+    assert not monitor._waiting.steps
     assert int((monitor.ledger.column("count") > 0).sum()) == 80
 
 
