@@ -197,22 +197,34 @@ def scales_of(delta: Tensor, reference: Tensor, sizes: Sequence[int]) -> Tensor:
 
 
 def group_scores(factors: Factors, directions: Tensor) -> Tensor:
-    """ψ_gᵀ g_i for directions [G, rows, cols] of one layer, [B, G]."""
-    if factors.elementwise or factors.inputs.shape[1] > 1:
+    """ψ_gᵀ g_i for directions [G, rows, cols] of one layer, [B, G], summed over the positions of an example."""
+    if factors.elementwise:
         return factors.gradient().flatten(1) @ directions.flatten(1).T
     groups, rows, cols = directions.shape
     weights = directions.reshape(groups * rows, cols).T
-    some = max(1, RESPONSE_ENTRIES // (groups * rows))  # with many classes the responses of all examples are large
-    parts = zip(factors.inputs[:, 0].split(some), factors.delta[:, 0].split(some), strict=True)
-    scores = [((a @ weights).reshape(-1, groups, rows) @ d.unsqueeze(-1)).squeeze(-1) for a, d in parts]
+    positions = factors.delta.shape[1]
+    some = max(1, RESPONSE_ENTRIES // (groups * rows * positions))  # with many classes the responses are large
+    scores = []
+    for a, d in zip(factors.inputs.split(some), factors.delta.split(some), strict=True):
+        response = (a.flatten(0, 1) @ weights).reshape(-1, groups, rows)
+        found = (response @ d.flatten(0, 1).unsqueeze(-1)).squeeze(-1)
+        scores.append(found.reshape(-1, positions, groups).sum(1) if positions > 1 else found)
     return scores[0] if len(scores) == 1 else torch.cat(scores)
 
 
 def gradient_norms(factors: Factors) -> Tensor:
-    """‖g_i‖ of one layer's block, [B]."""
-    if factors.elementwise or factors.inputs.shape[1] > 1:
+    """‖g_i‖ of one layer's block, [B].
+
+    ‖Σ_t δ_t ⊗ a_t‖² = Σ_{t,u} (δ_t·δ_u)(a_t·a_u), so the gradient is formed only where that is smaller than the table
+    of all pairs of positions.
+    """
+    positions, rows = factors.delta.shape[1:]
+    if positions == 1 and not factors.elementwise:
+        return row_norm(factors.inputs[:, 0]) * row_norm(factors.delta[:, 0])
+    if factors.elementwise or positions**2 > rows * factors.inputs.shape[-1]:
         return row_norm(factors.gradient().flatten(1))
-    return row_norm(factors.inputs[:, 0]) * row_norm(factors.delta[:, 0])
+    pairs = (factors.delta @ factors.delta.mT) * (factors.inputs @ factors.inputs.mT)
+    return pairs.sum((1, 2)).clamp_min(0).sqrt()
 
 
 class Squash:
