@@ -23,6 +23,7 @@ from contextlib import contextmanager
 from time import perf_counter
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
@@ -111,6 +112,7 @@ class InfluenceMonitor:
         self.anchor_ledger = Ledger(groups_total, self.device, setup.holdout_size)
         self.anchor_squash = Squash(s.temperature, self.device)
 
+        self._turns = max(1, min(round(1 / s.body_share), len(self.layers) - 1))
         self._curvature_every = s.curvature_every or (32 if len(self.layers) == 1 else 64)
         self.steps = 0
         self.history: list[dict[str, float]] = []
@@ -149,7 +151,8 @@ class InfluenceMonitor:
         scored = self.cadence.scores_this_step(self.steps)
         learning = scored and (self.steps % self._curvature_every == 0 or not self.curvature.ready)
         names = frozenset(layer.name for layer in self.layers) if learning else frozenset({self.head.name})
-        record = Record(directions=self._lifted if scored else {}, keep=names if scored else frozenset())
+        directions = self._directions_in_turn() if scored else {}
+        record = Record(directions=directions, keep=names if scored else frozenset())
         with self._capture.open(record):
             yield
         if scored:
@@ -159,6 +162,13 @@ class InfluenceMonitor:
             self.cadence.scored(perf_counter() - start + record.seconds - (self.cadence.spent - refreshing))
         self.steps += 1
         self.cadence.end(len(indices))
+
+    def _directions_in_turn(self) -> dict[str, Tensor]:
+        """Directions of the layers below the head that this step scores: every k-th, from a random first one."""
+        if self._turns == 1:
+            return self._lifted
+        first = int(np.random.default_rng((self.settings.seed, self.steps)).integers(self._turns))
+        return {name: self._lifted[name] for name in list(self._lifted)[first :: self._turns]}
 
     @full_precision
     def _finish(self, record: Record, indices: Indices, target: Any, learning: bool) -> None:
@@ -180,7 +190,7 @@ class InfluenceMonitor:
             delta,
             record.inputs[self.head.name],
             record.deltas[self.head.name],
-            record.response,
+            None if record.response is None else record.response * self._turns,
             labels,
         )
         if self._capture.compiled:

@@ -18,6 +18,8 @@ class Settings:
 
     layers: str | Sequence[str] = "head"
     """Watched layers: "head", "last-stage", "all", or names and patterns."""
+    body_share: float = 1.0
+    """Share of the layers below the head that one step scores, in random turns, scaled up: cheaper and noisier."""
     curvature: str = "kfac"
     """Curvature backend: "kfac", "diagonal", "fisher" or "lowrank"."""
     damping: float = 0.01
@@ -80,6 +82,7 @@ class Settings:
 
         need(self.gate in get_args(Gate), "gate", f"one of {', '.join(get_args(Gate))}")
         need(self.reduction in get_args(Reduction), "reduction", f"one of {', '.join(get_args(Reduction))}")
+        need(0 < self.body_share <= 1, "body_share", "a share in (0, 1]")
         need(self.damping > 0, "damping", "a positive number")
         need(0 <= self.decay < 1, "decay", "a number in [0, 1)")
         need(self.kappa is None or self.kappa > 0, "kappa", "a positive number, or None to track it")

@@ -62,6 +62,7 @@ class OverheadSettings:
     batch_size: int | None = setting(None, help="examples in a batch; unset: 128 (CPU), 512 (CUDA)")
     examples: int | None = setting(None, help="size of the training set; unset: 6400 (CPU), 50000 (CUDA)")
     anchors: int | None = setting(None, help="held-out examples for the monitor; unset: 2%% of the examples")
+    body_share: float = setting(1.0, help="share of the layers below the head that one step scores")
     repeats: int = setting(5, help="ratios to take the median of")
     slice_steps: int | None = setting(None, help="steps before the two copies take turns; unset: 3 (CPU), 32 (CUDA)")
     least_steps: int = setting(60, help="least number of steps in a repeat")
@@ -85,6 +86,7 @@ class Plan:
     batch_size: int
     examples: int
     anchors: int
+    body_share: float
     repeats: int
     slice_steps: int
     least_steps: int
@@ -103,6 +105,7 @@ class Plan:
             batch_size=settings.batch_size or (512 if on_gpu else 128),
             examples=examples,
             anchors=settings.anchors or max(examples // 50, CLASSES),
+            body_share=settings.body_share,
             repeats=settings.repeats,
             slice_steps=settings.slice_steps or (32 if on_gpu else 3),
             least_steps=settings.least_steps,
@@ -137,7 +140,13 @@ class Training:
             held_out = torch.arange(plan.anchors) % CLASSES
             anchors, size = TensorDataset(self._images(held_out), held_out), plan.examples
             self.monitor = InfluenceMonitor(
-                self.model, self.optimizer, anchors=anchors, size=size, layers=layers, seed=plan.seed
+                self.model,
+                self.optimizer,
+                anchors=anchors,
+                size=size,
+                layers=layers,
+                body_share=plan.body_share,
+                seed=plan.seed,
             )
         self.setup_seconds = time.perf_counter() - start
 
