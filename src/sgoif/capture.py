@@ -65,7 +65,6 @@ class Record:
     """layer(a; ψ) of the layers whose δ is still to come."""
     deltas: dict[str, Tensor] = field(default_factory=dict)
     seen: set[str] = field(default_factory=set)
-    scored: set[str] = field(default_factory=set)
     response: Tensor | None = None
     """Σ over scored layers of ⟨δ_i, layer(a_i; ψ)⟩, [B]."""
     logits: Tensor | None = None
@@ -86,7 +85,6 @@ class Record:
         """Add what a layer's output gradient says about its response; several backward passes add up."""
         score = self.pending[name].dot(delta)
         self.response = score if self.response is None else self.response + score
-        self.scored.add(name)
 
     def keep_delta(self, name: str, delta: Tensor) -> None:
         """Keep the gradient of a layer's output where it is asked for; several backward passes add up."""

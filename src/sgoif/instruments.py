@@ -10,7 +10,6 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from sgoif.anchors import anchor_pass
 from sgoif.capture import Capture
 from sgoif.curvature.base import full_precision
 from sgoif.curvature.exact import ExactGGN
@@ -18,9 +17,17 @@ from sgoif.data import Part, isolated_random_state
 from sgoif.errors import IndexingError, SgoifError
 from sgoif.ledger import Ledger
 from sgoif.operators import watched_output
-from sgoif.scoring import StepScores, read_outputs, remember
+from sgoif.scoring import held_out_scores, remember
+from sgoif.solvers.base import row_norm
 from sgoif.solvers.conjugate import ConjugateGradient
-from sgoif.stability.bounds import TopKCertificate, conf_error, empirical_bernstein, misranking_bound, top_k_certificate
+from sgoif.stability.bounds import (
+    TopKCertificate,
+    conf_error,
+    empirical_bernstein,
+    misranking_bound,
+    solver_error_bound,
+    top_k_certificate,
+)
 from sgoif.table import ScoreTable
 
 if TYPE_CHECKING:
@@ -149,22 +156,10 @@ def _complete_ledger(monitor: InfluenceMonitor) -> Ledger:
         with isolated_random_state(device):
             for positions in missing.split(monitor.anchor_batch):
                 inputs, labels = bank.read(positions)
-                gradient, losses, logits = anchor_pass(
-                    monitor.model,
-                    capture,
-                    monitor.layers,
-                    monitor.layout,
-                    monitor.loss,
-                    inputs,
-                    labels,
-                    monitor._autocast,
-                )
-                outputs = read_outputs(logits, None, labels, monitor.loss, "sum", [len(logits)])
+                gradient, losses, logits = monitor.anchor_pass(inputs, labels, capture)
                 groups = -(gradient @ monitor.directions.T)
-                margins = outputs.margin, outputs.logit_margin
-                found = StepScores(positions.to(device), groups.sum(1), groups, *margins, losses, labels)
-                unbounded = torch.full_like(losses, torch.inf)
-                remember(ledger, squash, found, monitor.support, unbounded, 1.0, monitor.settings.help_weight)
+                found = held_out_scores(positions, groups, losses, logits, labels, monitor.loss)
+                remember(ledger, squash, found, monitor.support, 1.0, monitor.settings.help_weight)
     finally:
         capture.close()
     return ledger
@@ -190,21 +185,21 @@ def error_budget(monitor: InfluenceMonitor, examples: int = 128) -> ErrorBudget:
     ggn = ExactGGN(output, lambda z: monitor.loss(z, labels).mean(), point, damping=smallest)
     try:
         ggn_psi = ConjugateGradient(iterations=50, tolerance=1e-4).solve(ggn, wanted, exact.unsqueeze(0)).phi[0]
-    except (RuntimeError, NotImplementedError):  # a loss or layer without the second derivative this needs
+    except RuntimeError:  # a loss or layer without the second derivative this needs
         ggn_psi = torch.full_like(exact, torch.nan)
 
     c = bank.confidence
     mixing = weights / c.clamp_min(torch.finfo(c.dtype).tiny)  # w_v alone
     lost = conf_error(c.unsqueeze(1), bank.phi @ g.T)
     residual = wanted[0] - monitor.curvature.matvec(psi.unsqueeze(0))[0]
-    queries = torch.linalg.vector_norm(g, dim=1)
+    bound = solver_error_bound(row_norm(residual), residual.new_tensor(smallest))
     return ErrorBudget(
         solver=float((g @ (psi - exact)).abs().mean()),
         curvature=float((g @ (exact - ggn_psi)).abs().mean()),
         projection=float((g @ psi).abs().mean()) * _unseen_share(monitor, inputs, labels),
         linearisation=float((g * monitor.curvature.solve(g)).sum(1).mean()) / (2 * max(monitor.ledger.used, 1)),
         confidence=float((mixing.unsqueeze(1) * lost).sum(0).mean()),
-        bound=float(torch.linalg.vector_norm(residual) / smallest * queries.mean()),
+        bound=float(bound * row_norm(g).mean()),
     )
 
 
@@ -220,9 +215,7 @@ def _unseen_share(monitor: InfluenceMonitor, inputs: Any, labels: Tensor, most: 
         for keep in (True, False):
             for layer, projection in zip(monitor.layers, projections, strict=True):
                 layer.projection = projection if keep else None
-            gradient, _, _ = anchor_pass(
-                monitor.model, capture, monitor.layers, monitor.layout, monitor.loss, few, labels[:most], None
-            )
+            gradient, _, _ = monitor.anchor_pass(few, labels[:most], capture)
             square.append(gradient.double().square().sum(1))
     finally:
         capture.close()
@@ -250,9 +243,9 @@ def misranking(monitor: InfluenceMonitor, higher: int, lower: int, bias: float) 
 def certificate(monitor: InfluenceMonitor, k: int) -> Certificate:
     """Are these k the true top k under the surrogate? Needs a watched head and, in practice, a converged solver.
 
-    Every score deviates from the one with exact H⁻¹ by at most ‖r_ψ‖/λ_min · ‖g_i‖ in each step; the ledger keeps
-    the mean of that bound. A residual left large on purpose (few solver steps, the default for detection) gives a
-    bound larger than the margins, and the answer is then no.
+    Every score deviates from the one with exact H⁻¹ by at most Σ_g ‖r_ψg‖/λ_min · ‖g_i‖ in each step (‖Σ_g r_ψg‖ for a
+    plain sum over groups); the ledger keeps the mean of that bound. A residual left large on purpose (few solver steps,
+    the default for detection) gives a bound larger than the margins, and the answer is then no.
     """
     if len(monitor.layers) > 1:
         raise SgoifError(

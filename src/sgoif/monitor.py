@@ -47,13 +47,14 @@ from sgoif.scoring import (
     WaitingSteps,
     gradient_norms,
     group_scores,
+    held_out_scores,
     read_outputs,
     remember,
 )
 from sgoif.settings import Settings
 from sgoif.setup import choose_solver, fit_bank, probe
-from sgoif.solvers.base import Solution
-from sgoif.stability.bounds import coverage
+from sgoif.solvers.base import Solution, row_norm
+from sgoif.stability.bounds import coverage, solver_error_bound
 from sgoif.stability.competence import Competence
 from sgoif.stability.controller import StabilityController, Tolerance
 from sgoif.stability.gates import anomalies, moving_average_gate, stability_gate
@@ -121,7 +122,7 @@ class InfluenceMonitor:
         self._batch = 0
         self.directions: Tensor | None = None  # ψ_g of every group, [G, P]
         self.support = torch.zeros(groups_total, device=self.device)  # mean confidence behind each ψ_g
-        self.direction_error = torch.zeros((), device=self.device)  # ‖r_ψ‖ / λ_min of ψ = Σ_g ψ_g
+        self.direction_error = torch.zeros((), device=self.device)  # bound on the error of a score per ‖g_i‖
         self._lifted: dict[str, Tensor] = {}  # ψ as weight matrices of the layers below the head
         self._nonfinite = torch.zeros((), device=self.device)
         self._autocast: torch.dtype | None = None
@@ -245,11 +246,20 @@ class InfluenceMonitor:
         index = self._upload(steps.indices)
         scores = StepScores(index, influence, groups, outputs.margin, outputs.logit_margin, outputs.loss, outputs.label)
         # Norms below the head are never formed, so only a watched head has a bound.
-        only_head = len(self.layers) == 1
-        error = self.direction_error * gradient_norms(head) if only_head else torch.full_like(influence, torch.inf)
-        weight = self.competence.weight if self.settings.competence else 1.0
-        remember(self.ledger, self.squash, scores, self.support, error, weight, self.settings.help_weight, sizes)
+        error = self.direction_error * gradient_norms(head) if len(self.layers) == 1 else None
+        self._remember(self.ledger, self.squash, scores, error, sizes)
         self._last = scores.tail(sizes[-1])
+
+    def _remember(
+        self,
+        ledger: Ledger,
+        squash: Squash,
+        scores: StepScores,
+        error: Tensor | None = None,
+        sizes: Sequence[int] | None = None,
+    ) -> None:
+        weight = self.competence.weight if self.settings.competence else 1.0
+        remember(ledger, squash, scores, self.support, weight, self.settings.help_weight, error, sizes)
 
     def _upload(self, indices: Indices) -> Tensor:
         """Indices on the device. From ordinary memory a copy of this size would wait for the device."""
@@ -325,13 +335,16 @@ class InfluenceMonitor:
         losses, logits = [], []
         for rows in torch.arange(len(bank)).split(self.anchor_batch):
             inputs, labels = bank.batch(bank.members[rows])
-            gradient, loss, output = anchor_pass(
-                self.model, self._capture, self.layers, self.layout, self.loss, inputs, labels, self._autocast
-            )
+            gradient, loss, output = self.anchor_pass(inputs, labels)
             bank.gradient[int(rows[0]) : int(rows[-1]) + 1] = torch.nan_to_num(gradient, posinf=0, neginf=0)
             losses.append(loss)
             logits.append(output)
         return torch.cat(losses), torch.cat(logits)
+
+    def anchor_pass(self, inputs: Any, labels: Tensor, capture: Capture | None = None) -> tuple[Tensor, Tensor, Tensor]:
+        """Gradients [B, P], losses [B] and logits [B, C] of held-out examples, in the precision of training."""
+        watching = capture or self._capture
+        return anchor_pass(self.model, watching, self.layers, self.layout, self.loss, inputs, labels, self._autocast)
 
     def _tolerance(self, condition: float) -> Tolerance:
         weight = self.head.weight
@@ -357,8 +370,12 @@ class InfluenceMonitor:
         weights = bank.weights()
         self.directions = bank.directions()
         self.support = torch.zeros_like(self.support).index_add_(0, bank.member_groups, weights)
-        mixed = (weights.unsqueeze(1) * torch.nan_to_num(residual)).sum(0)
-        self.direction_error = torch.linalg.vector_norm(mixed) / smallest
+        # ψ_g leaves the residual Σ w_v c_v r_v. A plain sum over groups errs by their sum; with help weighed less the
+        # groups are bent one by one, and their errors can only be added up.
+        left = torch.zeros_like(self.directions)
+        left.index_add_(0, bank.member_groups, weights.unsqueeze(1) * torch.nan_to_num(residual))
+        norm = row_norm(left).sum() if self.settings.help_weight < 1 else row_norm(left.sum(0))
+        self.direction_error = solver_error_bound(norm, norm.new_tensor(smallest))
         self.lift_directions()
 
     def lift_directions(self) -> None:
@@ -376,22 +393,9 @@ class InfluenceMonitor:
         assert self.directions is not None
         bank = self.anchors
         labels = bank.member_labels.to(self.device)
-        outputs = read_outputs(logits, None, labels, self.loss, "sum", [len(logits)])
         own = bank.own_scores(self.directions)
-        scores = StepScores(
-            bank.positions().to(self.device), own.sum(1), own, outputs.margin, outputs.logit_margin, losses, labels
-        )
-        unbounded = torch.full_like(losses, torch.inf)
-        weight = self.competence.weight if self.settings.competence else 1.0
-        remember(
-            self.anchor_ledger,
-            self.anchor_squash,
-            scores,
-            self.support,
-            unbounded,
-            weight,
-            self.settings.help_weight,
-        )
+        scores = held_out_scores(bank.positions(), own, losses, logits, labels, self.loss)
+        self._remember(self.anchor_ledger, self.anchor_squash, scores)
 
     # --- results ------------------------------------------------------------------------------------------------
 

@@ -134,7 +134,7 @@ def per_step(values: Tensor, sizes: Sequence[int]) -> Tensor:
     return torch.stack([part.sum() for part in values.split(list(sizes))])
 
 
-def per_example(values: Tensor, sizes: Sequence[int]) -> Tensor:
+def for_examples(values: Tensor, sizes: Sequence[int]) -> Tensor:
     """The value of each step [M] for all of its examples, [R]."""
     if len(set(sizes)) == 1:
         return values.repeat_interleave(sizes[0])
@@ -177,8 +177,17 @@ def read_outputs(
         margin=torch.exp(given - total) - torch.exp(best - total),
         logit_margin=given - best,
         loss=total - given if loss is cross_entropy else loss(z, label).float(),
-        scale=per_example(scale, sizes),
+        scale=for_examples(scale, sizes),
     )
+
+
+def held_out_scores(
+    positions: Tensor, groups: Tensor, losses: Tensor, logits: Tensor, labels: Tensor, loss: Loss
+) -> StepScores:
+    """Raw scores of held-out examples from their influences by group, in the form that `remember` takes."""
+    outputs = read_outputs(logits, None, labels, loss, "sum", [len(logits)])
+    margins = outputs.margin, outputs.logit_margin
+    return StepScores(positions.to(groups.device), groups.sum(1), groups, *margins, losses, labels)
 
 
 def scales_of(delta: Tensor, reference: Tensor, sizes: Sequence[int]) -> Tensor:
@@ -251,7 +260,7 @@ class Squash:
         self.mean = means[-1]
         self.updates += len(sizes)
         q = means / torch.from_numpy(unbiased.astype(np.float32)).to(raw.device, non_blocking=True)
-        return per_example(q.clamp_min(TINY), sizes)
+        return for_examples(q.clamp_min(TINY), sizes)
 
     def _mixing(self, steps: int) -> Tensor:
         """Row t: what the old mean (first column) and the sizes of steps 0 … t count for in the mean after step t."""
@@ -282,15 +291,18 @@ def remember(
     squash: Squash,
     scores: StepScores,
     support: Tensor,
-    error: Tensor,
     weight: float,
     help_weight: float,
+    error: Tensor | None = None,
     sizes: Sequence[int] | None = None,
 ) -> None:
     """Weigh and squash raw scores step by step, gate anomalies out, and fold the rest into a ledger.
 
-    `support` [G] is the mean confidence behind each group's direction, `error` [R] a bound on the solver's error.
+    `support` [G] is the mean confidence behind each group's direction, `error` [R] a bound on the solver's error where
+    there is one.
     """
+    if error is None:
+        error = torch.full_like(scores.loss, torch.inf)
     raw = scores.influence
     if help_weight < 1:
         raw = raw - (1 - help_weight) * scores.groups.clamp_max(0).sum(1)
