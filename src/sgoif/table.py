@@ -66,13 +66,13 @@ class ScoreTable:
         return pandas.DataFrame(dict(self._columns))
 
     def to_csv(self, path: str | os.PathLike[str]) -> None:
-        """Write a CSV file; needs nothing beside numpy. Cells that a spreadsheet would run are quoted as text."""
+        """Write a CSV file; needs nothing beside numpy. Cells that a spreadsheet would run are marked as text."""
 
         def write(handle: Any) -> None:
             writer = csv.writer(handle)
             writer.writerow(self.columns)
             for row in zip(*(self._columns[name].tolist() for name in self.columns), strict=True):
-                writer.writerow([_cell(value) for value in row])
+                writer.writerow([to_cell(value) for value in row])
 
         atomic_write(Path(path), write, text=True)
 
@@ -91,6 +91,11 @@ def _shown(value: Any) -> str:
     return f"{value:.4g}" if isinstance(value, (float, np.floating)) else str(value)
 
 
-def _cell(value: Any) -> Any:
-    """A string that starts like a formula gets a leading apostrophe, as spreadsheets expect of plain text."""
-    return f"'{value}" if isinstance(value, str) and value.startswith(FORMULA) else value
+def to_cell(value: Any) -> Any:
+    """A value for a CSV file. Text that starts like a formula gets an apostrophe, as spreadsheets expect of text."""
+    return f"'{value}" if isinstance(value, str) and value.startswith((*FORMULA, "'")) else value
+
+
+def from_cell(text: str) -> str:
+    """What `to_cell` was given."""
+    return text[1:] if text.startswith("'") else text

@@ -135,7 +135,7 @@ def test_a_real_table_is_written_and_read_back(tmp_path: Path) -> None:
 def test_writing_is_all_or_nothing(table: ScoreTable, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = tmp_path / "scores.csv"
     path.write_text("old")
-    monkeypatch.setattr("sgoif.table._cell", lambda value: 1 / 0)
+    monkeypatch.setattr("sgoif.table.to_cell", lambda value: 1 / 0)
     with pytest.raises(ZeroDivisionError):
         table.to_csv(path)
     assert path.read_text() == "old"
