@@ -92,11 +92,14 @@ class AnchorBank:
         self.members = torch.tensor(sorted(_balanced(order, self.groups.tolist(), count)))
         """Candidates in the bank, as rows of the pool."""
 
-    def allocate(self, layout: Layout) -> None:
-        """Room for gradients and directions of every member."""
+    def allocate(self, layout: Layout, *, channels_last: bool = False) -> None:
+        """Room for gradients and directions of every member; images are laid out as the model wants them."""
         count, device = len(self.members), self.device
-        if isinstance(self._cache, Tensor) and _bytes(self._cache) <= DEVICE_CACHE_BYTES:
-            self._cache = self._cache.to(device)
+        if isinstance(self._cache, Tensor):
+            if channels_last and self._cache.dim() == 4:
+                self._cache = self._cache.contiguous(memory_format=torch.channels_last)
+            if _bytes(self._cache) <= DEVICE_CACHE_BYTES:
+                self._cache = self._cache.to(device)
         self.gradient = torch.zeros(count, layout.size, device=device)
         self.phi = torch.zeros_like(self.gradient)
         self.confidence = torch.zeros(count, device=device)

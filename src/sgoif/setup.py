@@ -39,6 +39,8 @@ class Setup:
     layers: list[WatchedLayer]
     layout: Layout
     dataset: Dataset[Any]
+    channels_last: bool
+    """Whether the model's convolutions are laid out that way."""
 
     @property
     def holdout_size(self) -> int:
@@ -75,7 +77,21 @@ def probe(model: nn.Module, anchors: Any, settings: Settings) -> Setup:
         if layer.rows * layer.cols > limit:
             layer.project(settings.projection, settings.seed + number)
     layout = Layout(tuple(layer.block for layer in layers))
-    return Setup(parameter.device, logits.shape[1], is_single(outputs[0]), layers, layout, dataset)
+    return Setup(
+        device=parameter.device,
+        classes=logits.shape[1],
+        single_logit=is_single(outputs[0]),
+        layers=layers,
+        layout=layout,
+        dataset=dataset,
+        channels_last=any(_is_channels_last(weight) for weight in model.parameters()),
+    )
+
+
+def _is_channels_last(weight: Tensor) -> bool:
+    if weight.dim() != 4 or weight.is_contiguous():
+        return False
+    return weight.is_contiguous(memory_format=torch.channels_last)
 
 
 def fit_bank(setup: Setup, groups: Grouping, settings: Settings) -> AnchorBank:
@@ -90,7 +106,7 @@ def fit_bank(setup: Setup, groups: Grouping, settings: Settings) -> AnchorBank:
         )
     fitting = DIRECTION_BYTES // (4 * setup.layout.size)
     bank.select(min(wanted, max(fitting, len(bank.group_names))))
-    bank.allocate(setup.layout)
+    bank.allocate(setup.layout, channels_last=setup.channels_last)
     return bank
 
 

@@ -92,14 +92,12 @@ class KFAC(Curvature):
         vectors = self._vectors(vectors)
         if not self._averages:
             return self.damping * vectors
-        products = []
-        for index, (x, ridge) in enumerate(zip(self.layout.split(vectors), self._ridges(), strict=True)):
-            if SQUARE in self._averages[index]:
-                product = x * self._average(index, SQUARE)
-            else:
-                product = self._average(index, DELTA) @ x @ self._average(index, INPUTS)
-            products.append(product + ridge * x)
-        return self.layout.join(products)
+        products = vectors * self._own()
+        places = zip(self.layout.split(vectors), self.layout.split(products), self._corrected(), strict=True)
+        for x, product, averages in places:
+            if SQUARE not in averages:
+                product += averages[DELTA] @ x @ averages[INPUTS]
+        return products
 
     @full_precision
     def solve(self, vectors: Tensor) -> Tensor:
@@ -109,14 +107,13 @@ class KFAC(Curvature):
     def apply_function(self, vectors: Tensor, function: Callable[[Tensor], Tensor]) -> Tensor:
         """f(H + λI) applied to vectors [K, P].
 
-        `function` maps the damped eigenvalues of one block, float64 [rows, cols], to factors of the same shape; it is
-        called once per block.
+        `function` acts on every damped eigenvalue alone; it is called once, with all of them in float64, [P].
         """
+        factors = function(self._eigenvalues()).to(self.device, torch.float32)
         results = []
-        for x, eigen, ridge in zip(
-            self.layout.split(self._vectors(vectors)), self._eigen(), self._ridges(), strict=True
+        for x, factor, eigen in zip(
+            self.layout.split(self._vectors(vectors)), self.layout.split(factors), self._eigen(), strict=True
         ):
-            factor = function(eigen.values + to_float64(ridge)).to(x)
             if eigen.left is None or eigen.right is None:
                 results.append(factor * x)
             else:
@@ -125,17 +122,11 @@ class KFAC(Curvature):
 
     @full_precision
     def diagonal(self) -> Tensor:
-        parts = [mean + ridge for mean, ridge in zip(self._diagonals(), self._ridges(), strict=True)]
-        return self.layout.join(parts)
+        return self.layout.join(self._diagonals()) + self._ridge_vector()
 
     @full_precision
     def spectrum(self) -> Spectrum:
-        ranges = [
-            torch.stack(eigen.values.aminmax()) + to_float64(ridge)
-            for eigen, ridge in zip(self._eigen(), self._ridges(), strict=True)
-        ]
-        table = torch.stack(ranges)
-        smallest, largest = torch.stack([table[:, 0].min(), table[:, 1].max()]).tolist()
+        smallest, largest = torch.stack(self._eigenvalues().aminmax()).tolist()
         return Spectrum(smallest, largest)
 
     def input_factor(self, index: int) -> Tensor:
@@ -171,9 +162,14 @@ class KFAC(Curvature):
         self.updates = int(state["updates"])
         self._cache.clear()
 
-    def _average(self, index: int, key: str) -> Tensor:
-        """One running average, corrected for its start at zero."""
-        return self._averages[index][key] / torch.where(self._weight > 0, self._weight, 1.0)
+    def _corrected(self) -> list[dict[str, Tensor]]:
+        """The running averages, corrected for their start at zero."""
+
+        def build() -> list[dict[str, Tensor]]:
+            weight = torch.where(self._weight > 0, self._weight, 1.0)
+            return [{key: average / weight for key, average in block.items()} for block in self._averages]
+
+        return self._cached("corrected", build)
 
     def _kronecker(self, index: int, key: str) -> Tensor:
         name = self.layout.blocks[index].name
@@ -181,27 +177,50 @@ class KFAC(Curvature):
             raise SgoifError(f"layer {name!r} has no Kronecker factors before the first update")
         if key not in self._averages[index]:
             raise SgoifError(f"layer {name!r} is elementwise: it keeps a diagonal, no Kronecker factors")
-        return self._average(index, key)
+        return self._corrected()[index][key].clone()
 
     def _diagonals(self) -> list[Tensor]:
         """Diagonal of H per block, [rows, cols]."""
         if not self._averages:
             return [torch.zeros(block.rows, block.cols, device=self.device) for block in self.layout.blocks]
         return [
-            self._average(index, SQUARE)
+            averages[SQUARE]
             if SQUARE in averages
-            else torch.outer(self._average(index, DELTA).diagonal(), self._average(index, INPUTS).diagonal())
-            for index, averages in enumerate(self._averages)
+            else torch.outer(averages[DELTA].diagonal(), averages[INPUTS].diagonal())
+            for averages in self._corrected()
         ]
 
-    def _ridges(self) -> list[Tensor]:
-        """λ per block."""
+    def _ridge_vector(self) -> Tensor:
+        """λ of every weight, [P]; it is the same within a block."""
 
-        def build() -> list[Tensor]:
+        def build() -> Tensor:
             means = torch.stack([diagonal.mean() for diagonal in self._diagonals()])
-            return list(self._ridge(means.clamp_min(DEAD_BLOCK * means.mean()), self._weight))
+            ridges = self._ridge(means.clamp_min(DEAD_BLOCK * means.mean()), self._weight)
+            sizes = torch.tensor([block.size for block in self.layout.blocks], device=self.device)
+            return ridges.repeat_interleave(sizes, output_size=self.layout.size)
 
         return self._cached("ridges", build)
+
+    def _own(self) -> Tensor:
+        """What multiplies a vector entry by entry, [P]: λ, and the squares of elementwise blocks."""
+
+        def build() -> Tensor:
+            squares = [
+                averages[SQUARE] if SQUARE in averages else torch.zeros(block.rows, block.cols, device=self.device)
+                for block, averages in zip(self.layout.blocks, self._corrected(), strict=True)
+            ]
+            return self._ridge_vector() + self.layout.join(squares)
+
+        return self._cached("own", build)
+
+    def _eigenvalues(self) -> Tensor:
+        """All damped eigenvalues, float64 [P]."""
+
+        def build() -> Tensor:
+            values = self.layout.join([eigen.values for eigen in self._eigen()])
+            return values + self._ridge_vector().to(values)
+
+        return self._cached("eigenvalues", build)
 
     def _eigen(self) -> list[Eigen]:
         return self._cached("eigen", self._decompose)
@@ -210,6 +229,7 @@ class KFAC(Curvature):
         """Eigenvalues and eigenvectors of every block; factors of one size are decomposed together."""
         if not self._averages:
             return [Eigen(to_float64(diagonal)) for diagonal in self._diagonals()]
+        corrected = self._corrected()
         sizes: dict[int, list[tuple[int, str]]] = {}
         for index, averages in enumerate(self._averages):
             for key in (DELTA, INPUTS):
@@ -217,12 +237,12 @@ class KFAC(Curvature):
                     sizes.setdefault(len(averages[key]), []).append((index, key))
         parts: dict[tuple[int, str], tuple[Tensor, Tensor]] = {}
         for places in sizes.values():
-            values, vectors = eigh(torch.stack([self._average(index, key) for index, key in places]))
+            values, vectors = eigh(torch.stack([corrected[index][key] for index, key in places]))
             parts.update(zip(places, zip(values, vectors, strict=True), strict=True))
         found = []
         for index, averages in enumerate(self._averages):
             if SQUARE in averages:
-                found.append(Eigen(to_float64(self._average(index, SQUARE))))
+                found.append(Eigen(to_float64(corrected[index][SQUARE])))
                 continue
             (s, left), (alpha, right) = parts[index, DELTA], parts[index, INPUTS]
             found.append(Eigen(torch.outer(s, alpha), left, right))

@@ -153,7 +153,7 @@ def scaled(count: int, factor: float) -> int:
 def random_rows(count: int, like: Tensor, seed: int) -> Tensor:
     """Standard normal rows [count, P], the same on every device; the global generator is not touched."""
     generator = torch.Generator().manual_seed(seed)
-    return torch.randn(count, like.shape[-1], generator=generator, dtype=torch.float64).to(like)
+    return torch.randn(count, like.shape[-1], generator=generator, dtype=torch.float32).to(like)
 
 
 def orthonormal_rows(rows: Tensor) -> Tensor:
