@@ -1,8 +1,9 @@
 """When the bank is refreshed and which steps are scored.
 
 Without further word a refresh is due at the first step, then whenever the number of examples seen has doubled, until
-the interval reaches one and a half epochs or 75 examples per anchor, whichever is less. With the head watched an anchor
-costs about a third of a training example, so that is half a percent of training, and a little more for solving.
+the interval reaches two epochs or 100 examples per anchor, whichever is less. With the head watched an anchor costs
+about a third of a training example, so that is a third of a percent of training, and a little more for solving. Where
+layers below the head are watched an anchor is dearer, and both limits are multiplied by `price`.
 `refresh_every` sets the interval in steps. `budget` sets a share of training time instead: refreshes wait until they
 fit, and if scoring itself is too dear only every k-th step is scored. A budget reacts to measured time, so runs with
 one are not repeatable bit for bit.
@@ -18,8 +19,8 @@ from typing import Any
 
 import torch
 
-EXAMPLES_PER_ANCHOR = 75
-EPOCHS = 1.5
+EXAMPLES_PER_ANCHOR = 100
+EPOCHS = 2
 COUNTS = ("examples", "steps", "seen", "refreshes", "urgent", "stride", "_total_steps", "_scored")
 TIMES = ("spent", "elapsed", "last_refresh", "_scoring")
 
@@ -27,10 +28,13 @@ TIMES = ("spent", "elapsed", "last_refresh", "_scoring")
 class Cadence:
     """Counters since the last refresh, and the time spent on training and on monitoring."""
 
-    def __init__(self, refresh_every: int | None, budget: float | None, anchors: int, device: torch.device) -> None:
+    def __init__(
+        self, refresh_every: int | None, budget: float | None, anchors: int, device: torch.device, price: int = 1
+    ) -> None:
         self.refresh_every = refresh_every
         self.budget = budget
         self.anchors = anchors
+        self.price = price
         self.device = device
         self.examples = 0
         self.steps = 0
@@ -64,12 +68,12 @@ class Cadence:
         if self.budget is not None:
             return self.spent + self.last_refresh <= self.budget * self._now()
         before = self.seen - self.examples  # seen up to the last refresh; `seen` itself moves along with `examples`
-        limit = min(max(before, self.anchors), self.longest(known))
+        limit = min(max(before, self.price * self.anchors), self.longest(known))
         return self.examples + batch >= (limit / 2 if self.urgent else limit)
 
     def longest(self, known: int) -> float:
         """Examples between two refreshes in the long run, with `known` examples in the ledger."""
-        return min(EPOCHS * known, EXAMPLES_PER_ANCHOR * self.anchors)
+        return self.price * min(EPOCHS * known, EXAMPLES_PER_ANCHOR * self.anchors)
 
     @contextmanager
     def refreshing(self) -> Iterator[None]:

@@ -118,3 +118,24 @@ def raise_if_nonfinite(flag: Tensor) -> None:
             " monitor goes on. Lower the learning rate, clip gradients or check the inputs; pass skip_nonfinite=True"
             " to drop such steps quietly"
         )
+
+
+class Mail:
+    """A number on its way from a GPU to the host: nobody waits for it, it is there when it has arrived."""
+
+    def __init__(self) -> None:
+        self._sent: tuple[Tensor, torch.cuda.Event] | None = None
+
+    def send(self, value: Tensor) -> None:
+        host = torch.empty_like(value, device="cpu", pin_memory=True)
+        host.copy_(value, non_blocking=True)
+        event = torch.cuda.Event()
+        event.record()
+        self._sent = host, event
+
+    def arrived(self) -> Tensor | None:
+        """What was sent last, once, when it is there."""
+        if self._sent is None or not self._sent[1].query():
+            return None
+        (value, _), self._sent = self._sent, None
+        return value

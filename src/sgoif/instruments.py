@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from copy import copy
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -100,7 +101,7 @@ def scores(monitor: InfluenceMonitor, anchors: bool | None) -> ScoreTable:
     table = ScoreTable(rows).take(np.flatnonzero(listed))
     if not isinstance(dataset, Part) or anchors is False:
         return table
-    own = _columns(monitor, _complete_ledger(monitor), np.asarray(dataset.indices))
+    own = _columns(monitor, anchor_record(monitor), np.asarray(dataset.indices))
     whole = ScoreTable({name: np.concatenate([table[name], own[name]]) for name in rows})
     return whole.take(np.argsort(whole["index"], kind="stable"))
 
@@ -108,7 +109,7 @@ def scores(monitor: InfluenceMonitor, anchors: bool | None) -> ScoreTable:
 def anchor_scores(monitor: InfluenceMonitor) -> ScoreTable:
     """Scores of the hold-out by position; anchors that were never in the bank are scored now."""
     monitor.flush()
-    ledger = _complete_ledger(monitor)
+    ledger = anchor_record(monitor)
     return ScoreTable(_columns(monitor, ledger, np.arange(ledger.used)))
 
 
@@ -142,27 +143,60 @@ def _columns(monitor: InfluenceMonitor, ledger: Ledger, index: np.ndarray[Any, A
     }
 
 
-@full_precision
-def _complete_ledger(monitor: InfluenceMonitor) -> Ledger:
+def held_out_indices(monitor: InfluenceMonitor) -> np.ndarray[Any, np.dtype[np.int64]] | None:
+    """Indices of the held-out examples in the data set they were split off; None where they are numbered apart."""
+    dataset = monitor.anchors.dataset
+    return np.asarray(dataset.indices, dtype=np.int64) if isinstance(dataset, Part) else None
+
+
+def anchor_record(monitor: InfluenceMonitor) -> Ledger:
     """The anchors' ledger with one score for every held-out example that was never an anchor; the run is unchanged."""
-    bank, device = monitor.anchors, monitor.device
-    ledger = Ledger(len(monitor.group_names), device, monitor.anchor_ledger.fixed_size)
+    ledger = Ledger(len(monitor.group_names), monitor.classes, monitor.device, monitor.anchor_ledger.fixed_size)
     ledger.load_state_dict(monitor.anchor_ledger.state_dict())
     missing = (ledger.column("count") == 0).nonzero().squeeze(1).cpu()
-    if not len(missing) or monitor.directions is None:
-        return ledger
+    score_now(monitor, ledger, missing, monitor.anchors.read)
+    return ledger
+
+
+@full_precision
+def score_now(
+    monitor: InfluenceMonitor, ledger: Ledger, positions: Tensor, read: Callable[[Tensor], tuple[Any, Tensor]]
+) -> None:
+    """Score examples with the model and the directions of this moment, out of training, into rows of a ledger.
+
+    `read` gives inputs and labels of some positions, on the monitor's device.
+    """
+    if not len(positions) or monitor.directions is None:
+        return
     squash, capture = copy(monitor.anchor_squash), Capture(monitor.model, monitor.layers)
     try:
-        with isolated_random_state(device):
-            for positions in missing.split(monitor.anchor_batch):
-                inputs, labels = bank.read(positions)
+        with isolated_random_state(monitor.device):
+            for some in positions.split(monitor.anchor_batch):
+                inputs, labels = read(some)
                 gradient, losses, logits = monitor.anchor_pass(inputs, labels, capture)
                 groups = -(gradient @ monitor.directions.T)
-                found = held_out_scores(positions, groups, losses, logits, labels, monitor.loss)
+                found = held_out_scores(some, groups, losses, logits, labels, monitor.loss)
                 remember(ledger, squash, found, monitor.support, 1.0, monitor.settings.help_weight)
     finally:
         capture.close()
-    return ledger
+
+
+@full_precision
+def most_harmed(monitor: InfluenceMonitor, inputs: Any, labels: Tensor, count: int) -> Tensor:
+    """Positions in the hold-out of the anchors that training on each example hurts most, [B, count]; −1: no more."""
+    bank = monitor.anchors
+    capture = Capture(monitor.model, monitor.layers)
+    try:
+        with isolated_random_state(monitor.device):
+            gradient, _, _ = monitor.anchor_pass(inputs, labels, capture)
+    finally:
+        capture.close()
+    harm = -(gradient @ (bank.confidence.unsqueeze(1) * bank.phi).T)
+    value, member = harm.topk(min(count, harm.shape[1]), dim=1)
+    positions = bank.positions().to(member.device)[member]
+    found = torch.where(value > 0, positions, -1)
+    missing = count - found.shape[1]
+    return found if missing <= 0 else torch.nn.functional.pad(found, (0, missing), value=-1)
 
 
 @full_precision

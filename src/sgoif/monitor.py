@@ -31,7 +31,16 @@ from sgoif import diary, instruments, snapshot
 from sgoif.anchors import AnchorBank, Grouping, anchor_pass
 from sgoif.cadence import Cadence
 from sgoif.capture import Capture, Record
-from sgoif.checks import Indices, check_finite, check_index, check_record, check_target, is_finite, raise_if_nonfinite
+from sgoif.checks import (
+    Indices,
+    Mail,
+    check_finite,
+    check_index,
+    check_record,
+    check_target,
+    is_finite,
+    raise_if_nonfinite,
+)
 from sgoif.curvature import make_curvature
 from sgoif.curvature.base import Factors, full_precision
 from sgoif.data import isolated_random_state
@@ -106,14 +115,14 @@ class InfluenceMonitor:
             kappa=s.kappa, pass_quantile=s.pass_quantile, gamma=s.gamma, device=self.device
         )
         self.competence = Competence(self.classes, self.device)
-        dear = 1 if len(self.layers) == 1 else 4  # with layers below the head an anchor needs a backward pass too
-        self.cadence = Cadence(s.refresh_every, s.budget, dear * len(self.anchors), self.device)
-        self.ledger = Ledger(groups_total, self.device, size, duplicates=s.allow_duplicates)
+        price = 1 if len(self.layers) == 1 else 3  # with layers below the head an anchor needs a backward pass too
+        self.cadence = Cadence(s.refresh_every, s.budget, len(self.anchors), self.device, price)
+        self.ledger = Ledger(groups_total, self.classes, self.device, size, duplicates=s.allow_duplicates)
         self.squash = Squash(s.temperature, self.device)
-        self.anchor_ledger = Ledger(groups_total, self.device, setup.holdout_size)
+        self.anchor_ledger = Ledger(groups_total, self.classes, self.device, setup.holdout_size)
         self.anchor_squash = Squash(s.temperature, self.device)
 
-        self._turns = max(1, min(round(1 / s.body_share), len(self.layers) - 1))
+        self._turns = s.turns(len(self.layers) - 1)
         self._curvature_every = s.curvature_every or (32 if len(self.layers) == 1 else 64)
         self.steps = 0
         self.history: list[dict[str, float]] = []
@@ -125,6 +134,7 @@ class InfluenceMonitor:
         self.direction_error = torch.zeros((), device=self.device)  # bound on the error of a score per ‖g_i‖
         self._lifted: dict[str, Tensor] = {}  # ψ as weight matrices of the layers below the head
         self._nonfinite = torch.zeros((), device=self.device)
+        self._mail = Mail()  # the same on its way to the host, where the device is a GPU
         self._autocast: torch.dtype | None = None
         self._capture = Capture(model, self.layers)
 
@@ -174,6 +184,8 @@ class InfluenceMonitor:
     @full_precision
     def _finish(self, record: Record, indices: Indices, target: Any, learning: bool) -> None:
         """Everything after the backward pass: learn the curvature, refresh when due, collect, score in blocks."""
+        if (note := self._mail.arrived()) is not None and bool(note.isnan()):
+            self._raise_if_nonfinite()
         logits, delta = record.classifier_output(self.head.name, self.classes)
         labels = check_target(target, len(indices), self.classes, self.device)
         if self.device.type == "cpu":  # elsewhere the look would make the host wait; `flush` takes it
@@ -238,13 +250,15 @@ class InfluenceMonitor:
             self._nonfinite = check_finite(
                 steps.logits, steps.logits_delta, self._nonfinite, self.settings.skip_nonfinite
             )
+            self._mail.send(self._nonfinite)
         outputs, head = self._read(steps, sizes)
         groups = -group_scores(head, self.layout.split(self.directions)[-1])
         influence = groups.sum(1)
         if steps.response is not None:
             influence = influence - steps.response / outputs.scale
         index = self._upload(steps.indices)
-        scores = StepScores(index, influence, groups, outputs.margin, outputs.logit_margin, outputs.loss, outputs.label)
+        margins = outputs.margin, outputs.logit_margin
+        scores = StepScores(index, influence, groups, *margins, outputs.loss, outputs.label, outputs.probabilities)
         # Norms below the head are never formed, so only a watched head has a bound.
         error = self.direction_error * gradient_norms(head) if len(self.layers) == 1 else None
         self._remember(self.ledger, self.squash, scores, error, sizes)
@@ -286,9 +300,9 @@ class InfluenceMonitor:
     @full_precision
     def refresh(self) -> None:
         """Refresh the bank: gradients, directions, confidences, group directions, and the anchors' own scores."""
-        self._raise_if_nonfinite()
         if len(self.layers) > 1:
             self.flush()  # responses of waiting steps belong to the old directions; the head alone is scored afresh
+        self._raise_if_nonfinite()
         with self.cadence.refreshing(), isolated_random_state(self.device):
             bank, s = self.anchors, self.settings
             losses, logits = self._anchor_gradients()
@@ -407,6 +421,19 @@ class InfluenceMonitor:
     def anchor_scores(self) -> ScoreTable:
         """Scores of the whole hold-out, `index` being the position in it."""
         return instruments.anchor_scores(self)
+
+    def anchor_record(self) -> Ledger:
+        """What is remembered about every held-out example, those scored that were never an anchor."""
+        self.flush()
+        return instruments.anchor_record(self)
+
+    def held_out_indices(self) -> np.ndarray[Any, np.dtype[np.int64]] | None:
+        """Indices of the hold-out in the data set it was split off; None where it is numbered apart."""
+        return instruments.held_out_indices(self)
+
+    def most_harmed(self, inputs: Any, labels: Tensor, count: int = 4) -> Tensor:
+        """Positions in the hold-out of the examples that training on these would hurt most, [B, count]; −1: no more."""
+        return instruments.most_harmed(self, inputs, labels, count)
 
     def error_budget(self) -> instruments.ErrorBudget:
         """Measured parts of the error of a score; see `ErrorBudget`."""

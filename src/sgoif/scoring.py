@@ -49,6 +49,8 @@ class StepScores:
     logit_margin: Tensor
     loss: Tensor
     label: Tensor
+    probabilities: Tensor
+    """[B, C], the softmax of the logits."""
 
     def tail(self, count: int) -> StepScores:
         """The last `count` examples."""
@@ -151,6 +153,7 @@ class Outputs:
     logit_margin: Tensor
     loss: Tensor
     scale: Tensor
+    probabilities: Tensor
 
 
 def read_outputs(
@@ -167,6 +170,7 @@ def read_outputs(
     given = z.gather(1, column).squeeze(1)
     best, rival = z.scatter(1, column, float("-inf")).max(dim=1)
     total = torch.logsumexp(z, dim=1)
+    probabilities = torch.exp(z - total.unsqueeze(1))
     if reduction == "auto" and delta is not None:
         scale = scales_of(delta, output_gradient(loss, z, label), sizes)
     else:
@@ -178,6 +182,7 @@ def read_outputs(
         logit_margin=given - best,
         loss=total - given if loss is cross_entropy else loss(z, label).float(),
         scale=for_examples(scale, sizes),
+        probabilities=probabilities,
     )
 
 
@@ -187,7 +192,8 @@ def held_out_scores(
     """Raw scores of held-out examples from their influences by group, in the form that `remember` takes."""
     outputs = read_outputs(logits, None, labels, loss, "sum", [len(logits)])
     margins = outputs.margin, outputs.logit_margin
-    return StepScores(positions.to(groups.device), groups.sum(1), groups, *margins, losses, labels)
+    where = positions.to(groups.device)
+    return StepScores(where, groups.sum(1), groups, *margins, losses, labels, outputs.probabilities)
 
 
 def scales_of(delta: Tensor, reference: Tensor, sizes: Sequence[int]) -> Tensor:
@@ -313,4 +319,5 @@ def remember(
     bound = error if squash.temperature is None else error / q
     valid = (raw + scores.loss) * 0 == 0  # false for infinite values and for those that are not numbers
     columns = [squashed[:, 0], trust, scores.margin, scores.logit_margin, scores.loss, bound]
-    ledger.add(scores.index, torch.stack(columns, dim=1), squashed[:, 1:], valid, weight)
+    values = torch.stack(columns, dim=1)
+    ledger.add(scores.index, values, squashed[:, 1:], scores.probabilities, scores.label, valid, weight)

@@ -10,6 +10,7 @@ from sgoif.errors import SettingError
 
 Gate = Literal["stability", "moving-average", "none"]
 Reduction = Literal["auto", "mean", "sum"]
+LEAST_TURNS, LAYERS_A_STEP = 4, 5
 
 
 @dataclass(frozen=True)
@@ -18,8 +19,9 @@ class Settings:
 
     layers: str | Sequence[str] = "head"
     """Watched layers: "head", "last-stage", "all", or names and patterns."""
-    body_share: float = 1.0
-    """Share of the layers below the head that one step scores, in random turns, scaled up: cheaper and noisier."""
+    body_share: float | None = None
+    """Share of the layers below the head that one step scores, in random turns and scaled up. None: a quarter, and no
+    more than five of them; 1: all."""
     curvature: str = "kfac"
     """Curvature backend: "kfac", "diagonal", "fisher" or "lowrank"."""
     damping: float = 0.01
@@ -43,7 +45,7 @@ class Settings:
     max_anchors: int | None = None
     """Most anchors in the bank (the rest of the hold-out stands by). None: 1,000, or 20 a class where that is more."""
     refresh_every: int | None = None
-    """Training steps between two refreshes of the bank. None: at most 1.5 epochs, more often at the beginning."""
+    """Training steps between two refreshes of the bank. None: 2 epochs, more often at the beginning."""
     replace_every: int = 4
     """Refreshes between two replacements of the least trusted anchors (0: never)."""
     replace_share: float = 0.05
@@ -82,7 +84,7 @@ class Settings:
 
         need(self.gate in get_args(Gate), "gate", f"one of {', '.join(get_args(Gate))}")
         need(self.reduction in get_args(Reduction), "reduction", f"one of {', '.join(get_args(Reduction))}")
-        need(0 < self.body_share <= 1, "body_share", "a share in (0, 1]")
+        need(self.body_share is None or 0 < self.body_share <= 1, "body_share", "a share in (0, 1], or None")
         need(self.damping > 0, "damping", "a positive number")
         need(0 <= self.decay < 1, "decay", "a number in [0, 1)")
         need(self.kappa is None or self.kappa > 0, "kappa", "a positive number, or None to track it")
@@ -106,6 +108,11 @@ class Settings:
             "budget",
             "None when refresh_every is given: one of the two sets the cadence",
         )
+
+    def turns(self, layers: int) -> int:
+        """In how many turns this many layers below the head are scored."""
+        wanted = 1 / self.body_share if self.body_share is not None else max(LEAST_TURNS, layers / LAYERS_A_STEP)
+        return max(1, min(round(wanted), layers))
 
     @classmethod
     def make(cls, options: dict[str, Any]) -> Settings:

@@ -16,7 +16,7 @@ from sgoif.state import load_state, nest, save_state, unnest
 if TYPE_CHECKING:
     from sgoif.monitor import InfluenceMonitor
 
-VERSION = 1
+VERSION = 2
 PARTS = (
     "anchors",
     "curvature",

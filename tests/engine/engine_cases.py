@@ -129,7 +129,7 @@ def cross_entropy(logits: Tensor, labels: Tensor) -> Tensor:
 def make_monitor(model: nn.Module, anchors: tuple[Tensor, Tensor], **options: Any) -> InfluenceMonitor:
     """A monitor that refreshes once, trusts every anchor, and has directions of an ordinary size."""
     optimizer = torch.optim.SGD(model.parameters(), lr=0.05)
-    options = {"refresh_every": NEVER, "gate": "none", "damping": 0.3, "layers": "head"} | options
+    options = {"refresh_every": NEVER, "gate": "none", "damping": 0.3, "layers": "head", "body_share": 1.0} | options
     return InfluenceMonitor(model, optimizer, anchors, **options)
 
 

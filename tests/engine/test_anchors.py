@@ -497,16 +497,17 @@ def test_refinement_touches_half_trusted_anchors_of_doubtful_groups_only() -> No
 
 
 def test_doubtful_groups_are_those_behind_large_scores_with_wide_intervals() -> None:
-    ledger = Ledger(3, CPU, 300)
+    ledger = Ledger(3, 3, CPU, 300)
     scores = torch.zeros(300)
     scores[[5, 6, 7]] = torch.tensor([4.0, -3.0, 2.0])
     groups = torch.zeros(300, 3)
     groups[5, 2], groups[6, 0], groups[7, 1] = 4.0, 1.0, 2.0
     values = torch.stack([scores] + [torch.zeros(300)] * 5, dim=1)
-    ledger.add(torch.arange(300), values, groups, torch.ones(300, dtype=torch.bool), 1.0)
+    everything, labels = torch.ones(300, dtype=torch.bool), torch.zeros(300, dtype=torch.int64)
+    ledger.add(torch.arange(300), values, groups, groups.softmax(1), labels, everything, 1.0)
     width = torch.full((300,), 5.0)
     assert doubtful_groups(ledger, width).tolist() == [0, 1, 2]
     width[6] = 1.0
     assert doubtful_groups(ledger, width).tolist() == [1, 2]
     assert doubtful_groups(ledger, torch.zeros(300)).tolist() == []
-    assert doubtful_groups(Ledger(3, CPU, 5), torch.ones(5)).tolist() == [], "nothing seen, nothing doubtful"
+    assert doubtful_groups(Ledger(3, 3, CPU, 5), torch.ones(5)).tolist() == [], "nothing seen, nothing doubtful"

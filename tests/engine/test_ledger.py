@@ -20,15 +20,21 @@ CPU = torch.device("cpu")
 COLUMNS = ("score", "support", "margin", "logit_margin", "loss", "bound")
 
 
+def make_ledger(groups: int, size: int | None = None, *, duplicates: bool = False) -> Ledger:
+    """A ledger with as many classes as groups."""
+    return Ledger(groups, groups, CPU, size, duplicates=duplicates)
+
+
 def observe(ledger: Ledger, index, scores, groups=None, weight: float = 1.0, valid=None) -> None:
     """Fold in scores [B]; the other columns are fixed functions of the score."""
     scores = torch.as_tensor(scores, dtype=torch.float32)
     index = torch.as_tensor(index)
     ledger.reserve(int(index.max()))
     values = torch.stack([scores * factor for factor in (1, 2, 3, 4, 5, 6)], dim=1)
-    groups = torch.zeros(len(scores), ledger.groups) if groups is None else torch.as_tensor(groups).float()
+    groups = torch.zeros(len(scores), ledger.groups.columns) if groups is None else torch.as_tensor(groups).float()
     valid = torch.ones(len(scores), dtype=torch.bool) if valid is None else torch.as_tensor(valid)
-    ledger.add(index, values, groups, valid, weight)
+    probabilities = groups.softmax(1)
+    ledger.add(index, values, groups, probabilities, torch.nan_to_num(groups).argmax(1), valid, weight)
 
 
 def random_run(rng: np.random.Generator, examples: int, groups: int, steps: int):
@@ -59,7 +65,7 @@ def by_example(run, examples: int):
 def test_means_variances_and_counts_equal_numpy(groups: int) -> None:
     rng = np.random.default_rng(groups)
     run = random_run(rng, 20, groups, 30)
-    ledger = Ledger(groups, CPU, 20)
+    ledger = make_ledger(groups, 20)
     for index, scores, group_scores, weight in run:
         observe(ledger, index, scores, group_scores, weight)
     tolerance = 1e-5 if groups <= FLOAT_GROUPS else 4e-3
@@ -75,14 +81,19 @@ def test_means_variances_and_counts_equal_numpy(groups: int) -> None:
         for factor, column in enumerate(COLUMNS, start=1):
             assert float(ledger.mean(column)[example]) == pytest.approx(factor * mean, abs=1e-4)
         means = np.average(group_scores, axis=0, weights=weights)
-        np.testing.assert_allclose(ledger.group_mean[example].float().numpy(), means, atol=tolerance)
+        np.testing.assert_allclose(ledger.groups.mean[example].float().numpy(), means, atol=tolerance)
+        assert ledger.label[example] == group_scores[-1].argmax()
+        if ledger.classes.dense:
+            softmax = np.exp(group_scores) / np.exp(group_scores).sum(1, keepdims=True)
+            found = ledger.classes.mean[example].float().numpy()
+            np.testing.assert_allclose(found, np.average(softmax, axis=0, weights=weights), atol=2e-3)
         assert float(value[example]) == pytest.approx(means.max(), abs=tolerance)
         assert means[int(group[example])] == pytest.approx(means.max(), abs=2 * tolerance)
 
 
 def test_equal_weights_give_the_sample_variance() -> None:
     scores = np.random.default_rng(0).normal(size=50)
-    ledger = Ledger(1, CPU, 1)
+    ledger = make_ledger(1, 1)
     for score in scores:
         observe(ledger, [0], [score], weight=0.3)
     assert float(ledger.variance()[0]) == pytest.approx(scores.var(ddof=1), rel=1e-4)
@@ -91,7 +102,7 @@ def test_equal_weights_give_the_sample_variance() -> None:
 
 @pytest.mark.parametrize("groups", [1, 32, 33, 64, 65, 1000])
 def test_an_unseen_example_has_no_score_and_no_group(groups: int) -> None:
-    ledger = Ledger(groups, CPU, 3)
+    ledger = make_ledger(groups, 3)
     observe(ledger, [1], [2.0], torch.full((1, groups), 0.5))
     group, value = ledger.worst_group()
     assert ledger.mean("score").isnan().tolist() == [True, False, True]
@@ -104,7 +115,7 @@ def test_an_unseen_example_has_no_score_and_no_group(groups: int) -> None:
 
 def test_the_least_harmed_group_is_still_the_worst_when_all_are_helped() -> None:
     for groups in (10, 40, 100):
-        ledger = Ledger(groups, CPU, 1)
+        ledger = make_ledger(groups, 1)
         scores = -1.0 - torch.arange(groups).float()
         for _ in range(3):
             observe(ledger, [0], [-1.0], scores.unsqueeze(0))
@@ -117,7 +128,7 @@ def test_the_least_harmed_group_is_still_the_worst_when_all_are_helped() -> None
 def test_slots_find_the_group_that_is_consistently_worst(groups: int) -> None:
     rng = np.random.default_rng(1)
     examples, truth = 40, rng.integers(0, groups, 40)
-    ledger = Ledger(groups, CPU, examples)
+    ledger = make_ledger(groups, examples)
     for _ in range(25):
         scores = rng.normal(scale=0.3, size=(examples, groups))
         scores[np.arange(examples), truth] = rng.normal(2.0, 0.3, size=examples)
@@ -125,14 +136,14 @@ def test_slots_find_the_group_that_is_consistently_worst(groups: int) -> None:
     group, value = ledger.worst_group()
     np.testing.assert_array_equal(group.numpy(), truth)
     np.testing.assert_allclose(value.numpy(), 2.0, atol=0.4)
-    used = ledger.group_slot[ledger.group_slot >= 0]
-    assert used.numel() == ledger.group_slot.numel(), "all slots are put to use"
-    for row in ledger.group_slot.tolist():
+    used = ledger.groups.slot[ledger.groups.slot >= 0]
+    assert used.numel() == ledger.groups.slot.numel(), "all slots are put to use"
+    for row in ledger.groups.slot.tolist():
         assert len(set(row)) == len(row), "a group has one slot only"
 
 
 def test_a_slot_that_fades_gives_way_to_a_new_worst_group() -> None:
-    ledger = Ledger(100, CPU, 1)
+    ledger = make_ledger(100, 1)
     for step in range(40):
         scores = torch.zeros(1, 100)
         scores[0, 7 if step < 5 else 70] = 1.0
@@ -140,10 +151,15 @@ def test_a_slot_that_fades_gives_way_to_a_new_worst_group() -> None:
     assert int(ledger.worst_group()[0][0]) == 70
 
 
+def _tensors(ledger: Ledger) -> list[torch.Tensor]:
+    parts = [ledger.sums, ledger.label]
+    return [*parts, *(t for rows in (ledger.groups, ledger.classes) for t in (rows.mean, rows.slot))]
+
+
 @pytest.mark.parametrize("groups", [*range(1, DENSE_GROUPS + 1), 65, 100, 1000, 21_000])
 def test_an_example_takes_at_most_256_bytes(groups: int) -> None:
-    ledger = Ledger(groups, CPU, 1000)
-    stored = sum(t.numel() * t.element_size() for t in (ledger.sums, ledger.group_mean, ledger.group_slot))
+    ledger = make_ledger(groups, 1000)
+    stored = sum(t.numel() * t.element_size() for t in _tensors(ledger))
     assert stored / 1000 == ledger.bytes_per_example
     assert ledger.bytes_per_example <= 256
 
@@ -151,7 +167,7 @@ def test_an_example_takes_at_most_256_bytes(groups: int) -> None:
 @pytest.mark.parametrize("groups", [5, 40, 100])
 def test_growing_keeps_what_was_there(groups: int) -> None:
     rng = np.random.default_rng(2)
-    grown, fixed = Ledger(groups, CPU), Ledger(groups, CPU, 6000)
+    grown, fixed = make_ledger(groups), make_ledger(groups, 6000)
     assert grown.used == 0
     for largest in (3, 1023, 1024, 5999):
         index = np.unique([0, largest // 2, largest])
@@ -160,26 +176,26 @@ def test_growing_keeps_what_was_there(groups: int) -> None:
             observe(ledger, index, scores, group_scores)
         assert grown.used == largest + 1
     assert torch.equal(grown.sums[:6000], fixed.sums)
-    assert torch.equal(grown.group_mean[:6000], fixed.group_mean)
-    assert torch.equal(grown.group_slot[:6000], fixed.group_slot)
+    assert torch.equal(grown.groups.mean[:6000], fixed.groups.mean)
+    assert torch.equal(grown.groups.slot[:6000], fixed.groups.slot)
     assert len(grown.sums) < 2 * 6000, "growth by half, not without bound"
 
 
 def test_out_of_range_indices_are_refused_and_change_nothing() -> None:
-    ledger = Ledger(3, CPU, 10)
+    ledger = make_ledger(3, 10)
     with pytest.raises(IndexingError, match="out of range"):
         ledger.reserve(10)
-    open_ended = Ledger(3, CPU)
+    open_ended = make_ledger(3)
     with pytest.raises(IndexingError, match="out of range"):
         open_ended.reserve(2**31)
     assert open_ended.used == 0
     for size in (0, -1):
         with pytest.raises(SettingError, match="size"):
-            Ledger(3, CPU, size)
+            make_ledger(3, size)
 
 
 def test_memory_that_does_not_suffice_is_explained_and_leaves_the_ledger_whole(monkeypatch: pytest.MonkeyPatch) -> None:
-    ledger = Ledger(100, CPU)
+    ledger = make_ledger(100)
     observe(ledger, [3], [1.0], torch.ones(1, 100))
     calls = iter([None, RuntimeError("not enough memory: you tried to allocate")])
     real = torch.zeros
@@ -195,7 +211,7 @@ def test_memory_that_does_not_suffice_is_explained_and_leaves_the_ledger_whole(m
         ledger.reserve(10**6)
     monkeypatch.undo()
     assert ledger.used == 4
-    assert len(ledger.sums) == len(ledger.group_mean) == len(ledger.group_slot)
+    assert {len(part) for part in _tensors(ledger)} == {len(ledger.sums)}
     observe(ledger, [2000], [1.0], torch.ones(1, 100))
     assert ledger.used == 2001
 
@@ -204,7 +220,7 @@ def test_memory_that_does_not_suffice_is_explained_and_leaves_the_ledger_whole(m
 @pytest.mark.parametrize("bad", [float("nan"), float("inf"), float("-inf")])
 def test_invalid_observations_leave_no_trace(groups: int, bad: float) -> None:
     rng = np.random.default_rng(3)
-    ledger = Ledger(groups, CPU, 4)
+    ledger = make_ledger(groups, 4)
     for _ in range(3):
         observe(ledger, [0, 1, 2, 3], rng.normal(size=4), rng.normal(size=(4, groups)), weight=0.7)
     before = {key: value.clone() for key, value in ledger.state_dict().items()}
@@ -219,16 +235,16 @@ def test_invalid_observations_leave_no_trace(groups: int, bad: float) -> None:
 
 
 def test_scores_beyond_half_precision_stay_numbers() -> None:
-    ledger = Ledger(40, CPU, 1)
+    ledger = make_ledger(40, 1)
     for _ in range(3):
         observe(ledger, [0], [1.0], torch.full((1, 40), 1e6))
-    assert bool(ledger.group_mean.isfinite().all())
+    assert bool(ledger.groups.mean.isfinite().all())
 
 
 @pytest.mark.parametrize("groups", [4, 40, 100])
 def test_an_example_twice_in_a_batch_counts_twice(groups: int) -> None:
     rng = np.random.default_rng(4)
-    together, apart = Ledger(groups, CPU, 3, duplicates=True), Ledger(groups, CPU, 3)
+    together, apart = make_ledger(groups, 3, duplicates=True), make_ledger(groups, 3)
     for _ in range(4):
         scores, group_scores = rng.normal(size=4), rng.normal(size=(4, groups)) + 3 * np.arange(groups)
         observe(together, [0, 1, 1, 2], scores, group_scores)
@@ -237,8 +253,10 @@ def test_an_example_twice_in_a_batch_counts_twice(groups: int) -> None:
     torch.testing.assert_close(together.sums, apart.sums)
     assert together.column("count").tolist() == [4, 8, 4]
     assert torch.equal(together.worst_group()[0], apart.worst_group()[0])
-    if together.dense:
-        torch.testing.assert_close(together.group_mean, apart.group_mean, atol=5e-2 if groups > 32 else 1e-5, rtol=1e-3)
+    if together.groups.dense:
+        torch.testing.assert_close(
+            together.groups.mean, apart.groups.mean, atol=5e-2 if groups > 32 else 1e-5, rtol=1e-3
+        )
 
 
 @given(
@@ -251,25 +269,25 @@ def test_an_example_twice_in_a_batch_counts_twice(groups: int) -> None:
 def test_order_and_batching_of_observations_do_not_matter(order, cuts, seed, groups) -> None:
     rng = np.random.default_rng(seed)
     index, scores, by_group = rng.integers(0, 3, 8), rng.normal(size=8), rng.normal(size=(8, groups))
-    one, other = Ledger(groups, CPU, 3), Ledger(groups, CPU, 3, duplicates=True)
+    one, other = make_ledger(groups, 3), make_ledger(groups, 3, duplicates=True)
     for i in range(8):
         observe(one, index[i : i + 1], scores[i : i + 1], by_group[i : i + 1], weight=0.5)
     for part in np.split(np.array(order), sorted(cuts)):
         observe(other, index[part], scores[part], by_group[part], weight=0.5)
     torch.testing.assert_close(one.sums, other.sums, atol=1e-5, rtol=1e-5)
     tolerance = 1e-5 if groups <= FLOAT_GROUPS else 2e-2
-    torch.testing.assert_close(one.group_mean, other.group_mean, atol=tolerance, rtol=tolerance)
+    torch.testing.assert_close(one.groups.mean, other.groups.mean, atol=tolerance, rtol=tolerance)
     torch.testing.assert_close(one.variance(), other.variance(), atol=1e-4, rtol=1e-3, equal_nan=True)
 
 
 @pytest.mark.parametrize("groups", [4, 40, 100])
 def test_state_comes_back_exactly_and_misfits_are_refused(groups: int) -> None:
     rng = np.random.default_rng(5)
-    ledger = Ledger(groups, CPU)
+    ledger = make_ledger(groups)
     for index, scores, by_group, weight in random_run(rng, 30, groups, 5):
         observe(ledger, index, scores, by_group, weight)
     state = {key: value.clone() for key, value in ledger.state_dict().items()}
-    other = Ledger(groups, CPU)
+    other = make_ledger(groups)
     observe(other, [2000], [3.0])
     other.load_state_dict(state)
     assert other.used == ledger.used
@@ -277,11 +295,11 @@ def test_state_comes_back_exactly_and_misfits_are_refused(groups: int) -> None:
         assert torch.equal(value, state[key])
     assert not bool(other.sums[ledger.used :].any()), "nothing is left of what was there before"
     with pytest.raises(StateError):
-        Ledger(groups + 1 if groups < 64 else 3, CPU).load_state_dict(state)
+        make_ledger(groups + 1 if groups < 64 else 3).load_state_dict(state)
     with pytest.raises(StateError, match="size=5"):
-        Ledger(groups, CPU, 5).load_state_dict(state)
+        make_ledger(groups, 5).load_state_dict(state)
     with pytest.raises(StateError, match="differ in length"):
-        Ledger(groups, CPU).load_state_dict({**state, "group_mean": state["group_mean"][:-1]})
+        make_ledger(groups).load_state_dict({**state, "groups": state["groups"][:-1]})
 
 
 def test_a_million_examples_and_a_thousand_classes() -> None:
@@ -314,6 +332,6 @@ def test_a_million_examples_and_a_thousand_classes() -> None:
     assert ((table["group"][seen] >= 0) & (table["group"][seen] < classes)).all()
     assert set(np.delete(table["group"], seen)) == {-1}
     assert monitor.ledger.bytes_per_example <= 256
-    assert monitor.ledger.sums.numel() * 4 + monitor.ledger.group_mean.numel() * 8 <= 256 * size
+    assert sum(t.numel() * t.element_size() for t in _tensors(monitor.ledger)) <= 256 * size
     assert seconds < 60, f"{seconds:.0f} s for six steps"  # about 8 s on one core; the rest is room for a busy machine
     assert grown < 3, f"{grown:.1f} GiB more at the peak"

@@ -7,8 +7,11 @@ steps, so that both meet the same machine. A repeat covers a whole number of the
 that happens from time to time (passes over the anchors, solving, replacement) is inside the ratio in the proportion in
 which it really happens. Batches lie ready on the device; with data loading in both loops the ratio could only be lower.
 Peak memory is measured apart from time, each variant alone: `torch.cuda.max_memory_allocated`, or on the CPU the peak
-resident size of a fresh process. On a CPU that other programs use as well, `processor_time_ratio` tells more than the
-wall clock; on a GPU it only counts the host.
+resident size of a fresh process.
+
+Other programs disturb a shared machine by more than the monitor costs. Beside `time_ratio`, the median over repeats of
+whole periods, stands `quiet_time_ratio`: the median slice without a refresh, plus the median refresh in its proportion,
+over the median plain slice. `processor_time_ratio` counts processor time; on a GPU that is the host's alone.
 """
 
 from __future__ import annotations
@@ -62,7 +65,9 @@ class OverheadSettings:
     batch_size: int | None = setting(None, help="examples in a batch; unset: 128 (CPU), 512 (CUDA)")
     examples: int | None = setting(None, help="size of the training set; unset: 6400 (CPU), 50000 (CUDA)")
     anchors: int | None = setting(None, help="held-out examples for the monitor; unset: 2%% of the examples")
-    body_share: float = setting(1.0, help="share of the layers below the head that one step scores")
+    body_share: float | None = setting(
+        None, help="share of the layers below the head that one step scores; unset: a quarter, at most five layers"
+    )
     repeats: int = setting(5, help="ratios to take the median of")
     slice_steps: int | None = setting(None, help="steps before the two copies take turns; unset: 3 (CPU), 32 (CUDA)")
     least_steps: int = setting(60, help="least number of steps in a repeat")
@@ -86,7 +91,7 @@ class Plan:
     batch_size: int
     examples: int
     anchors: int
-    body_share: float
+    body_share: float | None
     repeats: int
     slice_steps: int
     least_steps: int
@@ -221,12 +226,17 @@ def _time(plan: Plan, layers: str, tell: Say) -> dict[str, Any]:
     before = len(monitor.history)
     seconds = {"plain": np.zeros(2), "monitored": np.zeros(2)}
     ratios, processor_ratios = [], []
+    slices: dict[str, list[float]] = {"plain": [], "monitored": []}
     for repeat in range(plan.repeats):
         spent = {"plain": np.zeros(2), "monitored": np.zeros(2)}
         turns = [("plain", plain), ("monitored", monitored)]
         for number, steps in enumerate(_slices(length, plan.slice_steps)):
             for name, training in turns if (number + repeat) % 2 == 0 else turns[::-1]:
-                spent[name] += training.run(steps)
+                known = len(monitor.history)
+                taken = training.run(steps)
+                spent[name] += taken
+                if len(monitor.history) == known:
+                    slices[name].append(taken[0] / steps)
         wall, processor = (spent["monitored"] / spent["plain"]).tolist()
         ratios.append(wall)
         processor_ratios.append(processor)
@@ -238,7 +248,10 @@ def _time(plan: Plan, layers: str, tell: Say) -> dict[str, Any]:
     scores_seconds = time.perf_counter() - start
     monitor.close()
     steps = length * plan.repeats
+    refresh = float(np.median([entry["seconds"] for entry in refreshes])) if refreshes else 0.0
+    quiet = (float(np.median(slices["monitored"])) + refresh / period) / float(np.median(slices["plain"]))
     return {
+        "quiet_time_ratio": quiet,
         "time_ratio": float(np.median(ratios)),
         "time_ratio_low": min(ratios),
         "time_ratio_high": max(ratios),
@@ -249,7 +262,7 @@ def _time(plan: Plan, layers: str, tell: Say) -> dict[str, Any]:
         "steps_per_repeat": length,
         "refresh_period": period,
         "refreshes_measured": len(refreshes),
-        "refresh_seconds": float(np.mean([entry["seconds"] for entry in refreshes])) if refreshes else None,
+        "refresh_seconds": refresh,
         "setup_seconds": monitored.setup_seconds,
         "scores_seconds": scores_seconds,
     }
@@ -299,13 +312,15 @@ def _probe(request: str) -> int:
 
 
 def _table(result: Mapping[str, Any]) -> str:
-    lines = [f"{'watched':<12}{'time':>9}{'range':>18}{'target':>9}{'memory':>9}{'ms/step':>10}{'refresh':>10}"]
+    lines = [
+        f"{'watched':<12}{'time':>9}{'range':>18}{'quiet':>9}{'target':>9}{'memory':>9}{'ms/step':>10}{'refresh':>10}"
+    ]
     for layers, row in result["layers"].items():
         spread = f"{row['time_ratio_low']:.3f}–{row['time_ratio_high']:.3f}"
         target = f"{row['time_target']:.2f}×" if row.get("time_target") else "–"
         memory = f"{row['memory_ratio']:.3f}×" if "memory_ratio" in row else "–"
         lines.append(
-            f"{layers:<12}{row['time_ratio']:>8.3f}×{spread:>18}{target:>9}{memory:>9}"
+            f"{layers:<12}{row['time_ratio']:>8.3f}×{spread:>18}{row['quiet_time_ratio']:>8.3f}×{target:>9}{memory:>9}"
             f"{row['plain_ms_per_step']:>10.1f}{row['refresh_period']:>10}"
         )
     return "\n".join(lines)

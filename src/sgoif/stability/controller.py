@@ -3,7 +3,8 @@
     β̃_t = γ₁ η_t Ḡ_t / n + γ₂ λ_w / n          learning rate η, mean gradient norm Ḡ, weight decay λ_w, data size n
     τ_t = κ_t β̃_t Γ_t                            Γ: condition number proxy of the damped curvature
 
-κ is fixed, or tracks: it is solved for so that τ is the smoothed `pass_quantile` of the anchors' residuals. Three
+κ is fixed, or tracks: it is solved for so that τ is the smoothed `pass_quantile` of the anchors' residuals, never far
+from the newest one. Three
 further signals steer the solver. The gap between Neumann and Richardson iterates says that more terms are needed
 (depth); the variance of curvature probes says that the curvature itself is uncertain (smaller steps, fewer terms); the
 share of gradient energy inside the kept subspace says whether its rank suffices.
@@ -22,6 +23,9 @@ from sgoif.stability.probes import ProbeVariance
 
 SMOOTHING = 0.5
 """Weight of the newest observation in the residual and the signals; a refresh is rare, so it counts for much."""
+LAG = 1.25
+"""Largest factor between the smoothed residual and the newest: while residuals grow fast, as they do in the first
+epochs, a smoothed tolerance that lags far behind them would close the gate."""
 
 
 @dataclass
@@ -81,7 +85,8 @@ class StabilityController:
                 wanted = float(torch.quantile(finite.double(), self.pass_quantile))
                 # The residual is smoothed, not κ: β̃ follows the learning rate, which may fall by orders of magnitude
                 # between two refreshes, and a κ that lags behind it would close the gate.
-                self.target = wanted if not self.target else (1 - SMOOTHING) * self.target + SMOOTHING * wanted
+                smoothed = wanted if not self.target else (1 - SMOOTHING) * self.target + SMOOTHING * wanted
+                self.target = min(max(smoothed, wanted / LAG), wanted * LAG)
                 self.kappa = self.target / (beta * condition)
         kappa = self.kappa if self.kappa else 1.0
         return Tolerance(beta, condition, kappa, max(kappa * beta * condition, torch.finfo(torch.float32).tiny))
