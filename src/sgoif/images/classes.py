@@ -1,0 +1,45 @@
+"""Class names from labels of any kind, in a sensible order."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import numpy as np
+
+Array = np.ndarray[Any, Any]
+
+
+def class_text(value: Any) -> str | None:
+    """The name of the class that a label stands for; None where there is no label."""
+    if isinstance(value, np.generic):
+        value = value.item()
+    if isinstance(value, bytes):
+        value = value.decode("utf-8", "backslashreplace")
+    if value is None or (isinstance(value, float) and math.isnan(value)):
+        return None
+    if isinstance(value, float) and value.is_integer():
+        value = int(value)
+    text = str(value)
+    return text if text.strip() else None
+
+
+def in_order(names: Iterable[str]) -> list[str]:
+    """Numbers by value, anything else by the alphabet."""
+    distinct = sorted(set(names))
+    try:
+        values = {name: float(name) for name in distinct}
+    except ValueError:
+        return distinct
+    if not all(math.isfinite(value) for value in values.values()):
+        return distinct
+    return sorted(distinct, key=lambda name: (values[name], name))
+
+
+def numbered(texts: Sequence[str], known: Sequence[str] | None = None) -> tuple[Array, list[str]]:
+    """Labels as numbers, and the names of the classes that occur; `known` gives their order."""
+    present = set(texts)
+    order = in_order(present) if known is None else [name for name in dict.fromkeys(known) if name in present]
+    position = {name: number for number, name in enumerate(order)}
+    return np.array([position[text] for text in texts], dtype=np.int64), order

@@ -1,0 +1,152 @@
+"""One encoded image to one upright PIL image of mode "L" or "RGB".
+
+Only raster formats that Pillow decodes by itself are opened; formats that start another program (EPS, PDF) are not.
+"""
+
+from __future__ import annotations
+
+import io
+import os
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from PIL import Image, ImageCms, UnidentifiedImageError
+
+from sgoif.images.errors import UnreadableImageError
+
+Array = np.ndarray[Any, Any]
+
+SUFFIXES = frozenset(
+    {".jpg", ".jpeg", ".jpe", ".jfif", ".png", ".apng", ".bmp", ".dib", ".gif", ".webp", ".tif", ".tiff", ".ppm"}
+    | {".pgm", ".pbm", ".pnm", ".jp2", ".j2k", ".jpx", ".avif", ".tga", ".ico"}
+)
+WANTED = ("JPEG", "MPO", "PNG", "BMP", "DIB", "GIF", "WEBP", "TIFF", "PPM", "JPEG2000", "AVIF", "TGA", "ICO")
+MOST_PIXELS = 178_956_970
+"""Pillow's own limit for decompression bombs, kept here even where a program has lifted Pillow's."""
+
+ORIENTATION = 0x0112
+UPRIGHT = {
+    2: Image.Transpose.FLIP_LEFT_RIGHT,
+    3: Image.Transpose.ROTATE_180,
+    4: Image.Transpose.FLIP_TOP_BOTTOM,
+    5: Image.Transpose.TRANSPOSE,
+    6: Image.Transpose.ROTATE_270,
+    7: Image.Transpose.TRANSVERSE,
+    8: Image.Transpose.ROTATE_90,
+}
+
+Image.init()
+FORMATS = [name for name in WANTED if name in Image.OPEN]
+
+
+class LargeImageError(Exception):
+    """The image is larger than the caller wants to decode beside others."""
+
+
+def decode(source: Path | bytes, most: int | None = None) -> Image.Image:
+    """Decode a file or its bytes; `UnreadableImageError` says why that cannot be done.
+
+    More than `most` pixels raise `LargeImageError` before anything is decoded.
+    """
+    try:
+        with _opened(source) as image:
+            if most is not None and image.width * image.height > most:
+                raise LargeImageError
+            return _upright(image)
+    except (UnreadableImageError, LargeImageError):
+        raise
+    except Exception as error:  # decoders raise whatever they stumble over
+        raise UnreadableImageError(_reason(error)) from error
+
+
+def size_of(source: Path | bytes) -> tuple[int, int]:
+    """Width and height from the header alone, as stored: orientation is not applied."""
+    try:
+        with _opened(source) as image:
+            return image.size
+    except UnreadableImageError:
+        raise
+    except Exception as error:
+        raise UnreadableImageError(_reason(error)) from error
+
+
+def _opened(source: Path | bytes) -> Image.Image:
+    empty = not source if isinstance(source, bytes) else os.stat(source).st_size == 0
+    if empty:
+        raise UnreadableImageError("the file is empty")
+    image = Image.open(io.BytesIO(source) if isinstance(source, bytes) else source, formats=FORMATS)
+    width, height = image.size
+    if width < 1 or height < 1:
+        image.close()
+        raise UnreadableImageError(f"the image has no pixels ({width}×{height})")
+    if width * height > MOST_PIXELS:
+        image.close()
+        raise UnreadableImageError(f"{width}×{height} pixels are more than the limit of {MOST_PIXELS:,}")
+    return image
+
+
+def _reason(error: Exception) -> str:
+    if isinstance(error, Image.DecompressionBombError):
+        return f"more pixels than the limit of {MOST_PIXELS:,}"
+    if isinstance(error, UnidentifiedImageError):
+        return "not an image in a known format"
+    if isinstance(error, FileNotFoundError):
+        return "no such file"
+    if isinstance(error, OSError) and error.strerror:
+        return f"cannot be read: {error.strerror.lower()}"
+    return f"damaged or cut off: {error}" if str(error) else f"damaged ({type(error).__name__})"
+
+
+def _upright(image: Image.Image) -> Image.Image:
+    image.load()
+    orientation = None
+    with suppress(Exception):  # damaged EXIF is no reason to lose the image
+        orientation = image.getexif().get(ORIENTATION)
+    plain = to_plain(image)
+    turn = UPRIGHT.get(orientation) if isinstance(orientation, int) else None
+    return plain if turn is None else plain.transpose(turn)
+
+
+def to_plain(image: Image.Image) -> Image.Image:
+    """Any mode to "L" or "RGB"; what is transparent lies on white."""
+    mode = image.mode
+    if mode in ("LA", "La", "RGBA", "RGBa", "PA") or "transparency" in image.info:
+        return _on_white(image, grey=mode in ("L", "LA", "La", "1"))
+    if mode in ("L", "RGB"):
+        return image
+    if mode == "1":
+        return image.convert("L")
+    if mode.startswith("I") or mode == "F":
+        return Image.fromarray(to_bytes(np.asarray(image)))
+    if mode == "LAB":
+        transform = ImageCms.buildTransform(ImageCms.createProfile("LAB"), ImageCms.createProfile("sRGB"), mode, "RGB")
+        converted = ImageCms.applyTransform(image, transform)
+        assert converted is not None
+        return converted
+    return image.convert("RGB")
+
+
+def _on_white(image: Image.Image, *, grey: bool) -> Image.Image:
+    if image.mode in ("La", "RGBa"):
+        image = image.convert("LA" if image.mode == "La" else "RGBA")
+    layer = image.convert("RGBA")
+    page = Image.new("RGBA", layer.size, (255, 255, 255, 255))
+    page.alpha_composite(layer)
+    return page.convert("L" if grey else "RGB")
+
+
+def to_bytes(values: Array) -> Array:
+    """Numbers of an unknown range to 0..255: 8, 12 or 16 bits, the unit interval, or else from least to largest."""
+    numbers = np.nan_to_num(values.astype(np.float64), nan=0.0, posinf=0.0, neginf=0.0)
+    low, high = float(numbers.min()), float(numbers.max())
+    if values.dtype.kind == "f" and low >= 0 and high <= 1:
+        scaled = numbers * 255
+    elif low >= 0 and high <= 65535:
+        # Cameras and scanners store 12 bits in 16; read as 16 they would keep 16 shades of grey.
+        scaled = numbers * (255 / next(2**bits - 1 for bits in (8, 12, 16) if high <= 2**bits - 1))
+    else:
+        scaled = (numbers - low) * (255 / (high - low) if high > low else 0.0)
+    rounded: Array = np.rint(scaled).astype(np.uint8)
+    return rounded

@@ -1,0 +1,30 @@
+"""What can be wrong with images and with the place they are prepared in."""
+
+from __future__ import annotations
+
+import errno
+from pathlib import Path
+
+from sgoif.errors import SgoifError
+from sgoif.images.text import shown
+
+FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+
+
+class ImagesError(SgoifError, ValueError):
+    """The images cannot be read, or there are too few of them to work with."""
+
+
+class UnreadableImageError(ImagesError):
+    """One image cannot be decoded; the others are not concerned."""
+
+
+def cannot_write(folder: Path, error: OSError) -> ImagesError:
+    """The sentence for a folder that cannot be written to, or a disk that is full."""
+    if error.errno in FULL:
+        return ImagesError(
+            f"the disk that holds {shown(folder)} is full ({error.strerror}). Nothing half written was left there;"
+            " free some space or choose another folder, then run the same command again"
+        )
+    reason = error.strerror or str(error)
+    return ImagesError(f"cannot write to {shown(folder)}: {reason}. Choose a folder that you may write to")

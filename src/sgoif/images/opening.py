@@ -1,0 +1,159 @@
+"""From a path to a collection: recognise the layout, read names and labels, check that there is enough to compare."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+
+from sgoif.images.classes import class_text, numbered
+from sgoif.images.collection import Collection, ManifestRows, Skipped
+from sgoif.images.errors import ImagesError
+from sgoif.images.sources import LAYOUTS
+from sgoif.images.sources.base import Found, Request
+from sgoif.images.text import few, plural, shown
+
+KNOWN = (
+    "a folder with one subfolder per class, a CSV, TSV or Parquet table of paths and labels, a Hugging Face data set on"
+    " disk, CIFAR or idx (MNIST) files, or a .npz archive"
+)
+
+
+def open_images(
+    path: str | os.PathLike[str],
+    *,
+    layout: str = "auto",
+    split: str | None = None,
+    root: str | os.PathLike[str] | None = None,
+    image_column: str | None = None,
+    label_column: str | None = None,
+    limit: int | None = None,
+) -> Collection:
+    """Open labelled images in any known layout; no image is decoded yet.
+
+    `split` chooses among train, test, ... where the data have several ("train" by default). `root` is the folder that
+    the paths of a table start from. The two column names are for tables and archives. `limit` takes that many images,
+    spread evenly over all of them.
+    """
+    source = Path(os.path.abspath(path))
+    if not os.path.exists(source):
+        raise ImagesError(f"{shown(os.fspath(path))} does not exist; give the path of {KNOWN}")
+    request = Request(source, split, None if root is None else Path(os.path.abspath(root)), image_column, label_column)
+    if limit is not None and limit < 2:
+        raise ImagesError(f"limit = {limit} is too small; at least 2 images are needed")
+    name = _layout(source, layout)
+    for option in ("split", "root", "image_column", "label_column"):
+        if getattr(request, option) is not None and option not in LAYOUTS[name].options:
+            raise ImagesError(f"{option} means nothing for {shown(source)}, which is read as {name!r}; leave it away")
+    collection = _collect(LAYOUTS[name].read(request), request, name)
+    if limit is not None and limit < len(collection):
+        spread = np.linspace(0, len(collection) - 1, limit).round().astype(int)
+        collection = without_empty_classes(collection.pick(spread.tolist()))
+        collection.notes.append(f"taking {limit:,} of the images, spread evenly")
+    check(collection)
+    return collection
+
+
+def _layout(source: Path, layout: str) -> str:
+    if layout != "auto":
+        if layout not in LAYOUTS:
+            raise ImagesError(f"layout = {layout!r} is unknown; choose auto, {', '.join(LAYOUTS)}")
+        if not LAYOUTS[layout].matches(source):
+            raise ImagesError(f"{shown(source)} does not look like the layout {layout!r}; leave --layout away to guess")
+        return layout
+    for name, candidate in LAYOUTS.items():
+        if candidate.matches(source):
+            return name
+    hint = " Unpack the archive first." if source.suffix.lower() in (".zip", ".tar", ".gz", ".tgz", ".7z") else ""
+    raise ImagesError(f"{shown(source)} is in no layout that is known.{hint} Expected is {KNOWN}")
+
+
+def _collect(found: Found, request: Request, layout: str) -> Collection:
+    """Number the classes; leave out images whose label is missing or names no class."""
+    known = None if found.known_classes is None else list(found.known_classes)
+    texts: list[str] = []
+    kept: list[int] = []
+    for number, label in enumerate(found.labels):
+        text = class_text(label)
+        if known is not None and text is not None and not isinstance(label, str):
+            text = known[int(label)] if 0 <= int(label) < len(known) else None
+        if text is None:
+            reason = f"the label {shown(label)} is none of the {len(known)} classes" if known else "it has no label"
+            found.skipped.append(Skipped(found.names[number], reason))
+        else:
+            kept.append(number)
+            texts.append(text)
+    if known is not None and set(texts) - set(known):
+        known += sorted(set(texts) - set(known))
+    labels, class_names = numbered(texts, known)
+    if known is not None and len(class_names) < len(set(known)):
+        absent = [name for name in dict.fromkeys(known) if name not in set(class_names)]
+        found.notes.append(f"{plural(len(absent), 'class', 'classes')} without images left out: {few(absent)}")
+    whole = len(kept) == len(found.names)
+    rows = None
+    if found.rows is not None and found.columns is not None:
+        rows = ManifestRows(*found.columns, found.rows if whole else [found.rows[number] for number in kept])
+    return Collection(
+        names=_unique(found.names if whole else [found.names[number] for number in kept]),
+        labels=labels,
+        class_names=class_names,
+        layout=layout,
+        source=request.path,
+        store=found.store if whole else found.store.pick(kept),
+        root=found.root,
+        split=found.split,
+        skipped=found.skipped,
+        notes=found.notes,
+        manifest=rows,
+    )
+
+
+def _unique(names: Sequence[str]) -> list[str]:
+    """Names with a number added where one occurs again."""
+    if len(set(names)) == len(names):
+        return list(names)
+    taken, unique = set(names), []
+    seen: set[str] = set()
+    for name in names:
+        chosen, number = name, 2
+        if name in seen:
+            while (chosen := f"{name}#{number}") in taken:
+                number += 1
+            taken.add(chosen)
+        seen.add(name)
+        unique.append(chosen)
+    return unique
+
+
+def without_empty_classes(collection: Collection, reason: str = "none of its images is taken") -> Collection:
+    """Renumber the classes so that each has an image; the others are reported."""
+    present, labels = np.unique(collection.labels, return_inverse=True)
+    gone = sorted(set(range(len(collection.class_names))) - set(present.tolist()))
+    dropped = [Skipped(collection.class_names[number], f"class left out: {reason}") for number in gone]
+    return replace(
+        collection,
+        class_names=[collection.class_names[number] for number in present],
+        labels=labels.astype(np.int64),
+        skipped=collection.skipped + dropped,
+    )
+
+
+def check(collection: Collection) -> None:
+    """At least two images of at least two classes."""
+    where, total = shown(collection.source), len(collection)
+    why = "".join(f"; {shown(entry.name)}: {entry.reason}" for entry in collection.skipped[:3])
+    advice = "".join(f". {note[:1].upper()}{note[1:]}" for note in collection.notes)
+    if total == 0:
+        raise ImagesError(
+            f"{where} holds no readable image (read as {collection.layout!r}){why}. Expected is {KNOWN}{advice}"
+        )
+    if total < 2:
+        raise ImagesError(f"{where} holds a single image; an audit compares images with each other{why}{advice}")
+    if len(collection.class_names) < 2:
+        raise ImagesError(
+            f"{where} holds only one class, {shown(collection.class_names[0])}, with {total:,} images; an audit"
+            f" compares classes, so it needs at least two{why}{advice}"
+        )

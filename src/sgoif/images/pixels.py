@@ -1,0 +1,137 @@
+"""Images as one array on disk, with what is known about each of them.
+
+`pixels.npy` holds the array, `thumbs.bin` the thumbnails end to end, `images.json` everything else. The last is written
+last and removed first, so a folder without it, or whose files do not have the sizes it states, is not complete.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from PIL import Image, features
+
+from sgoif.images.collection import Skipped
+from sgoif.images.errors import ImagesError
+from sgoif.images.text import shown
+
+Array = np.ndarray[Any, Any]
+VERSION = 1
+PIXELS, THUMBS, IMAGES = "pixels.npy", "thumbs.bin", "images.json"
+WEBP = bool(features.check("webp"))
+THUMBNAIL_TYPE = "image/webp" if WEBP else "image/jpeg"
+THUMBNAIL_SIDE = 96
+
+
+@dataclass(frozen=True)
+class Duplicate:
+    """Images with the same pixels."""
+
+    indices: tuple[int, ...]
+    conflicting: bool
+    """Their labels differ, so at least one of them is wrong."""
+
+
+@dataclass(eq=False)
+class Pixels:
+    """Every readable image of a collection at one size. Positions in all fields agree."""
+
+    names: list[str]
+    labels: Array
+    """int64, positions in `class_names`"""
+    class_names: list[str]
+    skipped: list[Skipped]
+    duplicates: list[Duplicate]
+    files: list[str | None]
+    """The file of each image; None where images share a file."""
+    sizes: Array
+    """Original width and height, int64 [n, 2]"""
+    array: Array
+    """uint8 [n, channels, size, size], mapped from disk, read-only"""
+    digest: str
+    """Digest of the collection it was made from."""
+    thumbnail_type: str
+    _thumbs: bytes | Array
+    _ends: Array
+
+    def __len__(self) -> int:
+        return len(self.names)
+
+    @property
+    def channels(self) -> int:
+        """1 where every image is grey, else 3."""
+        return int(self.array.shape[1])
+
+    @property
+    def size(self) -> int:
+        """Side of the square."""
+        return int(self.array.shape[2])
+
+    def thumbnails(self, number: int) -> bytes:
+        """A small encoded picture (`thumbnail_type`), at most 96 pixels wide and high."""
+        if not 0 <= number < len(self):
+            raise IndexError(f"image {number} of {len(self)}")
+        start = int(self._ends[number - 1]) if number else 0
+        end = int(self._ends[number])
+        # An image that already has the size of the array was not stored a second time.
+        return bytes(self._thumbs[start:end]) if end > start else thumbnail(_picture(self.array[number]))
+
+
+def _picture(planes: Array) -> Image.Image:
+    return Image.fromarray(np.ascontiguousarray(planes[0] if len(planes) == 1 else planes.transpose(1, 2, 0)))
+
+
+def thumbnail(image: Image.Image) -> bytes:
+    """Encode an image after shrinking it into the square of a thumbnail."""
+    if max(image.size) > THUMBNAIL_SIDE:
+        image = image.copy()
+        image.thumbnail((THUMBNAIL_SIDE, THUMBNAIL_SIDE), Image.Resampling.BICUBIC, reducing_gap=2.0)
+    target = io.BytesIO()
+    if WEBP:
+        image.save(target, "WEBP", quality=80, method=1)
+    else:
+        image.save(target, "JPEG", quality=80)
+    return target.getvalue()
+
+
+def open_pixels(folder: str | Path) -> Pixels:
+    """Open what `prepare` wrote; `ImagesError` where it is not there or not complete."""
+    where = Path(folder)
+    try:
+        record = json.loads((where / IMAGES).read_text(encoding="utf-8"))
+        if record["version"] != VERSION:
+            raise ValueError(f"version {record['version']} instead of {VERSION}")
+        for name, size in record["bytes"].items():
+            if (where / Path(name).name).stat().st_size != size:
+                raise ValueError(f"{name} does not have the {size} bytes it should")
+        array = np.load(where / PIXELS, mmap_mode="r", allow_pickle=False)
+        count = len(record["names"])
+        if array.dtype != np.uint8 or array.shape != (count, record["channels"], record["size"], record["size"]):
+            raise ValueError(f"{PIXELS} has the shape {array.shape}")
+        ends = np.cumsum(np.asarray(record["thumbnails"]["lengths"], dtype=np.int64))
+        total = int(ends[-1])
+        pixels = Pixels(
+            names=record["names"],
+            labels=np.asarray(record["labels"], dtype=np.int64),
+            class_names=record["class_names"],
+            skipped=[Skipped(*entry) for entry in record["skipped"]],
+            duplicates=[Duplicate(tuple(indices), conflicting) for indices, conflicting in record["duplicates"]],
+            files=record["files"],
+            sizes=np.asarray(record["sizes"], dtype=np.int64).reshape(-1, 2),
+            array=array,
+            digest=record["digest"],
+            thumbnail_type=record["thumbnails"]["type"],
+            _thumbs=np.memmap(where / THUMBS, dtype=np.uint8, mode="r") if total else b"",
+            _ends=ends,
+        )
+        if not len(pixels.labels) == len(pixels.files) == len(pixels.sizes) == len(ends) == count:
+            raise ValueError("its lists differ in length")
+        if len(pixels._thumbs) != total:
+            raise ValueError(f"{THUMBS} has {len(pixels._thumbs)} bytes instead of {total}")
+        return pixels
+    except (OSError, ValueError, KeyError, TypeError, IndexError, AttributeError, EOFError) as error:
+        raise ImagesError(f"{shown(where)} does not hold a complete set of prepared images ({error})") from error

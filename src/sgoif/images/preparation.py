@@ -1,0 +1,114 @@
+"""Read every image of a collection once, into one array on disk that training can map."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from contextlib import closing
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from sgoif.errors import SettingError
+from sgoif.images.collection import Collection, Skipped
+from sgoif.images.errors import ImagesError, cannot_write
+from sgoif.images.opening import check, without_empty_classes
+from sgoif.images.pixels import IMAGES, THUMBNAIL_TYPE, VERSION, Duplicate, Pixels, open_pixels
+from sgoif.images.reading import common_size, readings
+from sgoif.images.writing import PixelFile, remove_leftovers
+from sgoif.state import atomic_write
+
+LEAST, MOST = 8, 1024
+Progress = Callable[[int, int], None]
+
+
+def prepare(
+    collection: Collection, folder: str | Path, *, size: int | None = None, progress: Progress | None = None
+) -> Pixels:
+    """Bring all images to one size (chosen from the images where not given) and keep them in `folder`.
+
+    What cannot be read is left out and reported in `skipped`. A second call for the same images and size opens what
+    the first one wrote. `progress(done, total)` is called now and then.
+    """
+    if size is not None and not LEAST <= size <= MOST:
+        raise SettingError(f"size = {size} must lie between {LEAST} and {MOST} pixels, or be left to the images")
+    where, digest = Path(folder), collection.digest()
+    ready = _reusable(where, digest, size)
+    if ready is not None:
+        if progress is not None:
+            progress(len(collection), len(collection))
+        return ready
+    try:
+        where.mkdir(parents=True, exist_ok=True)
+        (where / IMAGES).unlink(missing_ok=True)
+        remove_leftovers(where)
+        _write(collection, where, digest, size, progress)
+    except OSError as error:
+        raise cannot_write(where, error) from error
+    return open_pixels(where)
+
+
+def _reusable(folder: Path, digest: str, size: int | None) -> Pixels | None:
+    try:
+        record = json.loads((folder / IMAGES).read_text(encoding="utf-8"))
+        if (record["version"], record["digest"], record["asked"]) != (VERSION, digest, size):
+            return None
+        return open_pixels(folder)
+    except (OSError, ValueError, KeyError, TypeError, ImagesError):
+        return None
+
+
+def _write(collection: Collection, folder: Path, digest: str, asked: int | None, progress: Progress | None) -> None:
+    size = common_size(collection.store) if asked is None else asked
+    kept: list[int] = []
+    contents: list[bytes] = []
+    sizes: list[tuple[int, int]] = []
+    unreadable: list[Skipped] = []
+    file = PixelFile(folder, size)
+    try:
+        with closing(readings(collection.store, size)) as stream:
+            for number, reading in enumerate(stream):
+                if isinstance(reading, str):
+                    unreadable.append(Skipped(collection.names[number], reading))
+                else:
+                    file.append(reading)
+                    kept.append(number)
+                    contents.append(reading.content)
+                    sizes.append(reading.size)
+                if progress is not None and (number % 16 == 15 or number + 1 == len(collection)):
+                    progress(number + 1, len(collection))
+        survivors = replace(collection.pick(kept), skipped=collection.skipped + unreadable)
+        survivors = without_empty_classes(survivors, "none of its images can be read")
+        check(survivors)
+        written = file.finish()
+        record = {
+            "version": VERSION,
+            "digest": digest,
+            "asked": asked,
+            "size": size,
+            "channels": file.channels,
+            "bytes": written,
+            "class_names": survivors.class_names,
+            "skipped": [[entry.name, entry.reason] for entry in survivors.skipped],
+            "duplicates": [[group.indices, group.conflicting] for group in _duplicates(contents, survivors.labels)],
+            "thumbnails": {"type": THUMBNAIL_TYPE, "lengths": file.lengths},
+            "names": survivors.names,
+            "labels": survivors.labels.tolist(),
+            "files": [None if path is None else str(path) for path in map(survivors.file, range(len(survivors)))],
+            "sizes": sizes,
+        }
+        atomic_write(folder / IMAGES, lambda handle: json.dump(record, handle, separators=(",", ":")), text=True)
+    except BaseException:
+        file.discard()
+        raise
+
+
+def _duplicates(contents: list[bytes], labels: Any) -> list[Duplicate]:
+    groups: dict[bytes, list[int]] = {}
+    for number, content in enumerate(contents):
+        groups.setdefault(content, []).append(number)
+    return [
+        Duplicate(tuple(members), len({int(labels[member]) for member in members}) > 1)
+        for members in groups.values()
+        if len(members) > 1
+    ]

@@ -1,0 +1,150 @@
+"""One pass over one image: pixels at the common size, whether it is grey, a hash of its content, a thumbnail."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import threading
+import warnings
+from collections import deque
+from collections.abc import Generator, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from PIL import Image
+
+from sgoif.images.decode import LargeImageError
+from sgoif.images.errors import UnreadableImageError
+from sgoif.images.pixels import thumbnail
+from sgoif.images.stores import Store
+
+Array = np.ndarray[Any, Any]
+SMALL, MEDIUM = 32, 64
+SMALL_LIMIT, LEAST_NATIVE = 48, 8
+SAMPLE = 512
+LARGE = 20_000_000
+STRIP = 4_000_000
+CHUNK = 16
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """What remains of an image once it has been read."""
+
+    pixels: Array
+    """uint8 [channels, size, size]; one channel where the image is grey"""
+    content: bytes
+    """Equal for images whose decoded pixels are equal."""
+    size: tuple[int, int]
+    thumbnail: bytes
+    """Empty where `pixels` is the whole image, from which a thumbnail can be made at any time."""
+
+
+def common_size(store: Store) -> int:
+    """The side all images are brought to: 32 for small ones, 64 for others, their own where all are tiny squares.
+
+    Decided from the headers of up to 512 images, spread evenly.
+    """
+    sizes: list[tuple[int, int]] = []
+    for number in np.linspace(0, len(store) - 1, min(len(store), SAMPLE)).round().astype(int).tolist():
+        try:
+            sizes.append(store.size(number))
+        except UnreadableImageError:
+            continue
+    if not sizes:
+        return MEDIUM
+    width, height = sizes[0]
+    if width == height and LEAST_NATIVE <= width < SMALL and all(size == sizes[0] for size in sizes):
+        return width
+    return SMALL if np.median([min(size) for size in sizes]) <= SMALL_LIMIT else MEDIUM
+
+
+def readings(store: Store, size: int) -> Generator[Reading | str, None, None]:
+    """Every image in order, read by several threads; the reason where one cannot be read.
+
+    Decoding, resizing and hashing release Python's lock, so threads use all cores. Only a few chunks are in flight.
+    """
+    turn = threading.Lock()
+
+    def chunk(start: int) -> list[Reading | str]:
+        return [_read(store, number, size, turn) for number in range(start, min(start + CHUNK, len(store)))]
+
+    workers = max(min(len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1, 8), 1)
+    waiting: deque[Future[list[Reading | str]]] = deque()
+    with warnings.catch_warnings(), ThreadPoolExecutor(workers, thread_name_prefix="images") as pool:
+        # Pillow warns about large images and odd metadata; both are dealt with here.
+        warnings.simplefilter("ignore")
+        try:
+            for start in range(0, len(store), CHUNK):
+                waiting.append(pool.submit(chunk, start))
+                if len(waiting) > 4 * workers:
+                    yield from waiting.popleft().result()
+            while waiting:
+                yield from waiting.popleft().result()
+        finally:
+            pool.shutdown(cancel_futures=True)
+
+
+def _read(store: Store, number: int, size: int, turn: threading.Lock) -> Reading | str:
+    try:
+        try:
+            return read_image(store.image(number, most=LARGE), size)
+        except LargeImageError:
+            # Large images one at a time: several at once would fill the memory.
+            with turn:
+                return read_image(store.image(number), size)
+    except UnreadableImageError as error:
+        return str(error)
+
+
+def read_image(image: Image.Image, size: int) -> Reading:
+    """All that is kept of a decoded image."""
+    grey, content = _content(image)
+    if grey and image.mode == "RGB":
+        image = image.getchannel(0)
+    square = centre_square(image, size)
+    values = np.asarray(square)
+    pixels = values[None] if values.ndim == 2 else values.transpose(2, 0, 1)
+    small = b"" if square is image else thumbnail(image)
+    return Reading(np.ascontiguousarray(pixels), content, image.size, small)
+
+
+def centre_square(image: Image.Image, size: int) -> Image.Image:
+    """The shorter side brought to `size` with antialiasing, the centre cut out."""
+    width, height = image.size
+    if width == height == size:
+        return image
+    side = min(width, height)
+    left, top = (width - side) / 2, (height - side) / 2
+    box = (left, top, left + side, top + side)
+    return image.resize((size, size), Image.Resampling.BICUBIC, box=box, reducing_gap=3.0)
+
+
+def _content(image: Image.Image) -> tuple[bool, bytes]:
+    """Whether every pixel is grey, and a hash of the pixels that does not depend on how grey is stored."""
+    shape = f"{image.width}×{image.height}".encode()
+    one, three = hashlib.blake2b(b"L" + shape, digest_size=16), hashlib.blake2b(b"RGB" + shape, digest_size=16)
+    if image.mode == "L":
+        for strip in _strips(image):
+            one.update(strip.tobytes())
+        return True, one.digest()
+    grey = True
+    for strip in _strips(image):
+        three.update(strip.tobytes())
+        if grey:
+            red = strip[..., 0]
+            grey = bool((red == strip[..., 1]).all() and (red == strip[..., 2]).all())
+            one.update(red.tobytes())
+    return grey, one.digest() if grey else three.digest()
+
+
+def _strips(image: Image.Image) -> Iterator[Array]:
+    """Rows in portions, so that a large image is not held twice."""
+    rows = max(STRIP // image.width, 1)
+    if rows >= image.height:
+        yield np.asarray(image)
+        return
+    for top in range(0, image.height, rows):
+        yield np.asarray(image.crop((0, top, image.width, min(top + rows, image.height))))

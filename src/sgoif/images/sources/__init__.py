@@ -1,0 +1,32 @@
+"""Layouts that images come in, each in its own file; the first whose `matches` says yes is read."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from sgoif.images.sources import cifar, folder, huggingface, idx, manifest, npz
+from sgoif.images.sources.base import Found, Request
+
+
+@dataclass(frozen=True)
+class Layout:
+    """How to recognise and read one layout, and which options mean something to it."""
+
+    matches: Callable[[Path], bool]
+    read: Callable[[Request], Found]
+    options: frozenset[str]
+
+
+COLUMNS = frozenset({"image_column", "label_column"})
+
+LAYOUTS: dict[str, Layout] = {
+    "npz": Layout(npz.matches, npz.read, COLUMNS | {"split"}),
+    "huggingface": Layout(huggingface.matches, huggingface.read, COLUMNS | {"split", "root"}),
+    "manifest": Layout(manifest.matches, manifest.read, COLUMNS | {"split", "root"}),
+    "cifar": Layout(cifar.matches, cifar.read, frozenset({"split"})),
+    "idx": Layout(idx.matches, idx.read, frozenset({"split"})),
+    "folder": Layout(folder.matches, folder.read, frozenset({"split"})),
+}
+"""In the order they are tried: what has a mark of its own first, a plain folder last."""

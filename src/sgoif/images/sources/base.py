@@ -1,0 +1,92 @@
+"""What every layout is asked and what it answers."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from sgoif.images.collection import Skipped
+from sgoif.images.errors import ImagesError
+from sgoif.images.stores import Store
+from sgoif.images.text import few, shown
+
+TRAIN = "train"
+SPLIT_NAMES = frozenset(("train", "training", "val", "valid", "validation", "dev", "test", "testing", "eval"))
+
+
+@dataclass(frozen=True)
+class Request:
+    """A path and what the user said about it."""
+
+    path: Path
+    split: str | None = None
+    root: Path | None = None
+    image_column: str | None = None
+    label_column: str | None = None
+
+
+@dataclass
+class Found:
+    """Images of one layout, before labels become numbers."""
+
+    names: list[str]
+    labels: Sequence[Any]
+    """Whatever stands for the class: text, a number, None."""
+    store: Store
+    root: Path | None = None
+    split: str | None = None
+    known_classes: Sequence[str] | None = None
+    """Names of classes 0, 1, 2 ...: labels are then numbers. None: every distinct label is a class."""
+    skipped: list[Skipped] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+    rows: list[int] | None = None
+    columns: tuple[str, str] | None = None
+
+
+def listing(folder: Path) -> list[os.DirEntry[str]]:
+    """Entries of a folder by name, without hidden ones."""
+    try:
+        with os.scandir(folder) as entries:
+            return sorted((e for e in entries if not e.name.startswith(".")), key=lambda entry: entry.name)
+    except OSError as error:
+        raise ImagesError(f"cannot look into {shown(folder)}: {error.strerror}") from error
+
+
+def choose_split(path: Path, wanted: str | None, available: Sequence[str]) -> str:
+    """The wanted split, or the training split, or the only one there is."""
+    if wanted is not None:
+        if wanted in available:
+            return wanted
+        raise ImagesError(f"{shown(path)} has no split {shown(wanted)}; it has {few(available)}")
+    for name in (TRAIN, "training"):
+        if name in available:
+            return name
+    if len(available) == 1:
+        return available[0]
+    raise ImagesError(f"{shown(path)} has the splits {few(available)}, none called train; choose one with --split")
+
+
+def split_note(split: str, available: Sequence[str]) -> list[str]:
+    """What to tell a person about the splits that were not read."""
+    others = [name for name in available if name != split]
+    return [f"reading the split {shown(split)}; not read: {few(others)} (choose with --split)"] if others else []
+
+
+def numbers_as_names(split: str, count: int) -> list[str]:
+    """Names for images that have none of their own."""
+    return [f"{split}/{number}" for number in range(count)]
+
+
+def pyarrow_for(purpose: str) -> Any:
+    """The package pyarrow, or the error that says how to get it."""
+    try:
+        import pyarrow
+        import pyarrow.parquet
+    except ImportError as error:
+        from sgoif.errors import MissingExtraError
+
+        raise MissingExtraError("pyarrow", "tables", purpose) from error
+    return pyarrow

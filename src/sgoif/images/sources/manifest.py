@@ -1,0 +1,155 @@
+"""A table that lists image files and their labels: CSV, TSV or Parquet.
+
+Paths are relative to `root`, the folder of the table unless told otherwise. A path that leads out of it is not
+followed: a table from elsewhere must not reach files its reader did not mean to give.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from sgoif.images.classes import class_text
+from sgoif.images.collection import Skipped
+from sgoif.images.errors import ImagesError
+from sgoif.images.sources.base import Found, Request, pyarrow_for
+from sgoif.images.sources.csv_table import read_csv
+from sgoif.images.stores import Files
+from sgoif.images.text import as_unicode, few, shown
+from sgoif.table import from_cell
+
+IMAGE_COLUMNS = ("path", "file", "filename", "image", "image_path", "file_name", "filepath", "file_path", "img")
+LABEL_COLUMNS = ("label", "class", "target", "category", "given_label", "label_name", "class_name")
+SPLIT_COLUMN = "split"
+CSV, PARQUET = (".csv", ".tsv"), (".parquet", ".pq")
+
+
+def matches(path: Path) -> bool:
+    """A table by its suffix."""
+    return path.is_file() and path.suffix.lower() in CSV + PARQUET
+
+
+def read(request: Request) -> Found:
+    """One image per row whose file lies below the root and which has a label."""
+    root = Path(os.path.abspath(request.path.parent if request.root is None else request.root))
+    if not root.is_dir():
+        raise ImagesError(
+            f"the root {shown(root)} is not a folder; give the one that the paths in the table start from"
+        )
+    image_column, label_column, columns = _columns(request)
+    found = Found([], [], Files([]), root=root, split=request.split, columns=(image_column, label_column), rows=[])
+    real_root = os.path.realpath(root)
+    labels: list[str] = []
+    paths: list[str] = []
+    taken: set[str] = set()
+    assert found.rows is not None
+    splits = columns.get(SPLIT_COLUMN)
+    for row, (path, label) in enumerate(zip(columns[image_column], columns[label_column], strict=True)):
+        if request.split is not None and splits is not None and str(splits[row]) != request.split:
+            continue
+        line = row + 2
+        text, given = class_text(path), class_text(label)
+        name = f"row {line}" if text is None else as_unicode(text)
+        reason: str | None = None
+        if text is None:
+            reason = "the row names no file"
+        elif given is None:
+            reason = "the row has no label"
+        else:
+            file, reason = _file(text, root, real_root)
+        if reason is not None or given is None:
+            found.skipped.append(Skipped(name, f"{reason} (row {line})"))
+            continue
+        name = as_unicode(os.path.relpath(file, root)).replace(os.sep, "/")
+        if name in taken:
+            # The same file under another label is a mistake worth finding, so both rows stay.
+            name = f"{name}#row{line}"
+        taken.add(name)
+        found.names.append(name)
+        paths.append(file)
+        labels.append(given)
+        found.rows.append(row)
+    found.labels, found.store = labels, Files(paths)
+    if not paths and found.skipped:
+        first = found.skipped[0]
+        raise ImagesError(
+            f"none of the {len(found.skipped)} rows of {shown(request.path)} leads to an image; the first:"
+            f" {shown(first.name)}: {first.reason}"
+        )
+    return found
+
+
+def _file(text: str, root: Path, real_root: str) -> tuple[str, str | None]:
+    """The file a cell names, or the reason why it cannot be taken."""
+    file = os.path.normpath(os.path.join(root, text))
+    if "\\" in text and os.sep == "/" and not os.path.exists(file):
+        file = os.path.normpath(os.path.join(root, text.replace("\\", "/")))
+    try:
+        real = os.path.realpath(file)
+        if os.path.commonpath([real, real_root]) != real_root:
+            return file, f"lies outside {shown(root)}; if that is meant, give a --root that holds it"
+        if not stat.S_ISREG(os.stat(real).st_mode):
+            return file, "not a file"
+    except FileNotFoundError:
+        return file, f"no such file below {shown(root)}; if paths start elsewhere, give --root"
+    except (OSError, ValueError) as error:
+        return file, f"cannot be read: {getattr(error, 'strerror', None) or error}"
+    if os.path.commonpath([file, str(root)]) != str(root):
+        # Reached by another way round, such as an absolute path through a link: named as if it had come straight.
+        file = os.path.join(root, os.path.relpath(real, real_root))
+    return file, None
+
+
+def _columns(request: Request) -> tuple[str, str, dict[str, Sequence[Any]]]:
+    """The names of the two columns, and the cells of these and of the split."""
+    path = request.path
+    if path.suffix.lower() in PARQUET:
+        pyarrow = pyarrow_for("Reading a Parquet manifest")
+        try:
+            header = pyarrow.parquet.read_schema(path).names
+            image, label = _choose(header, request)
+            wanted = [name for name in dict.fromkeys((image, label, SPLIT_COLUMN)) if name in header]
+            table = pyarrow.parquet.read_table(path, columns=wanted)
+            return image, label, {name: table.column(name).to_pylist() for name in wanted}
+        except (pyarrow.ArrowException, OSError) as error:
+            raise ImagesError(f"{shown(path)} is not a readable Parquet file: {error}") from error
+    asked = [name for name in (request.image_column, request.label_column) if name]
+    table = read_csv(path, (*asked, *IMAGE_COLUMNS, *LABEL_COLUMNS))
+    image, label = _choose(table.header, request)
+    positions = {name: table.column(name) for name in (image, label, SPLIT_COLUMN) if name in table.header}
+    cells: dict[str, Sequence[Any]] = {
+        name: [from_cell(row[position]) if position < len(row) else None for row in table.rows]
+        for name, position in positions.items()
+    }
+    return image, label, cells
+
+
+def _choose(header: Sequence[str], request: Request) -> tuple[str, str]:
+    if request.split is not None and SPLIT_COLUMN not in header:
+        raise ImagesError(f"{shown(request.path)} has no column 'split'; its columns are {few(header, 20)}")
+    image = find_column(header, request.image_column, IMAGE_COLUMNS, "images", "--image-column", request.path)
+    label = find_column(header, request.label_column, LABEL_COLUMNS, "labels", "--label-column", request.path)
+    if image == label:
+        raise ImagesError(f"images and labels cannot both come from the column {shown(image)}; name another one")
+    return image, label
+
+
+def find_column(
+    header: Sequence[str], asked: str | None, guesses: Sequence[str], what: str, option: str, path: Path
+) -> str:
+    """The column that was asked for, or the first that goes by a usual name."""
+    if asked is not None:
+        if asked in header:
+            return asked
+        raise ImagesError(f"{shown(path)} has no column {shown(asked)}; its columns are {few(header, 20)}")
+    by_lower = {name.lower(): name for name in reversed(header)}
+    for guess in guesses:
+        if guess in by_lower:
+            return by_lower[guess]
+    raise ImagesError(
+        f"no column of {shown(path)} is known to hold the {what}: its columns are {few(header, 20)}, looked for were"
+        f" {', '.join(guesses)}. Name it with {option}"
+    )

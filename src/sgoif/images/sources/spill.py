@@ -1,0 +1,40 @@
+"""Arrays out of compressed files: small ones in memory, large ones in a nameless file on disk."""
+
+from __future__ import annotations
+
+import math
+import tempfile
+from collections.abc import Sequence
+from typing import IO, Any
+
+import numpy as np
+
+Array = np.ndarray[Any, Any]
+IN_MEMORY = 1 << 28
+BLOCK = 1 << 22
+
+
+def stored(stream: IO[bytes] | Any, dtype: np.dtype[Any], shape: Sequence[int], *, fortran: bool = False) -> Array:
+    """The array whose values follow in a stream; `EOFError` where there are too few of them."""
+    order, size = ("F" if fortran else "C"), math.prod(shape) * dtype.itemsize
+    if size <= IN_MEMORY:
+        values = _exactly(stream, size)
+        return np.frombuffer(values, dtype=dtype).reshape(shape, order=order)  # type: ignore[call-overload,no-any-return]
+    with tempfile.TemporaryFile(prefix="sgoif-") as file:
+        for start in range(0, size, BLOCK):
+            file.write(_exactly(stream, min(BLOCK, size - start)))
+        file.flush()
+        # The mapping keeps the contents alive after the file is closed.
+        return np.memmap(file, dtype=dtype, mode="r", shape=tuple(shape), order=order)  # type: ignore[call-overload,no-any-return]
+
+
+def _exactly(stream: Any, size: int) -> bytes:
+    blocks: list[bytes] = []
+    missing = size
+    while missing:
+        block = stream.read(min(missing, BLOCK))
+        if not block:
+            raise EOFError(f"{missing:,} bytes are missing at the end")
+        blocks.append(block)
+        missing -= len(block)
+    return b"".join(blocks)
