@@ -1,0 +1,209 @@
+"""The list of the page in a real browser: order, filters, pages, pairs, pictures."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+from page_cases import page_data, thumbnail
+
+from sgoif.report.page import PageData
+
+Opened = Callable[..., Any]
+
+
+def names_shown(page: Any) -> list[str]:
+    return page.locator("#cards .card .name").all_text_contents()  # type: ignore[no-any-return]
+
+
+def count_shown(page: Any) -> int:
+    return int(page.locator("#count").inner_text().split(" of ")[0].replace(",", ""))
+
+
+def expected(data: PageData, keep: Any, by: Any = None) -> list[str]:
+    """Names that pass a filter, by falling `by` (the probability, if not told), ties by probability."""
+    order = np.lexsort((-data.probability, -(data.probability if by is None else by)))
+    return [data.names[row] for row in order if keep[row]]
+
+
+def test_the_list_starts_with_the_selected_worst_first(open_page: Opened) -> None:
+    data = page_data(60)
+    page = open_page(data)
+    assert names_shown(page) == expected(data, data.selected)[:24]
+    assert count_shown(page) == data.selected.sum()
+    card = page.locator(".card").first
+    row = int(np.argmax(data.probability))
+    assert card.locator(".given").inner_text() == data.class_names[data.given[row]]
+    assert card.locator(".suggested").inner_text() == data.class_names[data.suggested[row]]
+    text = card.inner_text()
+    low, high = data.interval_low[row], data.interval_high[row]
+    signed = [f"{'−' if value < 0 else '+'}{abs(value):.2f}" for value in (data.influence[row], low, high)]
+    assert f"influence {signed[0]} ({signed[1]} to {signed[2]})" in text
+    assert f"confidence {data.confidence[row]:.2f}" in text
+    assert "99.9% likely wrong" in text
+
+
+def test_the_summary_says_how_many_and_what_to_do(open_page: Opened) -> None:
+    data = page_data(60, noise_rate=(0.2, 0.15, 0.25), fdr=0.1)
+    text = open_page(data).locator("#summary").inner_text()
+    assert "about 12" in text
+    assert "between 9 and 15, that is 20% of 60 labels" in text
+    assert f"look through the {data.selected.sum()} selected" in text
+    assert "1 in 10" in text
+    assert "99.3%" in text
+    assert "2 files could not be read" in text
+
+
+def test_every_filter_shows_what_it_says(open_page: Opened) -> None:
+    data = page_data(200)
+    page = open_page(data)
+    everything = np.ones(200, dtype=bool)
+    page.uncheck("#only-selected")
+    page.select_option("#size", "96")
+    assert names_shown(page) == expected(data, everything)[:96]
+    page.select_option("#given", "2")
+    assert names_shown(page) == expected(data, data.given == 2)
+    page.select_option("#suggested", "1")
+    assert names_shown(page) == expected(data, (data.given == 2) & (data.suggested == 1))
+    page.click("#reset-filters")
+    page.select_option("#least", "0.75")
+    assert names_shown(page) == expected(data, data.probability >= 0.75)
+    page.click("#reset-filters")
+    page.fill("#search", "IMG19")
+    page.locator("#count", has_text="11 of 200").wait_for()
+    assert names_shown(page) == expected(data, np.array(["img19" in name for name in data.names]))
+    page.fill("#search", "no such name")
+    page.locator("#nothing").wait_for()
+    assert names_shown(page) == []
+    page.click("#reset-empty")
+    assert count_shown(page) == 200
+
+
+def test_every_order_is_the_one_it_names(open_page: Opened) -> None:
+    data = page_data(90)
+    data.influence[5] = data.confidence[5] = np.nan
+    page = open_page(data)
+    page.uncheck("#only-selected")
+    page.select_option("#size", "96")
+    everything = np.ones(90, dtype=bool)
+    for key in ("influence", "confidence"):
+        page.select_option("#sort", key)
+        assert names_shown(page) == expected(data, everything, np.nan_to_num(getattr(data, key), nan=-np.inf))
+        assert names_shown(page)[-1] == data.names[5]
+    page.select_option("#sort", "name")
+    order = sorted(range(90), key=lambda row: (data.given[row], row))
+    assert names_shown(page) == [data.names[row] for row in order]
+
+
+def test_pages_hold_all_rows_once(open_page: Opened) -> None:
+    data = page_data(60)
+    page = open_page(data)
+    page.uncheck("#only-selected")
+    seen = names_shown(page)
+    assert page.locator("#previous").is_disabled()
+    for _ in range(2):
+        page.click("#next")
+        seen += names_shown(page)
+    assert page.locator("#next").is_disabled()
+    assert seen == expected(data, np.ones(60, dtype=bool))
+
+
+def test_a_cell_of_the_matrix_filters_the_list(open_page: Opened) -> None:
+    data = page_data(200)
+    page = open_page(data)
+    cell = page.locator(".matrix button[aria-label^='given class 3, truly class 1']")
+    assert cell.inner_text() == f"{data.confusion[3, 1]:.1f}".removesuffix(".0")
+    cell.click()
+    assert names_shown(page) == expected(data, (data.given == 3) & (data.suggested == 1))[:24]
+    assert page.locator("#given").input_value() == "3"
+    first = page.locator(".pair").first
+    errors = data.confusion - np.diag(np.diag(data.confusion))
+    given, truth = np.unravel_index(np.argmax(errors), errors.shape)
+    assert f"class {given} → class {truth}" in first.inner_text()
+    first.click()
+    assert count_shown(page) == ((data.given == given) & (data.suggested == truth)).sum()
+
+
+def test_arrows_move_in_the_matrix(open_page: Opened) -> None:
+    page = open_page(page_data(60))
+    page.locator(".matrix button[tabindex='0']").focus()
+    page.keyboard.press("ArrowDown")
+    page.keyboard.press("ArrowRight")
+    page.keyboard.press("ArrowRight")
+    assert page.evaluate("document.activeElement.dataset.place") == "1,2"
+    page.keyboard.press("Enter")
+    assert (page.locator("#given").input_value(), page.locator("#suggested").input_value()) == ("1", "2")
+
+
+def test_pictures_belong_to_their_rows_even_far_down(open_page: Opened) -> None:
+    data = page_data(1500)
+    page = open_page(data)
+    page.uncheck("#only-selected")
+    page.fill("#search", "img1234.png")
+    page.locator("#count", has_text="1 of 1,500").wait_for()
+    colours = page.evaluate(
+        """async () => Promise.all([...document.querySelectorAll('#cards img')].map(async (image) => {
+            await image.decode();
+            const canvas = document.createElement('canvas');
+            const pen = canvas.getContext('2d');
+            pen.drawImage(image, 0, 0);
+            return [...pen.getImageData(1, 1, 1, 1).data].slice(0, 2);
+        }))"""
+    )
+    rows = [1234, *(row for row in data.harmed[1234] if row >= 0)]
+    assert colours == [[row % 256, row // 256] for row in rows]
+    page.locator(".card summary").click()
+    more = page.locator(".card .more").inner_text()
+    assert all(data.names[row] in more for row in rows)
+
+
+def test_pictures_beyond_the_limit_are_named_as_missing(open_page: Opened) -> None:
+    data = page_data(900, hurt=0)
+    page = open_page(data, max_bytes=200_000)
+    assert "not stored in this file" in page.locator("#notes").text_content()
+    assert page.locator("#cards .picture").first.locator("img").count() == 1
+    page.uncheck("#only-selected")
+    page.fill("#search", data.names[int(np.argmin(data.probability))])
+    page.locator("#count", has_text="1 of 900").wait_for()
+    assert page.locator("#cards .picture").inner_text() == "picture not stored in this file"
+
+
+def test_a_picture_that_cannot_be_read_is_named(open_page: Opened) -> None:
+    page = open_page(page_data(3, hurt=0, thumbnail=lambda row: None if row == 0 else thumbnail(row)))
+    page.click("#reset-filters")
+    assert page.locator(".picture", has_text="picture could not be read").count() == 1
+
+
+@pytest.mark.parametrize("classes", [2, 500])
+def test_small_and_large_tables_without_pictures(open_page: Opened, classes: int) -> None:
+    rows = 1 if classes < 500 else 1200
+    page = open_page(page_data(rows, classes, hurt=0, thumbnail=None, history=[], reliability=[], precision=[]))
+    page.click("#reset-filters")
+    assert count_shown(page) == rows
+    assert page.locator("#cards img, #cards .picture").count() == 0
+    assert "recorded no curves" in page.locator("#training").inner_text()
+    assert page.locator(".matrix tbody tr").count() == min(classes, 12)
+    if classes == 500:
+        assert "12 of 500 classes" in page.locator("#pairs-text").inner_text()
+        select = page.locator(".card select").first
+        assert select.locator("option").count() == 1
+        select.focus()
+        assert select.locator("option").count() == 500
+
+
+def test_nothing_observed_and_nothing_selected_are_shown_as_such(open_page: Opened) -> None:
+    nothing = np.full(2, np.nan)
+    data = page_data(
+        2, 3, probability=nothing, confidence=nothing, influence=nothing, interval_low=nothing, interval_high=nothing,
+        observations=np.zeros(2, dtype=int), selected=np.zeros(2, dtype=bool), noise_rate=(np.nan,) * 3,
+    )  # fmt: skip
+    page = open_page(data)
+    text = page.locator("#cards").inner_text()
+    assert text.count("never observed in training") == 2
+    assert text.count("unknown likely wrong") == 0
+    assert "NaN" not in page.locator("body").inner_text()
+    assert page.locator("#only-selected").is_disabled()
+    assert "nothing needs your attention" in page.locator("#advice").inner_text()
+    assert "could not be estimated" in page.locator("#summary").inner_text()
