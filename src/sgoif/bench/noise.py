@@ -89,3 +89,22 @@ def _checked(labels: ArrayLike, share: float | None, name: str) -> NDArray[np.in
             f"labels must be a non-empty list of class numbers from 0 up, not shape {given.shape} {given.dtype}"
         )
     return given.astype(np.int64)
+
+
+def by_matrix(labels: ArrayLike, matrix: ArrayLike, seed: int = 0) -> NoisyLabels:
+    """Give labels away by a matrix P(given = row | true = column): as many of each class as the matrix says."""
+    table = np.asarray(matrix, dtype=np.float64)
+    given = _checked(labels, 0.0, "rate")
+    classes = len(table)
+    if table.shape != (classes, classes) or given.max() >= classes:
+        raise SettingError(f"a noise matrix of shape {table.shape} does not fit labels that go up to {given.max()}")
+    if table.min() < 0 or not np.allclose(table.sum(0), 1, atol=1e-6):
+        raise SettingError("every column of a noise matrix must hold probabilities that sum to one")
+    generator = np.random.default_rng(seed)
+    noisy = given.copy()
+    for true in range(classes):
+        members = generator.permutation(np.flatnonzero(given == true))
+        edges = np.round(np.cumsum(table[:, true]) * len(members)).astype(int)
+        for row, part in enumerate(np.split(members, edges[:-1])):
+            noisy[part] = row
+    return NoisyLabels(noisy, noisy != given)

@@ -1,0 +1,297 @@
+"""How well wrong labels are found, and how far the stated probabilities can be believed: `LabelErrors` on CIFAR-10.
+
+    python -m sgoif.bench.errors --data ROOT --noise symmetric --rate 0.2 --seed 0 --out FILE.json
+
+One run of training gives the ranking and every single signal beside it (mean loss, margins, influence), the calibrated
+probabilities, the noise rate, the selection at a false discovery rate, the suggested labels, and the epoch at which the
+first percent of the list is at least 95% wrong labels. `--evidence FILE.npz` keeps what the run knew, so that
+`--from FILE.npz` can judge it again without training.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Mapping
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from numpy.typing import NDArray
+
+from sgoif.bench.cifar import CLASSES, Batches, read_cifar10
+from sgoif.bench.command import Device, Say, choose_device, run_command, say, setting
+from sgoif.bench.detection import DetectionSettings, LabelledImages, _optimizer
+from sgoif.bench.metrics import detection_metrics
+from sgoif.bench.models import MODELS
+from sgoif.bench.noise import CIFAR10_FLIPS, NoisyLabels, by_matrix, class_dependent, symmetric
+from sgoif.bench.signals import SignalTracker
+from sgoif.data import split_holdout
+from sgoif.errors import SettingError
+from sgoif.monitor import InfluenceMonitor
+from sgoif.state import atomic_write
+from sgoif.tasks.labels.calibration import selected_at
+from sgoif.tasks.labels.decoys import draw_decoys, how_many
+from sgoif.tasks.labels.evidence import Evidence, Rows, anchor_evidence, training_evidence
+from sgoif.tasks.labels.fusion import has_channel, joint_of, suspicion
+from sgoif.tasks.labels.judgement import Judgement, judge, suggestions
+
+PROGRAM = "python -m sgoif.bench.errors"
+FOUND = 0.95
+BINS = 15
+COLUMNS = ("influence", "margin", "logit_margin", "loss")
+
+
+@dataclass(frozen=True)
+class ErrorsSettings:
+    """One run of the protocol."""
+
+    data: str | None = setting(None, help="folder that holds cifar-10-batches-bin/")
+    noise: Literal["none", "class-dependent", "symmetric", "matrix", "human"] = setting(
+        "class-dependent", help="kind of wrong labels"
+    )
+    rate: float = setting(0.2, help="share of all labels that are wrong (class-dependent, symmetric)")
+    matrix: str | None = setting(None, help="JSON file with P(given | true) for --noise matrix")
+    human: str | None = setting(None, help="FILE.npz:KEY with human labels for --noise human")
+    model: Literal["resnet9", "resnet18", "small-cnn"] = setting("resnet9", help="network")
+    epochs: int = setting(20, help="epochs of training")
+    batch_size: int = setting(512, help="examples in a batch")
+    augment: bool = setting(True, help="random crops and mirroring")
+    anchors: int = setting(2000, help="held-out examples, with their noisy labels")
+    decoys: float | None = setting(None, help="share of training labels flipped on purpose; unset: about 1%%, 0: none")
+    limit: int | None = setting(None, help="use only the first so many training images")
+    device: Device = setting("auto", help="where to train")
+    seed: int = setting(0, help="seed of noise, split, decoys, initial weights and batches")
+    evidence: str | None = setting(None, help="FILE.npz to keep what the run knew")
+    again: str | None = setting(None, help="FILE.npz kept by --evidence: judge it again instead of training")
+
+    def __post_init__(self) -> None:
+        if self.data is None and self.again is None:
+            raise SettingError("--data ROOT is needed: the folder that holds cifar-10-batches-bin/")
+        if self.noise == "matrix" and self.matrix is None and self.again is None:
+            raise SettingError("--noise matrix needs --matrix FILE.json")
+        if self.noise == "human" and (self.human is None or ":" not in self.human) and self.again is None:
+            raise SettingError("--noise human needs --human FILE.npz:KEY")
+
+
+def make_noise(labels: NDArray[np.int64], settings: ErrorsSettings) -> NoisyLabels:
+    """Labels as the settings want them, and which of them are wrong."""
+    if settings.noise == "none":
+        return NoisyLabels(labels.copy(), np.zeros(len(labels), dtype=bool))
+    if settings.noise == "symmetric":
+        return symmetric(labels, CLASSES, settings.rate, settings.seed)
+    if settings.noise == "class-dependent":
+        return class_dependent(labels, CIFAR10_FLIPS, seed=settings.seed, overall=settings.rate)
+    if settings.noise == "matrix":
+        assert settings.matrix is not None
+        return by_matrix(labels, json.loads(Path(settings.matrix).read_text())["matrix"], settings.seed)
+    assert settings.human is not None
+    path, _, key = settings.human.rpartition(":")
+    with np.load(path, allow_pickle=False) as archive:
+        if key not in archive:
+            raise SettingError(f"{path} has no labels {key!r}; it has {', '.join(archive)}")
+        given = archive[key].astype(np.int64)[: len(labels)]
+    return NoisyLabels(given, given != labels)
+
+
+def run_errors(settings: ErrorsSettings, tell: Say = say) -> dict[str, Any]:
+    """Train (or read what a run knew), judge, and compare with the truth."""
+    start = time.perf_counter()
+    known = _load(Path(settings.again)) if settings.again is not None else _train(settings, tell)
+    if settings.evidence is not None:
+        _save(Path(settings.evidence), known)
+    result = evaluate(known)
+    return {**result, "seconds": time.perf_counter() - start}
+
+
+def _train(settings: ErrorsSettings, tell: Say) -> dict[str, Any]:
+    device = choose_device(settings.device)
+    torch.manual_seed(settings.seed)
+    assert settings.data is not None
+    images, labels = read_cifar10(settings.data)
+    images, true = images[: settings.limit], labels[: settings.limit].numpy()
+    given, _ = make_noise(true, settings)
+    everything = LabelledImages(images, torch.from_numpy(given))
+    share = settings.anchors / len(given)
+    training, held_out = split_holdout(everything, share=share, seed=settings.seed, labels=everything.labels)
+    rows = np.asarray(training.indices)
+    at, flipped = draw_decoys(given[rows], CLASSES, how_many(len(rows), settings.decoys), settings.seed)
+    trained_on = given.copy()
+    trained_on[rows[at]] = flipped
+
+    on_gpu = device.type == "cuda"
+    layout = torch.channels_last if on_gpu else torch.contiguous_format
+    model = MODELS[settings.model](3, CLASSES).to(device, memory_format=layout)  # type: ignore[call-overload]
+    where = torch.from_numpy(rows)
+    batches = Batches(
+        images[where].to(device),
+        torch.from_numpy(trained_on)[where].to(device),
+        where,
+        settings.batch_size,
+        seed=settings.seed,
+        augment=settings.augment,
+        channels_last=on_gpu,
+    )
+    recipe = DetectionSettings(data=settings.data, epochs=settings.epochs, seed=settings.seed)
+    optimizer, scheduler = _optimizer(model, recipe, steps=settings.epochs * len(batches))
+
+    def autocast() -> AbstractContextManager[Any]:
+        return torch.autocast("cuda", dtype=torch.bfloat16) if on_gpu else nullcontext()
+
+    tracker = SignalTracker(len(given), device)
+    first_percent: list[float] = []
+    with InfluenceMonitor(
+        model, optimizer, anchors=held_out, size=len(given), max_anchors=len(held_out), seed=settings.seed
+    ) as monitor:
+        for epoch in range(settings.epochs):
+            model.train()
+            for x, y, index in batches:
+                with monitor.step(index):
+                    with autocast():
+                        logits = model(x)
+                    F.cross_entropy(logits.float(), y).backward()
+                optimizer.step()
+                optimizer.zero_grad()
+                scheduler.step()
+                tracker.update(logits, y, index.to(device))
+            if max(first_percent, default=0.0) < FOUND:
+                first_percent.append(_first_percent(monitor, given != true, rows[at]))
+            tell(f"epoch {epoch + 1} of {settings.epochs}: first percent {100 * first_percent[-1]:.1f}% wrong")
+        known = {
+            "training": training_evidence(monitor),
+            "anchors": anchor_evidence(monitor),
+            "structure": monitor.competence.structure,
+        }
+    signals = {f"signal_{name}": values[rows].astype(np.float32) for name, values in tracker.suspicion().items()}
+    epochs = {"epochs": settings.epochs, "first_percent": np.array(first_percent)}
+    return {
+        **known,
+        **epochs,
+        **signals,
+        "rows": rows,
+        "true": true.astype(np.int16),
+        "given": given.astype(np.int16),
+        "decoys": rows[at],
+    }
+
+
+def _first_percent(monitor: InfluenceMonitor, wrong: NDArray[np.bool_], decoys: NDArray[np.int64]) -> float:
+    """Share of wrong labels in the first percent of the ranking at this moment."""
+    evidence, anchors = training_evidence(monitor), anchor_evidence(monitor)
+    evidence = evidence.take(np.flatnonzero(~np.isin(evidence.index, decoys)))
+    joint = joint_of(anchors, CLASSES) if has_channel(anchors, CLASSES) else None
+    order = np.argsort(-suspicion(evidence, joint, monitor.competence.structure))
+    return float(wrong[evidence.index[order[: max(1, len(order) // 100)]]].mean())
+
+
+def evaluate(known: Mapping[str, Any]) -> dict[str, Any]:
+    """Everything that is asked of a judgement, from what a run knew and the truth."""
+    true, given, decoys = known["true"], known["given"], known["decoys"]
+    wrong = given != true
+    verdict = judge(
+        known["training"], known["anchors"], CLASSES, float(known["structure"]), decoys if len(decoys) else None
+    )
+    index = verdict.training.index
+    place = np.searchsorted(known["rows"], index)
+    single = {name: known[f"signal_{name}"][place] for name in ("loss", "margin", "prob_margin")}
+    single["influence"] = verdict.training.influence
+    result: dict[str, Any] = {"wrong_share": float(wrong[index].mean()), "structure": verdict.structure}
+    if wrong[index].any():
+        found = {name: detection_metrics(wrong[index], values) for name, values in single.items()}
+        found["label_errors"] = detection_metrics(wrong[index], verdict.suspicion)
+        result["methods"] = found
+        best = max((name for name in single), key=lambda name: found[name]["aupr"])
+        result["best_single"] = {"name": best, "aupr": found[best]["aupr"]}
+        reached = np.flatnonzero(np.asarray(known["first_percent"]) >= FOUND)
+        result["found_at_share"] = float(reached[0] + 1) / int(known["epochs"]) if len(reached) else None
+    result["calibration"] = _calibration(verdict, wrong, true)
+    return result
+
+
+def _calibration(verdict: Judgement, wrong: NDArray[np.bool_], true: NDArray[np.int64]) -> dict[str, Any]:
+    """Stated against real: over training and held-out examples together."""
+    index = np.concatenate([verdict.training.index, verdict.anchors.index])
+    p = np.concatenate([verdict.probability, verdict.anchor_probability])
+    is_wrong = wrong[index]
+    other = np.concatenate([suggestions(part, by_group=True) for part in (verdict.training, verdict.anchors)])
+    chosen = selected_at(p, 0.1)
+    caught = chosen[is_wrong[chosen]]
+    top = np.argsort(-p, kind="stable")[:100]
+    rate = verdict.calibration.rate
+    return {
+        "expected_calibration_error": expected_calibration_error(p, is_wrong),
+        "noise_rate": rate.estimate,
+        "noise_rate_low": rate.low,
+        "noise_rate_high": rate.high,
+        "noise_rate_true": float(is_wrong.mean()),
+        "estimates": verdict.calibration.estimates,
+        "slope": verdict.calibration.slope,
+        "selected": len(chosen),
+        "false_discovery_rate": float(1 - is_wrong[chosen].mean()) if len(chosen) else None,
+        "recall": float(len(caught) / is_wrong.sum()) if is_wrong.any() else None,
+        "top_100_expected": float(p[top].mean()),
+        "top_100_real": float(is_wrong[top].mean()),
+        "suggested_right": float((other[caught] == true[index[caught]]).mean()) if len(caught) else None,
+    }
+
+
+def expected_calibration_error(p: NDArray[np.float64], outcome: NDArray[np.bool_]) -> float:
+    """Mean distance between stated and real share over equal bins, weighed by their size."""
+    number = np.minimum((p * BINS).astype(int), BINS - 1)
+    size = np.bincount(number, minlength=BINS)
+    stated = np.bincount(number, weights=p, minlength=BINS)
+    real = np.bincount(number, weights=outcome.astype(np.float64), minlength=BINS)
+    return float(np.abs(stated - real).sum() / size.sum())
+
+
+def _save(path: Path, known: Mapping[str, Any]) -> None:
+    arrays: dict[str, Any] = {}
+    for name, value in known.items():
+        if not isinstance(value, Evidence):
+            arrays[name] = value
+            continue
+        arrays |= {f"{name}.index": value.index.astype(np.int32), f"{name}.given": value.given.astype(np.int16)}
+        arrays |= {f"{name}.{column}": getattr(value, column).astype(np.float16) for column in COLUMNS}
+        arrays |= {f"{name}.{rows}": getattr(value, rows).mean.astype(np.float16) for rows in ("groups", "classes")}
+    atomic_write(path, lambda handle: np.savez_compressed(handle, **arrays))
+
+
+def _load(path: Path) -> dict[str, Any]:
+    with np.load(path, allow_pickle=False) as archive:
+        known: dict[str, Any] = {name: archive[name] for name in archive if "." not in name}
+        for part in ("training", "anchors"):
+            known[part] = Evidence(
+                index=archive[f"{part}.index"].astype(np.int64),
+                given=archive[f"{part}.given"].astype(np.int64),
+                **{column: archive[f"{part}.{column}"].astype(np.float64) for column in COLUMNS},
+                groups=Rows(archive[f"{part}.groups"]),
+                classes=Rows(archive[f"{part}.classes"]),
+            )
+    return known
+
+
+def _table(result: Mapping[str, Any]) -> str:
+    lines = []
+    for name, metrics in result.get("methods", {}).items():
+        lines.append(f"{name:<14} AUPR {100 * metrics['aupr']:5.1f}  P@1% {100 * metrics['p_at_1']:5.1f}")
+    c = result["calibration"]
+    real = "-" if c["false_discovery_rate"] is None else f"{c['false_discovery_rate']:.3f}"
+    lines.append(
+        f"noise {100 * c['noise_rate']:.1f}% ({100 * c['noise_rate_low']:.1f} to {100 * c['noise_rate_high']:.1f}), really "
+        f"{100 * c['noise_rate_true']:.1f}%; calibration error {c['expected_calibration_error']:.3f}; "
+        f"{c['selected']} selected, FDR {real}; top 100: {c['top_100_expected']:.2f}, really {c['top_100_real']:.2f}"
+    )
+    return "\n".join(lines)
+
+
+def main(arguments: list[str] | None = None, program: str = PROGRAM) -> int:
+    """Run the protocol from the command line; returns the exit code."""
+    return run_command(program, ErrorsSettings, run_errors, _table, arguments)
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

@@ -1,0 +1,178 @@
+"""From a ranking to probabilities, and how many labels are wrong in all.
+
+The probability that a label is wrong is modelled as
+
+    P(wrong | v) = σ(a + b x),        x = (v − median) / deviation
+
+*With decoys.* Labels made wrong on purpose show where wrong labels lie on v. If real errors looked like decoys, the
+density of decoys would be ∝ P f, f being that of all examples, and the likelihood of the decoys
+
+    Σ_decoys log P(x) − n log E_f[P]
+
+would fix both a and b: P cannot exceed one, so its plateau tells the share of wrong labels E_f[P]. Two things are
+allowed for. Real errors can be harder than uniform decoys (people confuse what looks alike); then decoys are
+∝ P f e^{θx} with θ ≥ 0. And a label that was wrong already can be flipped to the right one, so a share π/(C − 1) of
+the decoys, π being the noise rate, is right after all. The mean of log π under this likelihood, over b and θ, is one of
+three estimates of the noise rate. The confident joint of the held-out examples is the second, and the third is the share
+of examples above the point that nine of ten decoys exceed. Their geometric mean is the noise rate: they agree where
+there is noise, and where there is none the decoys see nothing and pull it towards zero. Their spread, with the sampling
+error, is its interval. With the rate fixed, the likelihood of the decoys gives b.
+
+*Without decoys* the rate comes from the held-out examples alone, as confident joint and as mean of the channel's
+posterior, and b is the slope that runs with decoys have shown.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+import numpy as np
+
+from sgoif.tasks.labels.channel import Array
+
+SLOPE, WIDE = 5.0, 0.7
+"""Usual slope b, and its logarithmic spread."""
+SLOPE_FOR_RATE, SPREAD_FOR_RATE = 6.0, 0.5
+"""The same while the rate is unknown: slope and hardness can stand in for each other, so this prior is narrow."""
+HARDNESS = 0.5
+"""Usual size of θ."""
+LEAST_DECOYS = 30
+POINTS = 4001
+MOST_OF_DECOYS = 0.9
+LEAST_RATE, MOST_RATE = 1e-5, 0.9
+LEAST_CAUTION = 1e-4
+QUANTILE = 1.64
+
+
+class NoiseRate(NamedTuple):
+    """Share of wrong labels, with an interval that spans the estimators and their sampling error."""
+
+    estimate: float
+    low: float
+    high: float
+
+
+@dataclass(frozen=True)
+class Calibration:
+    """The curve P(wrong | v), and what it rests on."""
+
+    centre: float
+    scale: float
+    offset: float
+    slope: float
+    rate: NoiseRate
+    trust: float = 1.0
+    """0 to 1: whether the model knows enough to judge labels at all."""
+    estimates: dict[str, float] = field(default_factory=dict)
+
+    def probability(self, v: Array) -> Array:
+        """P(wrong | v), its odds lowered by `caution`."""
+        p = _sigmoid(self.offset + self.slope * (v - self.centre) / self.scale)
+        cautious: Array = self.caution * p / np.maximum(self.caution * p + 1 - p, 1e-300)
+        return cautious
+
+    @property
+    def caution(self) -> float:
+        """Factor on the odds: 1 where there certainly is noise, nearly 0 where its interval reaches zero."""
+        share = 4 * self.rate.low / max(self.rate.estimate, LEAST_RATE)
+        return max(self.trust * float(np.clip(share, 0, 1)), LEAST_CAUTION)
+
+
+def calibrate(
+    v: Array, decoys: Array | None, estimates: dict[str, float], *, anchors: int, classes: int, trust: float = 1.0
+) -> Calibration:
+    """Fit the curve to the ranking of examples and, where there are enough, of decoys.
+
+    `estimates` are those of the noise rate from the held-out examples, of which there are `anchors`. `trust` says
+    whether the model knows enough.
+    """
+    centre = float(np.median(v))
+    scale = float(v.std()) or 1.0
+    points = np.quantile((v - centre) / scale, np.linspace(0, 1, POINTS))
+    if decoys is None or len(decoys) < LEAST_DECOYS:
+        found, slope = dict(estimates), SLOPE
+        rate = _mean_rate(found)
+    else:
+        x = (decoys - centre) / scale
+        joint = estimates["confident joint"]
+        found = {"confident joint": joint, "decoys": _rate_by_decoys(points, x, classes)}
+        found["above most decoys"] = _above_most(points, x, joint / (classes - 1))
+        rate = _mean_rate(found)
+        slope = _slope(points, x, rate, classes)
+    error = QUANTILE * float(np.sqrt(max(rate, 1 / anchors) * (1 - rate) / anchors))
+    low, high = max(0.0, min(found.values()) - error), min(1.0, max(found.values()) + error)
+    interval = NoiseRate(rate, min(low, rate), max(high, rate))
+    return Calibration(centre, scale, _offset(points, slope, rate), slope, interval, trust, found)
+
+
+def selected_at(probability: Array, fdr: float) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
+    """The longest list, most probable first, whose expected share of right labels is at most `fdr`."""
+    order = np.argsort(-probability, kind="stable")
+    false = np.cumsum(1 - probability[order]) / np.arange(1, len(order) + 1)
+    within = np.flatnonzero(false <= fdr)
+    chosen: np.ndarray[tuple[int], np.dtype[np.int64]] = order[: within[-1] + 1 if len(within) else 0]
+    return chosen
+
+
+def _mean_rate(estimates: dict[str, float]) -> float:
+    """Geometric mean of rates."""
+    return float(np.exp(np.mean([np.log(np.clip(value, LEAST_RATE, MOST_RATE)) for value in estimates.values()])))
+
+
+def _above_most(points: Array, decoys: Array, right: float) -> float:
+    """Share of examples above the point that most of the decoys exceed, in proportion; `right` of them are none."""
+    point = np.quantile(decoys, right + (1 - right) * (1 - MOST_OF_DECOYS))
+    return min(float((points >= point).mean()) / MOST_OF_DECOYS, MOST_RATE)
+
+
+def _sigmoid(a: Array) -> Array:
+    out: Array = 1 / (1 + np.exp(-np.clip(a, -60, 60)))
+    return out
+
+
+def _offset(points: Array, slope: float, rate: float) -> float:
+    """a such that the mean of σ(a + b x) over the points is the rate."""
+    low, high = -200.0, 200.0
+    for _ in range(50):
+        middle = (low + high) / 2
+        low, high = (low, middle) if _sigmoid(middle + slope * points).mean() > rate else (middle, high)
+    return (low + high) / 2
+
+
+def _slope(points: Array, decoys: Array, rate: float, classes: int) -> float:
+    """b at a known rate: the likelihood of the decoys, with a wide prior around the usual slope."""
+    right = rate / (classes - 1)
+
+    def loss(slope: float) -> float:
+        p = _sigmoid(_offset(points, slope, rate) + slope * decoys)
+        likelihood = np.log((1 - right) * p / rate + right * (1 - p) / (1 - rate) + 1e-300).sum()
+        return float(-likelihood + 0.5 * (np.log(slope / SLOPE) / WIDE) ** 2)
+
+    grid = np.geomspace(0.5, 20, 40)
+    best = int(np.argmin([loss(b) for b in grid]))
+    fine = np.linspace(grid[max(best - 1, 0)], grid[min(best + 1, len(grid) - 1)], 15)
+    return float(fine[int(np.argmin([loss(b) for b in fine]))])
+
+
+def _rate_by_decoys(points: Array, decoys: Array, classes: int) -> float:
+    """The rate by the likelihood of the decoys: the mean of its logarithm over a grid of rates, slopes and θ."""
+    points = points[:: max(1, len(points) // 1000)]
+    hardness = np.linspace(0, 1.5, 16)
+    top = points.max()
+    tilt, own_tilt = np.exp(np.outer(hardness, points - top)), np.exp(np.outer(hardness, decoys - top))
+    rates = np.concatenate([[LEAST_RATE, 1e-4], np.geomspace(1e-3, 0.75, 60)])
+    slopes = np.linspace(SLOPE_FOR_RATE - 3 * SPREAD_FOR_RATE, SLOPE_FOR_RATE + 3 * SPREAD_FOR_RATE, 7)
+    prior = 0.5 * (hardness / HARDNESS) ** 2
+    losses = np.empty((len(rates), len(slopes), len(hardness)))
+    for i, rate in enumerate(rates):
+        right = rate / (classes - 1)
+        for j, slope in enumerate(slopes):
+            offset = _offset(points, slope, rate)
+            everywhere, own = _sigmoid(offset + slope * points), _sigmoid(offset + slope * decoys)
+            total = np.maximum((tilt * everywhere).mean(1), 1e-300)[:, None]
+            density = (1 - right) * own_tilt * own / total + right * (1 - own) / (1 - rate)
+            likelihood = np.log(density + 1e-300).sum(1)
+            losses[i, j] = -likelihood + prior + 0.5 * ((slope - SLOPE_FOR_RATE) / SPREAD_FOR_RATE) ** 2
+    weight = np.exp(losses.min() - losses).sum((1, 2))
+    return float(np.exp((weight * np.log(rates)).sum() / weight.sum()))

@@ -1,0 +1,293 @@
+"""The answers: `LabelErrors` reads a finished or running monitor."""
+
+from __future__ import annotations
+
+import html
+import itertools
+import os
+from collections.abc import Sequence
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.utils.data import Dataset
+
+from sgoif.anchors import collate, to_device
+from sgoif.data import isolated_random_state, split_item
+from sgoif.errors import SettingError, SgoifError
+from sgoif.ledger import Ledger
+from sgoif.table import ScoreTable
+from sgoif.tasks.labels.calibration import NoiseRate, selected_at
+from sgoif.tasks.labels.channel import Array, Labels
+from sgoif.tasks.labels.decoys import Decoys
+from sgoif.tasks.labels.evidence import Evidence, anchor_evidence, from_ledger, training_evidence
+from sgoif.tasks.labels.fusion import aligned, suspicion
+from sgoif.tasks.labels.judgement import Judgement, judge, suggestions
+
+if TYPE_CHECKING:
+    from sgoif.monitor import InfluenceMonitor
+
+FDR = 0.1
+DECIDED = 0.5
+BINS = np.array([0.0, 0.02, 0.1, 0.3, 0.5, 0.7, 0.9, 0.98, 1.0])
+Reliability = tuple[float, float, float, float, int]
+
+
+class LabelErrors:
+    """Which labels are wrong, what they should be, and how sure that is; taken from a monitor at this moment.
+
+    `decoys` (see `plant_decoys`) make the probabilities and the noise rate sharper. `dataset`, indexed like the loop,
+    lets explanations and reports look at the examples themselves.
+    """
+
+    def __init__(
+        self,
+        monitor: InfluenceMonitor,
+        *,
+        decoys: Decoys | None = None,
+        dataset: Dataset[Any] | None = None,
+        class_names: Sequence[str] | None = None,
+    ) -> None:
+        self.monitor = monitor
+        self.decoys = decoys if decoys is not None and len(decoys) else None
+        self.dataset = dataset
+        self.classes = monitor.classes
+        if class_names is not None and len(class_names) != self.classes:
+            raise SettingError(f"{len(class_names)} class names were given for {self.classes} classes")
+        self.class_names = [str(n) for n in (class_names if class_names is not None else range(self.classes))]
+        self._by_class = list(monitor.group_names) == list(range(self.classes))
+        self.judgement: Judgement = judge(
+            training_evidence(monitor),
+            anchor_evidence(monitor),
+            self.classes,
+            monitor.competence.structure,
+            None if self.decoys is None else self.decoys.index,
+        )
+        self._numbered = monitor.held_out_indices() is not None
+        self._rows = self._collect()
+
+    # --- answers ------------------------------------------------------------------------------------------------
+
+    def table(self, fdr: float = FDR) -> ScoreTable:
+        """One row per example: cleanlab's columns, and how far each answer can be trusted.
+
+        `label_score` is 1 − `probability_wrong`, so low = bad. `predicted_label` is the given one unless the label is
+        more likely wrong than right or among the issues at this false discovery rate. Examples that were never
+        scored have no probability.
+        """
+        rows = self._rows
+        issue = np.isin(rows["index"], self.select(fdr))
+        wrong = issue | (np.nan_to_num(rows["probability"]) >= DECIDED)
+        return ScoreTable(
+            {
+                "index": rows["index"],
+                "is_label_issue": issue,
+                "label_score": 1 - rows["probability"],
+                "given_label": rows["given"],
+                "predicted_label": np.where(wrong, rows["suggested"], rows["given"]),
+                "probability_wrong": rows["probability"],
+                **{name: rows[name] for name in ("confidence", "influence", "interval_low", "interval_high")},
+                "n_observations": rows["n_observations"],
+            }
+        )
+
+    def select(self, fdr: float = FDR) -> Labels:
+        """Indices to review, most probable first; about this share of them will turn out to be right after all."""
+        if not 0 < fdr < 1:
+            raise SettingError(f"fdr={fdr!r} is not valid: expected a share strictly between 0 and 1")
+        chosen = selected_at(np.nan_to_num(self._rows["probability"]), fdr)
+        index: Labels = self._rows["index"][chosen]
+        return index
+
+    def noise_rate(self) -> NoiseRate:
+        """Share of wrong labels: estimate, low, high."""
+        return self.judgement.calibration.rate
+
+    def confusion(self) -> Array:
+        """Estimated number of examples by given (row) and true label (column), [C, C]."""
+        rows = self._rows
+        known = np.isfinite(rows["probability"])
+        given, other, p = rows["given"][known], rows["suggested"][known], rows["probability"][known]
+        counts = np.zeros((self.classes, self.classes))
+        np.add.at(counts, (given, other), p)
+        np.add.at(counts, (given, given), 1 - p)
+        return counts
+
+    def expected_precision(self, k: int) -> float:
+        """Expected share of wrong labels among the k most suspicious."""
+        p = np.sort(np.nan_to_num(self._rows["probability"]))[::-1]
+        if not 1 <= k <= len(p):
+            raise SettingError(f"k={k!r} is not valid: expected 1 to {len(p)}")
+        return float(p[:k].mean())
+
+    def reliability(self) -> list[Reliability]:
+        """Predicted against observed share of wrong labels, with a 90% interval and the number of examples, per bin.
+
+        Observed is what the decoys say: noise rate × share of decoys in the bin ÷ share of all examples in it. Empty
+        without decoys.
+        """
+        verdict = self.judgement
+        marked = verdict.calibration.probability(verdict.decoy_suspicion)
+        found: list[Reliability] = []
+        for low, high in itertools.pairwise(BINS.tolist()):
+            inside = (verdict.probability >= low) & (verdict.probability < high if high < 1 else True)
+            hits = int(((marked >= low) & (marked < high if high < 1 else True)).sum())
+            if not inside.any() or not len(marked):
+                continue
+            factor = self.noise_rate().estimate / len(marked) / float(inside.mean())
+            spread = 1.64 * np.sqrt(hits + 1)
+            ends = (factor * max(hits - spread, 0), factor * (hits + spread))
+            predicted = float(verdict.probability[inside].mean())
+            found.append((predicted, min(factor * hits, 1.0), *(min(end, 1.0) for end in ends), int(inside.sum())))
+        return found
+
+    def harmed(self, indices: Sequence[int] | Labels, count: int = 4) -> Labels:
+        """Indices of the held-out examples that each of these hurts most, [n, count]; −1: no more.
+
+        Needs `dataset`, and a hold-out made with `split_holdout`; otherwise there are no columns.
+        """
+        held = self.monitor.held_out_indices()
+        if self.dataset is None or held is None:
+            return np.zeros((len(indices), 0), dtype=np.int64)
+        found = [np.zeros((0, count), dtype=np.int64)]
+        for some in torch.as_tensor(np.asarray(indices, dtype=np.int64)).split(self.monitor.anchor_batch):
+            inputs, labels = self._read(self.dataset, some)
+            position = self.monitor.most_harmed(inputs, labels, count).cpu().numpy()
+            found.append(np.where(position >= 0, held[np.maximum(position, 0)], -1))
+        return np.concatenate(found)
+
+    def report(self, path: str | os.PathLike[str], *, title: str = "Label errors", fdr: float = FDR) -> Path:
+        """Write a page to look through the suspicious examples and decide about them; one file, works offline."""
+        from sgoif.report.labels import write_report
+
+        return write_report(self, Path(path), title=title, fdr=fdr)
+
+    # --- for a look ---------------------------------------------------------------------------------------------
+
+    def summary(self) -> dict[str, Any]:
+        """The main figures by name."""
+        rate, rows = self.noise_rate(), self._rows
+        return {
+            "examples": len(rows["index"]),
+            "noise_rate": rate.estimate,
+            "noise_rate_low": rate.low,
+            "noise_rate_high": rate.high,
+            "selected": len(self.select()),
+            "fdr": FDR,
+            "decoys": 0 if self.decoys is None else len(self.decoys),
+        }
+
+    def __repr__(self) -> str:
+        s = self.summary()
+        return (
+            f"LabelErrors: {100 * s['noise_rate']:.1f}% of {s['examples']} labels look wrong"
+            f" ({100 * s['noise_rate_low']:.1f} to {100 * s['noise_rate_high']:.1f}%);"
+            f" {s['selected']} to review at a false discovery rate of {FDR:.0%}"
+        )
+
+    def _repr_html_(self) -> str:
+        shown = self.table()
+        order = np.argsort(-np.nan_to_num(shown["probability_wrong"]), kind="stable")[:10]
+        cells = "".join(
+            "<tr>"
+            + "".join(
+                f"<td>{html.escape(str(value))}</td>"
+                for value in (
+                    shown["index"][row],
+                    self.class_names[shown["given_label"][row]],
+                    self.class_names[self._rows["suggested"][row]],
+                    f"{shown['probability_wrong'][row]:.3f}",
+                    f"{shown['influence'][row]:.3g}",
+                )
+            )
+            + "</tr>"
+            for row in order
+        )
+        heads = "".join(f"<th>{name}</th>" for name in ("index", "given", "suggested", "P(wrong)", "influence"))
+        return f"<p>{html.escape(repr(self))}</p><table><tr>{heads}</tr>{cells}</table>"
+
+    # --- inside -------------------------------------------------------------------------------------------------
+
+    @cached_property
+    def suggested(self) -> dict[int, int]:
+        """Suggested label by index."""
+        return dict(zip(self._rows["index"].tolist(), self._rows["suggested"].tolist(), strict=True))
+
+    def _collect(self) -> dict[str, Any]:
+        """One row per example of the monitor's table, with what was judged about it."""
+        scores = self.monitor.scores()
+        index = scores["index"]
+        size = int(index.max()) + 1 if len(index) else 0
+        place = np.full(size, -1)
+        place[index] = np.arange(len(index))
+        rows: dict[str, Any] = {name: np.array(scores[name]) for name in scores.columns}
+        rows["given"] = np.zeros(len(index), dtype=np.int64)
+        rows["suggested"] = np.zeros(len(index), dtype=np.int64)
+        rows["probability"] = np.full(len(index), np.nan)
+        verdict = self.judgement
+        judged = [(verdict.training, verdict.probability)]
+        if self._numbered:
+            judged.append((verdict.anchors, verdict.anchor_probability))
+        if self.decoys is not None:
+            judged.append(self._judge_decoys(self.decoys))
+        for evidence, probability in judged:
+            at = place[evidence.index]
+            rows["given"][at] = evidence.given
+            rows["suggested"][at] = suggestions(evidence, by_group=self._by_class)
+            rows["probability"][at] = probability
+        if self.decoys is not None:
+            self._amend(rows, place, judged[-1][0])
+        return rows
+
+    def _judge_decoys(self, decoys: Decoys) -> tuple[Evidence, Array]:
+        """Decoys with the labels they came with, by the model of this moment, on the scale of held-out examples."""
+        if decoys.dataset is None:
+            raise SgoifError("decoys without a data set cannot be judged; make them with plant_decoys(dataset, ...)")
+        monitor, verdict = self.monitor, self.judgement
+        given = torch.as_tensor(decoys.given)
+
+        def read_decoys(some: Tensor) -> tuple[Any, Tensor]:
+            assert decoys.dataset is not None
+            inputs, _ = self._read(decoys.dataset, torch.as_tensor(decoys.index)[some])
+            return inputs, given[some].to(monitor.device)
+
+        own = self._score_now(len(decoys), read_decoys, decoys.index)
+        anchors = self._score_now(len(verdict.anchors), self._read_anchors, verdict.anchors.index)
+        both = (suspicion_like(evidence, anchors, verdict) for evidence in (own, anchors))
+        mine, theirs = both
+        return own, verdict.calibration.probability(aligned(mine, theirs, verdict.suspicion))
+
+    def _read_anchors(self, some: Tensor) -> tuple[Any, Tensor]:
+        return self.monitor.anchors.read(some)
+
+    def _score_now(self, count: int, read: Any, index: Labels) -> Evidence:
+        from sgoif.instruments import score_now
+
+        monitor = self.monitor
+        ledger = Ledger(len(monitor.group_names), monitor.classes, monitor.device, count)
+        score_now(monitor, ledger, torch.arange(count), read)
+        return from_ledger(ledger, index)
+
+    def _read(self, dataset: Dataset[Any], indices: Tensor) -> tuple[Any, Tensor]:
+        """Inputs and labels of some examples, on the monitor's device."""
+        with isolated_random_state():
+            pairs = [split_item(dataset[int(i)]) for i in indices]
+        inputs = to_device(collate([inputs for inputs, _ in pairs]), self.monitor.device)
+        return inputs, torch.tensor([label for _, label in pairs], device=self.monitor.device)
+
+    def _amend(self, rows: dict[str, Any], place: Labels, decoys: Evidence) -> None:
+        """What training saw of decoys belongs to their wrong labels; the table shows the given ones."""
+        at = place[decoys.index]
+        rows["influence"][at] = decoys.influence
+        rows["n_observations"][at] = 1
+        for name in ("interval_low", "interval_high", "confidence"):
+            rows[name][at] = np.nan
+
+
+def suspicion_like(evidence: Evidence, reference: Evidence, verdict: Judgement) -> Array:
+    """v of some examples on the scale of others: both are ranked together."""
+    together = reference if evidence is reference else evidence.joined(reference)
+    return suspicion(together, verdict.joint, verdict.structure)[: len(evidence)]

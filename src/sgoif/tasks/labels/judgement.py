@@ -1,0 +1,102 @@
+"""All steps from evidence to probabilities, without a model: what `LabelErrors` and the benchmarks share."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from sgoif.errors import SgoifError
+from sgoif.tasks.labels.calibration import Calibration, calibrate
+from sgoif.tasks.labels.channel import Array, Labels, noise_of, posterior
+from sgoif.tasks.labels.evidence import Evidence
+from sgoif.tasks.labels.fusion import aligned, has_channel, joint_of, suspicion
+
+LEAST_EXAMPLES = 20
+IGNORANT, AWARE = 0.2, 0.3
+"""Agreement beyond chance below which labels are not judged, and from which they are."""
+
+
+@dataclass(frozen=True)
+class Judgement:
+    """The verdict about training examples (decoys left out) and held-out ones."""
+
+    training: Evidence
+    suspicion: Array
+    """v of the training examples; higher = more suspicious."""
+    probability: Array
+    """P(wrong) of the training examples."""
+    anchors: Evidence
+    anchor_probability: Array
+    decoy_suspicion: Array
+    """v of the decoys, as trained on with their wrong labels; empty without decoys."""
+    calibration: Calibration
+    joint: Array | None
+    """Given and true labels of the held-out examples by the confident joint, [C, C]; None where they are too few."""
+    structure: float
+
+
+def judge(
+    training: Evidence, anchors: Evidence, classes: int, structure: float, decoys: Labels | None = None
+) -> Judgement:
+    """Rank, calibrate and judge. `decoys` are the indices of training examples whose label is known to be wrong."""
+    if len(training) < LEAST_EXAMPLES or not len(anchors):
+        raise SgoifError(
+            f"{len(training)} training and {len(anchors)} held-out examples have been scored so far; labels can be"
+            f" judged from {LEAST_EXAMPLES} training examples on. Let the loop run at least one epoch"
+        )
+    joint = joint_of(anchors, classes) if has_channel(anchors, classes) else None
+    everything = suspicion(training, joint, structure)
+    planted = np.isin(training.index, decoys) if decoys is not None else np.zeros(len(training), dtype=bool)
+    v, marked = everything[~planted], everything[planted]
+    calibration = calibrate(
+        v,
+        marked if decoys is not None else None,
+        rates(anchors, joint, classes),
+        anchors=len(anchors),
+        classes=classes,
+        trust=trust(anchors, classes),
+    )
+    apart = suspicion(anchors, joint, structure)
+    return Judgement(
+        training=training.take(np.flatnonzero(~planted)),
+        suspicion=v,
+        probability=calibration.probability(v),
+        anchors=anchors,
+        anchor_probability=calibration.probability(aligned(apart, apart, v)),
+        decoy_suspicion=marked,
+        calibration=calibration,
+        joint=joint,
+        structure=structure,
+    )
+
+
+def agreement(anchors: Evidence, classes: int) -> float:
+    """How far the model's held-out predictions agree with the given labels beyond chance: 0 none, 1 all."""
+    likeliest, _ = anchors.classes.largest_but(np.full(len(anchors), -1))
+    return float(((likeliest == anchors.given).mean() - 1 / classes) / (1 - 1 / classes))
+
+
+def trust(anchors: Evidence, classes: int) -> float:
+    """0 where the model has learned too little to tell a wrong label from one it does not understand, else 1."""
+    return float(np.clip((agreement(anchors, classes) - IGNORANT) / (AWARE - IGNORANT), 0, 1))
+
+
+def rates(anchors: Evidence, joint: Array | None, classes: int) -> dict[str, float]:
+    """Noise rates by the held-out examples alone."""
+    if joint is None:
+        # Too few per class to count confusions: how many are out of sample given another label than the likeliest.
+        wrong = float((anchors.classes.largest_but(np.full(len(anchors), -1))[0] != anchors.given).mean())
+        return {"confident joint": wrong / 2}
+    beliefs = posterior(anchors.probabilities(classes), anchors.given, joint)
+    mean = 1 - float(beliefs[np.arange(len(anchors)), anchors.given].mean())
+    return {"confident joint": noise_of(joint), "posterior": mean}
+
+
+def suggestions(evidence: Evidence, *, by_group: bool) -> Labels:
+    """The label each example should have if its own is wrong: the class it harms most, else the likeliest other."""
+    likely, _ = evidence.classes.largest_but(evidence.given)
+    if by_group:
+        harmed, _ = evidence.groups.largest_but(evidence.given)
+        likely = np.where(harmed >= 0, harmed, likely)
+    return np.where(likely >= 0, likely, evidence.given)
