@@ -12,6 +12,8 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 from rich.table import Table
 
+from sgoif.audit.command import register as register_audit
+
 if TYPE_CHECKING:
     from sgoif.bench.demo import DemoSettings
     from sgoif.bench.protocol import Epoch
@@ -24,6 +26,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
 )
 bench = typer.Typer(help="Measure the library; each benchmark writes a result file.", no_args_is_help=True)
+register_audit(app)
 app.add_typer(bench, name="bench")
 
 messages = Console(stderr=True)

@@ -9,16 +9,7 @@ from torch import Tensor, nn
 from torch.nn.init import trunc_normal_
 
 from sgoif.errors import SettingError
-
-
-def conv_block(inputs: int, outputs: int, *, pool: bool = False) -> nn.Sequential:
-    """3×3 convolution, batch norm, ReLU and, where asked for, a 2×2 max-pool."""
-    parts: list[nn.Module] = [
-        nn.Conv2d(inputs, outputs, kernel_size=3, padding=1, bias=False),
-        nn.BatchNorm2d(outputs),
-        nn.ReLU(),
-    ]
-    return nn.Sequential(*parts, nn.MaxPool2d(2)) if pool else nn.Sequential(*parts)
+from sgoif.networks import Residual, ResNet9, conv_block
 
 
 def small_cnn(channels: int = 3, classes: int = 10, width: int = 32) -> nn.Sequential:
@@ -44,43 +35,6 @@ def digits_net(classes: int = 10, width: int = 16) -> nn.Sequential:
         nn.Dropout(0.2),
         nn.Linear(64, classes),
     )
-
-
-class Residual(nn.Module):
-    """Adds what the body computes to its input."""
-
-    def __init__(self, body: nn.Module) -> None:
-        super().__init__()
-        self.body = body
-
-    def forward(self, x: Tensor) -> Tensor:
-        out: Tensor = x + self.body(x)
-        return out
-
-
-class ResNet9(nn.Module):
-    """The nine-layer residual network known from DAWNBench; made for 32×32 images.
-
-    Its logits are scaled by 1/8, as there: the features come from a max-pool and are large.
-    """
-
-    def __init__(self, channels: int = 3, classes: int = 10) -> None:
-        super().__init__()
-        self.prep = conv_block(channels, 64)
-        self.layer1 = nn.Sequential(conv_block(64, 128, pool=True), _residual_pair(128))
-        self.layer2 = conv_block(128, 256, pool=True)
-        self.layer3 = nn.Sequential(conv_block(256, 512, pool=True), _residual_pair(512))
-        self.pool = nn.AdaptiveMaxPool2d(1)
-        self.head = nn.Linear(512, classes)
-
-    def forward(self, x: Tensor) -> Tensor:
-        x = self.layer3(self.layer2(self.layer1(self.prep(x))))
-        logits: Tensor = self.head(self.pool(x).flatten(1)) / 8
-        return logits
-
-
-def _residual_pair(width: int) -> Residual:
-    return Residual(nn.Sequential(conv_block(width, width), conv_block(width, width)))
 
 
 class BasicBlock(nn.Module):

@@ -1,0 +1,215 @@
+"""From decisions.csv to a cleaned copy of the data. The original is read, never written.
+
+The copy is made in a folder beside its target and renamed when it is whole, so there is never half a copy.
+"""
+
+from __future__ import annotations
+
+import os
+import secrets
+import shutil
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from sgoif.audit.cleaned import WRITERS, Cleaning
+from sgoif.audit.decisions import (
+    DROPPED,
+    Decision,
+    DecisionsError,
+    common_first_part,
+    new_labels,
+    read_decisions,
+)
+from sgoif.images.collection import Collection
+from sgoif.images.errors import cannot_write
+from sgoif.images.opening import open_images
+from sgoif.images.text import few, plural, shown
+
+__all__ = ["Applied", "DecisionsError", "apply_decisions"]
+
+
+@dataclass(frozen=True)
+class Applied:
+    """What was done, or with `dry_run` what would be done."""
+
+    to: Path
+    source: Path
+    layout: str
+    written: str
+    """What the copy consists of, in words."""
+    kept: int
+    """Images that keep their label, with a decision or without one."""
+    undecided: int
+    """Those of them without a decision."""
+    dropped: int
+    relabelled: dict[tuple[str, str], int] = field(default_factory=dict)
+    """Number of images by (given label, new label)."""
+    ways: dict[str, int] = field(default_factory=dict)
+    """Files by how they came into the copy: linked, symlinked, copied; and how many had to be renamed."""
+    left_out: list[str] = field(default_factory=list)
+    """Images that could not be read or found, with the reason; they are not in the copy."""
+    notes: list[str] = field(default_factory=list)
+    dry_run: bool = False
+
+    def summary(self) -> str:
+        """What was done, for a terminal."""
+        moved = sum(self.relabelled.values())
+        lines = [
+            f"{'would write' if self.dry_run else 'wrote'} {shown(self.to)}: {self.written}, from {shown(self.source)}",
+            f"  kept        {self.kept:,} ({self.undecided:,} of them without a decision)",
+            f"  relabelled  {moved:,}",
+        ]
+        pairs = sorted(self.relabelled.items(), key=lambda item: (-item[1], item[0]))
+        lines += [f"    {count:,}  {shown(given)} → {shown(new)}" for (given, new), count in pairs]
+        lines.append(f"  dropped     {self.dropped:,}")
+        if self.left_out:
+            lines.append(f"  left out    {len(self.left_out):,}, which could not be read or found:")
+            lines += [f"    {entry}" for entry in self.left_out[:5]]
+            lines += [f"    and {len(self.left_out) - 5:,} more"] if len(self.left_out) > 5 else []
+        lines += [f"  {note}" for note in self.notes]
+        return "\n".join(lines)
+
+
+def apply_decisions(
+    decisions: str | os.PathLike[str],
+    to: str | os.PathLike[str],
+    *,
+    source: str | os.PathLike[str] | None = None,
+    copy: bool = False,
+    dry_run: bool = False,
+    layout: str = "auto",
+    split: str | None = None,
+    root: str | os.PathLike[str] | None = None,
+    image_column: str | None = None,
+    label_column: str | None = None,
+) -> Applied:
+    """Write a cleaned copy of the audited data to the new folder `to`.
+
+    `source` is where the data lie now, if not where they were audited. Files are linked where that is possible; `copy`
+    copies them. `dry_run` checks and counts everything and writes nothing. The other options are those of `open_images`
+    and need repeating where the audit was given them.
+    """
+    rows, stated = read_decisions(Path(decisions))
+    origin = _origin(stated, source, decisions)
+    target = _checked_target(to, origin)
+    options: dict[str, Any] = {"layout": layout, "root": root, "image_column": image_column}
+    collection = _open(origin, rows, split, {**options, "label_column": label_column})
+    labels = new_labels(rows, collection, decisions)
+    cleaning = Cleaning(collection, labels, copy)
+    write = WRITERS[collection.layout]
+    try:
+        if dry_run:
+            written = write(cleaning, None)
+        else:
+            with _new_folder(target) as folder:
+                written = write(cleaning, folder)
+    except FileNotFoundError as error:
+        raise DecisionsError(f"{shown(error.filename)} vanished while it was copied; nothing was written") from error
+    except OSError as error:
+        raise cannot_write(target.parent, error) from error
+    return _applied(cleaning, target, written, rows, dry_run)
+
+
+def _origin(stated: list[str], source: str | os.PathLike[str] | None, decisions: str | os.PathLike[str]) -> Path:
+    if source is not None:
+        return Path(os.path.abspath(source))
+    if len(stated) != 1:
+        found = f"names several: {few(stated)}" if stated else "names none"
+        raise DecisionsError(
+            f"{shown(os.fspath(decisions))} must name one source of the data, but {found}. Give the data with --source"
+        )
+    origin = Path(stated[0])
+    if not origin.exists():
+        raise DecisionsError(f"the data are no longer at {shown(origin)}; say where they are with --source")
+    return origin
+
+
+def _checked_target(to: str | os.PathLike[str], origin: Path) -> Path:
+    """The real path of the new folder; it must not be, hold or lie in the original."""
+    if os.path.lexists(to) and not os.path.isdir(to):
+        raise DecisionsError(f"{shown(os.fspath(to))} is not a folder; choose a new one for the cleaned copy")
+    target, real = Path(os.path.realpath(to)), Path(os.path.realpath(origin))
+    if target == real or (real.is_dir() and target.is_relative_to(real)):
+        raise DecisionsError(
+            f"{shown(target)} lies in the original data {shown(real)}, which is never changed; choose one outside"
+        )
+    try:
+        occupied = target.is_dir() and any(target.iterdir())
+    except OSError as error:
+        raise cannot_write(target, error) from error
+    if occupied:
+        raise DecisionsError(f"{shown(target)} is not empty; choose a new folder for the cleaned copy")
+    return target
+
+
+def _open(origin: Path, rows: list[Decision], split: str | None, options: dict[str, Any]) -> Collection:
+    """The whole of the data; the split is read off the paths where it is not the usual one."""
+    collection = open_images(origin, split=split, **options)
+    first = common_first_part(rows)
+    if split is None and collection.split not in (None, first) and first is not None:
+        names = set(collection.names)
+        if not any(row.path in names for row in rows):
+            return open_images(origin, split=first, **options)
+    return collection
+
+
+@contextmanager
+def _new_folder(target: Path) -> Iterator[Path]:
+    """A folder that takes its place when all went well and disappears when not."""
+    target.parent.mkdir(parents=True, exist_ok=True)
+    folder = target.parent / f".{target.name[:40]}.{secrets.token_hex(4)}.part"
+    folder.mkdir()
+    try:
+        yield folder
+        if target.is_dir():
+            target.rmdir()
+        os.rename(folder, target)
+    except BaseException:
+        shutil.rmtree(folder, ignore_errors=True)
+        raise
+
+
+def _applied(cleaning: Cleaning, target: Path, written: str, rows: list[Decision], dry_run: bool) -> Applied:
+    collection, before, after = cleaning.collection, cleaning.collection.labels, cleaning.labels
+    names = collection.class_names
+    dropped = after == DROPPED
+    copied = ~dropped
+    copied[list(cleaning.unreadable)] = False
+    moved = (after != before) & copied
+    kept = {name for name, stays in zip(collection.names, ((after == before) & copied).tolist(), strict=True) if stays}
+    pairs = Counter((names[a], names[b]) for a, b in zip(before[moved].tolist(), after[moved].tolist(), strict=True))
+    skipped = [f"{shown(entry.name)}: {entry.reason}" for entry in collection.skipped]
+    ways = {way: count for way, count in cleaning.ways.items() if count}
+    return Applied(
+        to=target,
+        source=collection.source,
+        layout=collection.layout,
+        written=written,
+        kept=len(kept),
+        undecided=len(kept - {row.path for row in rows}),
+        dropped=int(dropped.sum()),
+        relabelled=dict(pairs),
+        ways=ways,
+        left_out=skipped + [f"{shown(collection.names[n])}: {why}" for n, why in cleaning.unreadable.items()],
+        notes=[*collection.notes, *_notes(ways, sorted(set(range(len(names))) - set(after.tolist())), names)],
+        dry_run=dry_run,
+    )
+
+
+def _notes(ways: dict[str, int], empty: list[int], names: list[str]) -> list[str]:
+    notes = []
+    if ways.get("renamed"):
+        notes.append(f"{plural(ways['renamed'], 'file')} got a number added to the name, which was taken")
+    linked = ways.get("linked", 0) + ways.get("symlinked", 0)
+    if linked:
+        notes.append(
+            f"{plural(linked, 'file')} of the copy share their contents with the original: do not edit them in place,"
+            " or use --copy"
+        )
+    if empty:
+        notes.append(f"no images are left in {few(names[number] for number in empty)}")
+    return notes

@@ -1,0 +1,262 @@
+"""An audit from beginning to end: images, training with the engine attached, tables and a page.
+
+    from sgoif.audit.audit import audit
+    from sgoif.audit.settings import AuditSettings
+    result = audit(AuditSettings("photos/"))
+    result.table.to_pandas()
+
+It can be stopped at any moment; `audit(settings, resume=True)` goes on where it was, and on a finished run writes the
+outputs again.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from sgoif.audit import outputs
+from sgoif.audit.errors import AuditError, AuditInterrupted, ModelError
+from sgoif.audit.interruption import Interruption
+from sgoif.audit.models import resolve
+from sgoif.audit.plan import LEAST_TRAINED, Indices, Plan, choose_device, hold_out, make_plan
+from sgoif.audit.progress import Progress, Silent
+from sgoif.audit.rundir import RunDirectory, claim
+from sgoif.audit.settings import AuditSettings
+from sgoif.audit.training import Training
+from sgoif.bench.provenance import package_version, versions
+from sgoif.data import isolated_random_state
+from sgoif.table import ScoreTable
+
+if TYPE_CHECKING:
+    from sgoif.images import Collection, Pixels
+
+
+@dataclass(frozen=True)
+class AuditResult:
+    """What an audit found, and where it lies."""
+
+    out: Path
+    table: ScoreTable
+    """The columns of issues.csv, worst first."""
+    summary: dict[str, Any]
+    """The contents of summary.json."""
+
+    @property
+    def report(self) -> Path:
+        return self.out / "report.html"
+
+    @property
+    def issues(self) -> Path:
+        return self.out / "issues.csv"
+
+
+def audit(settings: AuditSettings, progress: Progress | None = None, *, resume: bool = False) -> AuditResult:
+    """Audit the labels of a set of images; `AuditInterrupted` says what was saved when a signal ends it."""
+    show = progress or Silent()
+    interruption = Interruption()
+    device = choose_device(settings.device)
+    resolve(settings.model, device)
+    if settings.weights is not None and not settings.weights.is_file():
+        raise ModelError(f"--weights {settings.weights}: there is no such file")
+    with claim(settings, resume) as directory, interruption.watching():
+        try:
+            with isolated_random_state(device):
+                return _run(settings, directory, interruption, show)
+        except KeyboardInterrupt as stop:
+            number = interruption.asked or 2
+            raise AuditInterrupted(
+                f"stopped. {directory.kept()} Go on with: {settings.command('--resume')}", number
+            ) from stop
+        finally:
+            show.close()
+
+
+def _run(settings: AuditSettings, directory: RunDirectory, interruption: Interruption, show: Progress) -> AuditResult:
+    start = time.monotonic()
+    collection, pixels = _read_images(settings, directory, show)
+    copies = [row for group in pixels.duplicates for row in group.indices]
+    rows, held = _split(settings, pixels.labels, copies)
+    plan = make_plan(settings, len(rows))
+    training = Training(pixels, settings, plan, rows, held)
+    try:
+        if training.fresh_head:
+            show.say(f"weights of {', '.join(training.fresh_head)} start afresh: the file has none that fit")
+        state, problems = directory.load()
+        for problem in problems:
+            show.say(problem)
+        if state is not None:
+            training.load_state_dict(state)
+        spent = float(state["seconds"]) if state is not None else 0.0
+        _train(training, directory, interruption, show, spent - start)
+        seconds = spent + time.monotonic() - start
+        with directory.explained():
+            return _write(settings, directory, collection, pixels, training, show, (len(rows), len(held)), seconds)
+    finally:
+        training.close()
+
+
+def _split(settings: AuditSettings, labels: Indices, copies: Sequence[int] = ()) -> tuple[Indices, Indices]:
+    """Rows to train on and to hold out; raises where there are too few to judge labels by."""
+    rows, held = hold_out(labels, settings.holdout, settings.seed, copies)
+    if len(rows) < LEAST_TRAINED:
+        raise AuditError(
+            f"{len(labels)} images are too few to audit: {len(held)} are held out and {len(rows)} remain to train on,"
+            f" but labels can be judged from {LEAST_TRAINED} on. Add images, or look through these by eye"
+        )
+    return rows, held
+
+
+def _read_images(settings: AuditSettings, directory: RunDirectory, show: Progress) -> tuple[Collection, Pixels]:
+    from sgoif.images import open_images, prepare
+
+    collection = open_images(
+        settings.path,
+        layout=settings.layout,
+        split=settings.split,
+        root=settings.root,
+        image_column=settings.image_column,
+        label_column=settings.label_column,
+        limit=settings.limit,
+    )
+    _split(settings, collection.labels)  # too few images are noticed before they are read
+    directory.record(collection.digest())
+    show.stage("reading images", len(collection.names))
+    pixels = prepare(collection, directory.cache, size=settings.image_size, progress=show.advance)
+    return collection, pixels
+
+
+def _train(
+    training: Training, directory: RunDirectory, interruption: Interruption, show: Progress, clock: float
+) -> None:
+    """Train to the end, with checkpoints; `clock` plus the time now is what the run has taken in all."""
+    if training.finished():
+        return
+    plan = training.plan
+    show.stage(f"training {plan.model}", plan.steps, training.step)
+
+    def save() -> None:
+        directory.save({**training.state_dict(), "seconds": clock + time.monotonic()})
+
+    with interruption.deferred():
+        while not training.finished():
+            training.advance()
+            show.advance(
+                training.step, plan.steps, f"epoch {training.epoch} of {plan.epochs}, loss {training.loss:.3f}"
+            )
+            if interruption.asked is not None:
+                save()
+                raise KeyboardInterrupt
+            if not training.finished() and directory.due(training.step % plan.steps_per_epoch == 0):
+                save()
+        save()
+    if training.stopped != "all epochs done":
+        show.say(f"stopped early after {training.step} of {plan.steps} steps: {REASONS[training.stopped]}")
+
+
+REASONS = {
+    "memorising": "the model has begun to learn the training images by heart",
+    "settled": "the list of suspicious images does not change any more",
+}
+
+
+TOO_LITTLE = (
+    "the model has learned too little from these images to judge their labels: the order of the list may still help,"
+    " the probabilities are kept low on purpose. More images, more --epochs or another --model would help"
+)
+
+
+def _write(
+    settings: AuditSettings,
+    directory: RunDirectory,
+    collection: Collection,
+    pixels: Pixels,
+    training: Training,
+    show: Progress,
+    split: tuple[int, int],
+    seconds: float,
+) -> AuditResult:
+    from sgoif.tasks import LabelErrors
+
+    folder = directory.path
+    show.stage("judging labels", 0)
+    errors = LabelErrors(
+        training.monitor, decoys=training.decoys, dataset=training.dataset, class_names=pixels.class_names
+    )
+    notes = [] if errors.judgement.calibration.trust == 1 else [TOO_LITTLE]
+    numbers = errors.table()
+    selected = np.zeros(len(pixels.names), dtype=bool)
+    selected[np.asarray(errors.select(fdr=settings.fdr), dtype=np.int64)] = True
+    chosen = {name: numbers[name] for name in numbers.columns} | {"is_label_issue": selected[numbers["index"]]}
+    numbers = outputs.worst_first(ScoreTable(chosen))
+    table = outputs.with_names(numbers, pixels.names, pixels.class_names)
+    notes += outputs.data_notes(pixels, collection.notes)
+    notes += outputs.write_tables(folder, table)
+    for note in notes:
+        show.say(note)
+    outputs.write_skipped(folder, pixels.skipped)
+    show.stage("writing the page", len(table))
+    outputs.write_report(
+        folder,
+        errors,
+        numbers,
+        pixels,
+        source=str(collection.source),
+        fdr=settings.fdr,
+        history=training.monitor.history,
+        facts=_facts(settings, training, split, seconds),
+        notes=notes,
+        progress=show.advance,
+    )
+    summary = _summary(settings, training.plan, pixels, errors, selected, split, seconds)
+    summary |= {"stopped": training.stopped, "steps": training.step, "notes": notes}
+    outputs.write_summary(folder, summary)
+    return AuditResult(folder, table, summary)
+
+
+def _facts(settings: AuditSettings, training: Training, split: tuple[int, int], seconds: float) -> dict[str, str]:
+    plan = training.plan
+    return {
+        "model": plan.model,
+        "images trained on": f"{split[0]:,}",
+        "images held out": f"{split[1]:,}",
+        "epochs": f"{training.step / plan.steps_per_epoch:.0f} of {plan.epochs} ({training.stopped})",
+        "batch size": str(plan.batch_size),
+        "learning rate": f"{plan.learning_rate:.3g}",
+        "seed": str(settings.seed),
+        "device": plan.device.type,
+        "time": f"{seconds / 60:.1f} min",
+        "version": package_version(),
+    }
+
+
+def _summary(
+    settings: AuditSettings,
+    plan: Plan,
+    pixels: Pixels,
+    errors: Any,
+    selected: np.ndarray[Any, np.dtype[np.bool_]],
+    split: tuple[int, int],
+    seconds: float,
+) -> dict[str, Any]:
+    rate = errors.noise_rate()
+    return {
+        "images": len(pixels.names),
+        "classes": len(pixels.class_names),
+        "trained_on": split[0],
+        "held_out": split[1],
+        "skipped": len(pixels.skipped),
+        "duplicates": sum(len(group.indices) - 1 for group in pixels.duplicates),
+        "selected": int(selected.sum()),
+        "fdr": settings.fdr,
+        "noise_rate": {"estimate": rate.estimate, "low": rate.low, "high": rate.high},
+        "expected_precision": {str(k): value for k, value in outputs.precision(errors, len(pixels.names))},
+        "seconds": seconds,
+        "settings": settings.record(),
+        "plan": plan.record(),
+        "versions": versions(),
+    }

@@ -1,0 +1,155 @@
+"""Batches from the memory-mapped pixels. Each is a function of (seed, epoch, step), so that a run that was interrupted
+goes on with exactly the batches it would have seen.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+from torch.utils.data import Dataset
+
+Bytes = NDArray[np.uint8]
+Indices = NDArray[np.int64]
+SHUFFLE, AUGMENT, DROPOUT = 1, 2, 3
+"""Names of the independent random streams of a run; 0 is the hold-out's."""
+LOOKED_AT = 10_000
+"""Images from which mean and spread are taken."""
+SHIFT = 8
+"""Images are shifted by up to this part of their side."""
+ON_DEVICE_BYTES = 4 * 2**30
+"""Pixels up to this size are kept on the GPU."""
+
+
+def stream(seed: int, kind: int, number: int) -> int:
+    """A seed for one draw of one random stream."""
+    return int(np.random.SeedSequence((seed, kind, number)).generate_state(1, np.uint64)[0] >> np.uint64(1))
+
+
+def batches_per_epoch(examples: int, batch_size: int) -> int:
+    """Batches of nearly equal size, none of a single image: batch norm cannot work on one."""
+    return max(1, min(-(-examples // batch_size), examples // 2))
+
+
+@dataclass(frozen=True)
+class Normalisation:
+    """Mean and spread of every channel, over the data's own pixels in [0, 255]."""
+
+    mean: tuple[float, ...]
+    spread: tuple[float, ...]
+
+    @classmethod
+    def of(cls, pixels: Bytes) -> Normalisation:
+        """Exact over at most 10,000 images spread evenly over the data."""
+        chosen = np.unique(np.linspace(0, len(pixels) - 1, min(len(pixels), LOOKED_AT)).astype(np.int64))
+        channels = pixels.shape[1]
+        counts = np.zeros((channels, 256), dtype=np.int64)
+        for part in np.array_split(chosen, max(1, len(chosen) // 500)):
+            block = pixels[part]
+            for c in range(channels):
+                counts[c] += np.bincount(block[:, c].ravel(), minlength=256)
+        values, total = np.arange(256), counts.sum(1)
+        mean = counts @ values / total
+        variance = counts @ values**2 / total - mean**2
+        # Images that are all alike have no spread; half a grey level keeps the division harmless.
+        spread = np.sqrt(np.maximum(variance, 0.25))
+        return cls(tuple(mean.tolist()), tuple(spread.tolist()))
+
+    def __call__(self, images: Tensor) -> Tensor:
+        mean = torch.tensor(self.mean, device=images.device).view(1, -1, 1, 1)
+        spread = torch.tensor(self.spread, device=images.device).view(1, -1, 1, 1)
+        return (images.float() - mean) / spread
+
+
+def shift_and_mirror(images: Tensor, seed: int, mirror: bool) -> Tensor:
+    """Move every image by up to an eighth of its side, filling by reflection, and mirror half of them where wanted.
+
+    Random numbers are drawn on the CPU, so that they do not depend on the device.
+    """
+    count, channels, height, width = images.shape
+    generator = torch.Generator().manual_seed(seed)
+
+    def source(size: int) -> Tensor:
+        most = max(1, size // SHIFT)
+        shift = torch.randint(-most, most + 1, (count, 1), generator=generator)
+        position = (torch.arange(size) + shift).abs()
+        return torch.where(position >= size, 2 * (size - 1) - position, position)
+
+    rows, columns = source(height), source(width)
+    if mirror:
+        mirrored = torch.rand(count, 1, generator=generator) < 0.5
+        columns = torch.where(mirrored, columns.flip(1), columns)
+    rows, columns = rows.to(images.device), columns.to(images.device)
+    which = torch.arange(count, device=images.device)[:, None, None, None]
+    channel = torch.arange(channels, device=images.device)[None, :, None, None]
+    return images[which, channel, rows[:, None, :, None], columns[:, None, None, :]]
+
+
+class Batches:
+    """Shuffled, augmented, normalised batches (x, y, index) on the training device."""
+
+    def __init__(
+        self,
+        pixels: Bytes,
+        labels: Indices,
+        rows: Indices,
+        batch_size: int,
+        normalise: Normalisation,
+        *,
+        seed: int,
+        augment: bool,
+        device: torch.device,
+    ) -> None:
+        self.pixels, self.rows, self.normalise = pixels, rows, normalise
+        self.labels = torch.from_numpy(labels)
+        self.seed, self.augment, self.device = seed, augment, device
+        self.mirror = pixels.shape[1] > 1  # letters and digits come in grey, and must not be mirrored
+        self.parts = batches_per_epoch(len(rows), batch_size)
+        self._epoch, self._order = -1, rows
+        fits = device.type == "cuda" and pixels.nbytes <= ON_DEVICE_BYTES
+        self._on_device = torch.from_numpy(np.ascontiguousarray(pixels)).to(device) if fits else None
+
+    def __len__(self) -> int:
+        """Batches in an epoch."""
+        return self.parts
+
+    def at(self, step: int) -> tuple[Tensor, Tensor, Tensor]:
+        """The batch of a step of the whole run: every image once an epoch, in batches of nearly equal size."""
+        epoch, position = divmod(step, self.parts)
+        if epoch != self._epoch:
+            generator = np.random.default_rng((self.seed, SHUFFLE, epoch))
+            self._epoch, self._order = epoch, generator.permutation(self.rows)
+        first, last = (len(self.rows) * k // self.parts for k in (position, position + 1))
+        chosen = np.sort(self._order[first:last])  # sorted: the pixels are read from the disk in one direction
+        images = self._read(chosen)
+        if self.augment:
+            images = shift_and_mirror(images, stream(self.seed, AUGMENT, step), self.mirror)
+        x = self.normalise(images)
+        if self.device.type == "cuda":
+            x = x.contiguous(memory_format=torch.channels_last)
+        index = torch.from_numpy(chosen)
+        return x, self.labels[index].to(self.device, non_blocking=True), index
+
+    def _read(self, chosen: Indices) -> Tensor:
+        if self._on_device is not None:
+            return self._on_device[torch.from_numpy(chosen).to(self.device)]
+        images = torch.from_numpy(np.ascontiguousarray(self.pixels[chosen]))
+        return images if self.device.type == "cpu" else images.pin_memory().to(self.device, non_blocking=True)
+
+
+class LabelledPixels(Dataset[tuple[Tensor, int]]):
+    """All images as the model sees them, with the labels they were given; the hold-out is a part of it."""
+
+    def __init__(self, pixels: Bytes, labels: Indices, normalise: Normalisation) -> None:
+        self.pixels, self.labels, self.normalise = pixels, labels, normalise
+
+    def __len__(self) -> int:
+        return len(self.labels)
+
+    def __getitem__(self, row: int) -> tuple[Any, int]:
+        image = torch.from_numpy(np.array(self.pixels[row : row + 1]))
+        return self.normalise(image)[0], int(self.labels[row])

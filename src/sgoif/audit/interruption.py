@@ -1,0 +1,47 @@
+"""Ctrl-C and SIGTERM: the run finishes its step, saves, and leaves."""
+
+from __future__ import annotations
+
+import signal
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from types import FrameType
+from typing import Any
+
+SIGNALS = (signal.SIGINT, signal.SIGTERM)
+
+
+class Interruption:
+    """Whether somebody asked to stop. Outside `deferred` a signal raises KeyboardInterrupt at once."""
+
+    def __init__(self) -> None:
+        self.asked: int | None = None
+        self._deferred = False
+
+    @contextmanager
+    def watching(self) -> Iterator[None]:
+        """Listen to signals; where signals cannot be had (another thread than the first) nothing changes."""
+        if threading.current_thread() is not threading.main_thread():
+            yield
+            return
+        before: dict[signal.Signals, Any] = {number: signal.signal(number, self._hear) for number in SIGNALS}
+        try:
+            yield
+        finally:
+            for number, handler in before.items():
+                signal.signal(number, handler if handler is not None else signal.SIG_DFL)
+
+    @contextmanager
+    def deferred(self) -> Iterator[None]:
+        """Signals are only noted; the one inside looks at `asked`. A second one does not wait."""
+        self._deferred = True
+        try:
+            yield
+        finally:
+            self._deferred = False
+
+    def _hear(self, number: int, frame: FrameType | None) -> None:
+        repeated, self.asked = self.asked is not None, number
+        if repeated or not self._deferred:
+            raise KeyboardInterrupt

@@ -1,0 +1,182 @@
+"""The model of an audit: a built-in network or the user's own, fresh or from a local file of weights."""
+
+from __future__ import annotations
+
+import importlib
+import inspect
+import os
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from sgoif.audit.errors import ModelError
+from sgoif.errors import MissingExtraError
+from sgoif.networks import ResNet7, ResNet9
+
+BUILT_IN: dict[str, Callable[[int, int, int], nn.Module]] = {
+    "resnet7": lambda channels, classes, image: ResNet7(channels, classes, 24, image),
+    "resnet9-small": lambda channels, classes, image: ResNet9(channels, classes, 16, image),
+    "resnet9": lambda channels, classes, image: ResNet9(channels, classes, 64, image),
+}
+"""Built-in models by name, called with (channels, classes, side of the images)."""
+AUTOMATIC = {"cpu": "resnet7", "cuda": "resnet9"}
+NAMED = 8
+"""Most entries that a message lists."""
+
+
+def resolve(name: str, device: torch.device) -> str:
+    """The name of the model; "auto" depends on the device. A name that cannot be one is refused early."""
+    if name == "auto":
+        return AUTOMATIC[device.type]
+    if name not in BUILT_IN and ":" not in name:
+        raise ModelError(
+            f"model {name!r} is not known: choose {', '.join(BUILT_IN)} or name your own as package.module:factory"
+        )
+    return name
+
+
+def make_model(name: str, channels: int, classes: int, image: int) -> nn.Module:
+    """A model with fresh weights whose output was looked at: logits [batch, classes]."""
+    if name in BUILT_IN:
+        return BUILT_IN[name](channels, classes, image)
+    model = _own_model(name, channels, classes).float()
+    _check_output(name, model, torch.zeros(2, channels, image, image), classes)
+    return model
+
+
+def _own_model(name: str, channels: int, classes: int) -> nn.Module:
+    module_name, _, path = name.partition(":")
+    with _importable_from_here():
+        try:
+            factory: Any = importlib.import_module(module_name)
+        except ImportError as error:
+            raise ModelError(
+                f"model {name!r}: the module {module_name!r} cannot be imported from {Path.cwd()} ({error})."
+                " Run the command where the module lies, or install its package"
+            ) from error
+        except Exception as error:
+            raise ModelError(
+                f"model {name!r}: importing {module_name!r} failed: {type(error).__name__}: {error}"
+            ) from error
+        for part in path.split("."):
+            if not hasattr(factory, part):
+                raise ModelError(f"model {name!r}: {module_name!r} has no {path!r}")
+            factory = getattr(factory, part)
+        if not callable(factory):
+            raise ModelError(f"model {name!r} is a {type(factory).__name__}, not a function that returns a model")
+        arguments, keywords = _arguments(factory, channels, classes)
+        try:
+            model = factory(*arguments, **keywords)
+        except Exception as error:
+            shown = ", ".join([*map(str, arguments), *(f"{key}={value}" for key, value in keywords.items())])
+            raise ModelError(
+                f"model {name!r}: calling it with ({shown}) failed: {type(error).__name__}: {error}. A factory takes"
+                " (channels, classes) or (classes)"
+            ) from error
+    if not isinstance(model, nn.Module):
+        raise ModelError(f"model {name!r} returned a {type(model).__name__}; expected a torch.nn.Module")
+    return model
+
+
+def _arguments(factory: Callable[..., Any], channels: int, classes: int) -> tuple[list[int], dict[str, int]]:
+    """How to call a factory: by the names it uses, else by the number of arguments it needs."""
+    try:
+        parameters = inspect.signature(factory).parameters.values()
+    except (TypeError, ValueError):
+        return [channels, classes], {}
+    names = {p.name for p in parameters if p.kind in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY)}
+    for_channels = next((name for name in ("channels", "in_channels", "in_chans") if name in names), None)
+    for_classes = next((name for name in ("classes", "num_classes", "n_classes") if name in names), None)
+    if for_classes is not None:
+        return [], {**({for_channels: channels} if for_channels else {}), for_classes: classes}
+    positional = [p for p in parameters if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)]
+    needed = sum(p.default is p.empty for p in positional)
+    if any(p.kind is p.VAR_KEYWORD for p in parameters) and not positional:
+        return [], {"num_classes": classes}
+    takes_any = any(p.kind is p.VAR_POSITIONAL for p in parameters)
+    return ([classes] if needed == 1 or (len(positional) == 1 and not takes_any) else [channels, classes]), {}
+
+
+@contextmanager
+def _importable_from_here() -> Iterator[None]:
+    """The current directory is importable, as with `python -m`."""
+    here = os.getcwd()
+    sys.path.insert(0, here)
+    importlib.invalidate_caches()
+    try:
+        yield
+    finally:
+        if here in sys.path:
+            sys.path.remove(here)
+
+
+def _check_output(name: str, model: nn.Module, images: Tensor, classes: int) -> None:
+    training = model.training
+    model.eval()
+    try:
+        with torch.no_grad():
+            output = model(images)
+    except Exception as error:
+        raise ModelError(
+            f"model {name!r} cannot run on images of shape {tuple(images.shape)}: {type(error).__name__}: {error}."
+            " Give --image-size a size that fits it"
+        ) from error
+    finally:
+        model.train(training)
+    if not isinstance(output, Tensor) or output.shape != (len(images), classes):
+        found = tuple(output.shape) if isinstance(output, Tensor) else type(output).__name__
+        raise ModelError(f"model {name!r} returns {found}; expected logits of shape {(len(images), classes)}")
+
+
+def load_weights(model: nn.Module, path: Path) -> list[str]:
+    """Load a safetensors file; returns the entries of the head that were left at their first values.
+
+    The head may have another number of classes. Anything else that does not fit is an error that names it.
+    """
+    try:
+        from safetensors import SafetensorError
+        from safetensors.torch import load_file
+    except ImportError as error:
+        raise MissingExtraError("safetensors", "weights", "--weights") from error
+    try:
+        stored = load_file(path)
+    except FileNotFoundError as error:
+        raise ModelError(f"--weights {path}: there is no such file") from error
+    except (SafetensorError, OSError, ValueError) as error:
+        raise ModelError(f"--weights {path} is not a safetensors file or is damaged ({error})") from error
+    if stored and all(name.startswith("module.") for name in stored):  # what data-parallel wrappers add
+        stored = {name.removeprefix("module."): value for name, value in stored.items()}
+    own = model.state_dict()
+    head = head_entries(model)
+    skipped = [name for name in head if name in own and (name not in stored or stored[name].shape != own[name].shape)]
+    wrong = [
+        f"{name} has shape {tuple(stored[name].shape)}, the model's {tuple(own[name].shape)}"
+        for name in own
+        if name in stored and name not in skipped and stored[name].shape != own[name].shape
+    ]
+    counters = {name for name in own if name.endswith("num_batches_tracked")}
+    missing = [name for name in own if name not in stored and name not in skipped and name not in counters]
+    extra = [name for name in stored if name not in own]
+    if wrong or missing or extra:
+        problems = [
+            *wrong,
+            *(f"{name} is missing from the file" for name in missing),
+            *(f"{name} is not in the model" for name in extra),
+        ]
+        shown = "; ".join(problems[:NAMED]) + (f"; and {len(problems) - NAMED} more" if len(problems) > NAMED else "")
+        raise ModelError(f"--weights {path} does not fit the model: {shown}. Name the model it was made with (--model)")
+    model.load_state_dict({name: value for name, value in stored.items() if name not in skipped}, strict=False)
+    return skipped
+
+
+def head_entries(model: nn.Module) -> list[str]:
+    """Names of the weights of the last linear layer, where classes are told apart."""
+    names = [name for name, module in model.named_modules() if isinstance(module, nn.Linear)]
+    if not names:
+        return []
+    return [f"{names[-1]}.{part}" if names[-1] else part for part in ("weight", "bias")]

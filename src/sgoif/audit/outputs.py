@@ -1,0 +1,166 @@
+"""What an audit leaves behind: tables, a page, a summary. Each file is worked out whole and moved into place."""
+
+from __future__ import annotations
+
+import csv
+from collections.abc import Mapping, Sequence
+from importlib.util import find_spec
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from sgoif.bench.provenance import write_json
+from sgoif.report.page import PageData, write_page
+from sgoif.state import atomic_write
+from sgoif.table import Array, ScoreTable, to_cell
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from sgoif.images import Pixels
+    from sgoif.tasks import LabelErrors
+
+COLUMNS = (
+    "path",
+    "is_label_issue",
+    "label_score",
+    "given_label",
+    "predicted_label",
+    "probability_wrong",
+    "confidence",
+    "influence",
+    "interval_low",
+    "interval_high",
+    "n_observations",
+)
+HARMED, EXPLAINED = 4, 2000
+"""Held-out images shown with an example, and for how many of the most suspicious ones."""
+TOPS = (20, 50, 100, 200, 500, 1000, 2000, 5000)
+"""Lengths of the list at which the expected precision is told."""
+NAMED = 5
+
+
+def worst_first(table: ScoreTable) -> ScoreTable:
+    """By falling probability that the label is wrong, then by falling influence; unknown ones last."""
+    probability = np.nan_to_num(table["probability_wrong"].astype(np.float64), nan=-np.inf)
+    influence = np.nan_to_num(table["influence"].astype(np.float64), nan=-np.inf)
+    return table.take(np.lexsort((table["index"], -influence, -probability)))
+
+
+def with_names(table: ScoreTable, names: Sequence[str], class_names: Sequence[str]) -> ScoreTable:
+    """The table that a person reads: paths and class names for numbers."""
+    paths, classes = _texts(names), _texts(class_names)
+    columns: dict[str, Array] = {name: table[name] for name in table.columns}
+    columns["path"] = paths[table["index"]]
+    for name in ("given_label", "predicted_label"):
+        columns[name] = classes[table[name]]
+    return ScoreTable({name: columns[name] for name in COLUMNS})
+
+
+def _texts(values: Sequence[str]) -> Array:
+    """An array of texts. Filled one by one: numpy would cut zero characters off the end of its own text type."""
+    out = np.empty(len(values), dtype=object)
+    out[:] = [str(value) for value in values]
+    return out
+
+
+def write_tables(folder: Path, table: ScoreTable) -> list[str]:
+    """issues.csv and, where pyarrow is installed, issues.parquet; returns what a person should know."""
+    table.to_csv(folder / "issues.csv")
+    if find_spec("pyarrow") is None:
+        return ["issues.parquet was not written: it needs the package 'pyarrow' (pip install 'sgoif[tables]')"]
+    table.to_parquet(folder / "issues.parquet")
+    return []
+
+
+def write_skipped(folder: Path, skipped: Sequence[Any]) -> None:
+    """skipped.csv, also when it is empty: a file from an earlier run would mislead."""
+
+    def write(handle: Any) -> None:
+        writer = csv.writer(handle)
+        writer.writerow(["name", "reason"])
+        writer.writerows([to_cell(str(item.name)), to_cell(str(item.reason))] for item in skipped)
+
+    atomic_write(folder / "skipped.csv", write, text=True)
+
+
+def data_notes(pixels: Pixels, notes: Sequence[str]) -> list[str]:
+    """What a person should know about the data: files left out, copies, choices made on the way."""
+    from sgoif.images.text import shown
+
+    found = list(notes)
+    if pixels.skipped:
+        found.append(f"{len(pixels.skipped)} files could not be used; skipped.csv names them and says why")
+    conflicting = [group for group in pixels.duplicates if group.conflicting]
+    if pixels.duplicates:
+        copies = sum(len(group.indices) - 1 for group in pixels.duplicates)
+        found.append(f"{copies} images are copies of others")
+    for group in conflicting[:NAMED]:
+        some = [f"{shown(pixels.names[i])} ({shown(pixels.class_names[pixels.labels[i]])})" for i in group.indices]
+        more = f" and {len(some) - NAMED} more" if len(some) > NAMED else ""
+        found.append(f"the same image has different labels: {', '.join(some[:NAMED])}{more}")
+    if len(conflicting) > NAMED:
+        found.append(f"{len(conflicting) - NAMED} more images occur under different labels")
+    return found
+
+
+def write_report(
+    folder: Path,
+    errors: LabelErrors,
+    table: ScoreTable,
+    pixels: Pixels,
+    *,
+    source: str,
+    fdr: float,
+    history: Sequence[Mapping[str, float]],
+    facts: Mapping[str, str],
+    notes: Sequence[str],
+    progress: Callable[[int, int], None] | None = None,
+) -> None:
+    """report.html. `table` is `errors.table()`, worst first, with numbers."""
+    index = table["index"].astype(np.int64)
+    row_of = np.full(int(index.max()) + 2, -1, dtype=np.int64)  # the last entry answers for "none"
+    row_of[index] = np.arange(len(index))
+    harmed = np.full((len(index), HARMED), -1, dtype=np.int64)
+    harmed[:EXPLAINED] = errors.harmed(index[:EXPLAINED], HARMED)
+    rate = errors.noise_rate()
+    names, thumbnails = pixels.names, pixels.thumbnails
+    data = PageData(
+        title=Path(source).name or source,
+        source=source,
+        class_names=pixels.class_names,
+        names=[names[i] for i in index],
+        given=table["given_label"],
+        suggested=table["predicted_label"],
+        probability=table["probability_wrong"],
+        confidence=table["confidence"],
+        influence=table["influence"],
+        interval_low=table["interval_low"],
+        interval_high=table["interval_high"],
+        observations=table["n_observations"],
+        selected=table["is_label_issue"],
+        harmed=row_of[harmed],
+        thumbnail=lambda row: thumbnails(int(index[row])),
+        noise_rate=(float(rate.estimate), float(rate.low), float(rate.high)),
+        fdr=fdr,
+        precision=precision(errors, len(index)),
+        confusion=errors.confusion(),
+        reliability=errors.reliability(),
+        reliability_note="Observed shares are estimated from labels that this run made wrong on purpose (they are not"
+        " in your data); no clean labels were needed.",
+        history=history,
+        facts=facts,
+        notes=notes,
+    )
+    write_page(folder / "report.html", data, progress=progress)
+
+
+def precision(errors: LabelErrors, examples: int) -> list[tuple[int, float]]:
+    """Expected share of wrong labels among the first k of the list."""
+    return [(k, float(errors.expected_precision(k))) for k in TOPS if k <= examples]
+
+
+def write_summary(folder: Path, summary: Mapping[str, Any]) -> None:
+    """summary.json; written last, so that it says that everything else is there."""
+    write_json(folder / "summary.json", summary)

@@ -1,0 +1,198 @@
+"""The run directory: what a run is, how far it got, and who is at work in it.
+
+    run.json            settings, versions and the digest of the data; written before any work
+    cache/              the images, decoded once
+    checkpoint.npz      the newest state of training, and the one before it as checkpoint-previous.npz
+    lock                held while a process is at work
+    issues.csv ...      the results
+
+A checkpoint is complete before it takes its name, and the one before it is kept, so that a kill at any moment, a full
+disk or a damaged file costs the work since the last checkpoint at most.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+from sgoif.audit.errors import RunDirectoryError, explained_writes
+from sgoif.audit.settings import AuditSettings
+from sgoif.bench.provenance import versions, write_json
+from sgoif.errors import StateError
+from sgoif.state import load_state, save_state
+
+RUN, LOCK, CACHE = "run.json", "lock", "cache"
+NEWEST, PREVIOUS, INCOMING = "checkpoint.npz", "checkpoint-previous.npz", "checkpoint-incoming.npz"
+EVERY, EPOCH_EVERY = 30.0, 10.0
+"""Seconds between two checkpoints, in the middle of an epoch and at its end."""
+
+
+class RunDirectory:
+    """A claimed run directory. Use `claim`, which locks it."""
+
+    def __init__(self, path: Path, settings: AuditSettings) -> None:
+        self.path, self.settings = path, settings
+        self.cache = path / CACHE
+        self.saved_step: int | None = None
+        """The step of the newest checkpoint."""
+        self._saved_at = time.monotonic()
+
+    # --- what the run is ------------------------------------------------------------------------------------------
+
+    def recorded(self) -> dict[str, Any] | None:
+        """The contents of run.json."""
+        try:
+            text = (self.path / RUN).read_text(encoding="utf-8")
+        except FileNotFoundError:
+            return None
+        try:
+            found = json.loads(text)
+            found["settings"], found["digest"]
+        except (ValueError, KeyError, TypeError) as error:
+            raise RunDirectoryError(
+                f"{self.path / RUN} is damaged ({error!r}); remove the folder or give another --out"
+            ) from error
+        return dict(found)
+
+    def check(self, resume: bool) -> None:
+        """Raise where this run must not go on here: another run, a finished one, or files of somebody else."""
+        found = self.recorded()
+        if found is None:
+            strangers = sorted(p.name for p in self.path.iterdir() if p.name != LOCK and not p.name.startswith("."))
+            if strangers:
+                raise RunDirectoryError(
+                    f"{self.path} is not empty and not a run of `sgoif audit` (it holds {', '.join(strangers[:3])});"
+                    " give another folder with --out"
+                )
+            return
+        differences = self.settings.differences(found["settings"])
+        if not resume:
+            state = "a finished run" if (self.path / "summary.json").exists() else "a run that was not finished"
+            way = "go on with it" if not differences else "go on with that one"
+            command = AuditSettings.from_record(found["settings"]).command("--resume")
+            raise RunDirectoryError(
+                f"{self.path} holds {state}. To {way}: {command}. To start anew, give another folder with --out"
+            )
+        if differences:
+            command = AuditSettings.from_record(found["settings"]).command("--resume")
+            raise RunDirectoryError(
+                f"{self.path} was started with other settings: {'; '.join(differences)}. Go on as it was started"
+                f" ({command}), or give another folder with --out"
+            )
+
+    def record(self, digest: str) -> None:
+        """Write run.json, or compare the data with what it says."""
+        found = self.recorded()
+        if found is not None:
+            if found["digest"] != digest:
+                raise RunDirectoryError(
+                    f"the images of {self.settings.path} have changed since the run in {self.path} was started (files"
+                    " added, removed, renamed or written to). Give another folder with --out to audit them as they are"
+                )
+            return
+        with self.explained():
+            write_json(self.path / RUN, {"settings": self.settings.record(), "digest": digest, "versions": versions()})
+
+    # --- how far it got -------------------------------------------------------------------------------------------
+
+    def due(self, end_of_epoch: bool) -> bool:
+        """Whether it is time for a checkpoint."""
+        return time.monotonic() - self._saved_at >= (EPOCH_EVERY if end_of_epoch else EVERY)
+
+    def save(self, state: dict[str, Any]) -> None:
+        """Write a checkpoint; the one before is kept."""
+        with self.explained():
+            save_state(self.path / INCOMING, state)
+            with suppress(FileNotFoundError):
+                os.replace(self.path / NEWEST, self.path / PREVIOUS)
+            os.replace(self.path / INCOMING, self.path / NEWEST)
+        self.saved_step, self._saved_at = int(state["step"]), time.monotonic()
+
+    def load(self) -> tuple[dict[str, Any] | None, list[str]]:
+        """The newest checkpoint that can be read, and what was wrong with newer ones."""
+        problems: list[str] = []
+        # A kill between two renames leaves the newest one under its first name.
+        for name in (INCOMING, NEWEST, PREVIOUS):
+            try:
+                state = load_state(self.path / name)
+                self.saved_step = int(state["step"])
+            except FileNotFoundError:
+                continue
+            except (StateError, KeyError) as error:
+                problems.append(f"{name} could not be read, an older checkpoint is tried: {error}")
+                continue
+            return state, problems
+        return None, problems
+
+    def kept(self) -> str:
+        """What is safe whatever happens next, as a sentence."""
+        if self.saved_step is None:
+            return "No checkpoint was written yet."
+        return f"The checkpoint after step {self.saved_step} is kept."
+
+    @contextmanager
+    def explained(self) -> Iterator[None]:
+        """Turn a full or read-only disk into a sentence that says what is kept."""
+        with explained_writes(self.path, self.kept()):
+            yield
+
+
+@contextmanager
+def claim(settings: AuditSettings, resume: bool) -> Iterator[RunDirectory]:
+    """Create or reopen the run directory, check that it can be written, and hold its lock."""
+    path = settings.directory.absolute()
+    existed = path.exists()
+    if existed and not path.is_dir():
+        raise RunDirectoryError(f"{path} is a file, not a folder; choose another place with --out")
+    try:
+        path.mkdir(parents=True, exist_ok=True)
+        handle = os.open(path / LOCK, os.O_RDWR | os.O_CREAT, 0o666)
+    except OSError as error:
+        reason = (error.strerror or str(error)).lower()
+        raise RunDirectoryError(f"{path} cannot be written ({reason}); choose another place with --out") from error
+    try:
+        _lock(handle, path)
+        directory = RunDirectory(path, settings)
+        directory.check(resume)
+        _try_writing(path)
+        for unfinished in path.glob(".*.part"):  # what a killed process was writing
+            unfinished.unlink(missing_ok=True)
+        yield directory
+    finally:
+        if not existed and not any(p.name != LOCK for p in path.iterdir()):
+            (path / LOCK).unlink(missing_ok=True)  # nothing came of it: leave no trace
+            with suppress(OSError):
+                path.rmdir()
+        os.close(handle)
+
+
+def _lock(handle: int, path: Path) -> None:
+    """Hold the lock until the process ends, however it ends."""
+    try:
+        import fcntl
+    except ImportError:  # Windows: no flock; atomic writes still keep every file whole
+        return
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError as error:
+        owner = os.pread(handle, 32, 0).decode(errors="replace").strip()
+        raise RunDirectoryError(
+            f"another process{f' ({owner})' if owner.isdigit() else ''} is at work in {path}; wait for it or give"
+            " another folder with --out"
+        ) from error
+    os.ftruncate(handle, 0)
+    os.pwrite(handle, f"{os.getpid()}\n".encode(), 0)
+
+
+def _try_writing(path: Path) -> None:
+    with explained_writes(path, "Nothing was begun."):
+        trial = path / f".trial-{os.getpid()}"
+        try:
+            trial.write_bytes(b"x" * 4096)
+        finally:
+            trial.unlink(missing_ok=True)

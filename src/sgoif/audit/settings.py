@@ -1,0 +1,145 @@
+"""Every setting of an audit: one place, validated when made."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from dataclasses import dataclass, fields
+from pathlib import Path
+from typing import Any, Literal, get_args
+
+from sgoif.errors import SettingError
+
+Device = Literal["auto", "cpu", "cuda"]
+SMALLEST_IMAGE = 8
+FREE = frozenset({"path", "out", "fdr"})
+"""Settings that may differ on resume: where things lie (the data have a digest of their own), and what only the outputs
+depend on."""
+
+
+@dataclass(frozen=True)
+class AuditSettings:
+    """What to audit and how. None means: chosen from the data (see `sgoif.audit.plan`)."""
+
+    path: Path
+    """Image folder, manifest, or another layout that `sgoif.images.open_images` reads."""
+    out: Path | None = None
+    """Run directory. None: `sgoif-audit-<name>` in the current directory."""
+    layout: str = "auto"
+    """How the data are laid out; "auto" finds out."""
+    split: str | None = None
+    """Which part of data that come in parts, e.g. "train"."""
+    root: Path | None = None
+    """What paths in a manifest are relative to."""
+    image_column: str | None = None
+    """Column of a manifest with the paths."""
+    label_column: str | None = None
+    """Column of a manifest with the labels."""
+    limit: int | None = None
+    """Use only so many images, spread over the data."""
+    model: str = "auto"
+    """A built-in model, or `package.module:factory` for your own."""
+    weights: Path | None = None
+    """A safetensors file to start from."""
+    epochs: int | None = None
+    """Passes over the training images; early stopping may end a run before."""
+    batch_size: int | None = None
+    """Images in a batch."""
+    image_size: int | None = None
+    """Side of the images the model sees, in pixels."""
+    learning_rate: float | None = None
+    """Peak of the learning rate."""
+    holdout: float = 0.1
+    """Share of the images that is held out of training to judge the others; it is scored as well."""
+    decoys: float | None = None
+    """Share of training labels made wrong on purpose, so that the run shows what a wrong label looks like. None: about
+    one in a hundred, more in small sets; 0: none. Your data are not touched."""
+    augment: bool = True
+    """Shift images a little and, in colour, mirror them."""
+    early_stop: bool = True
+    """Stop when the model memorises, or when the ranking has settled."""
+    budget: float | None = None
+    """Largest share of training time for the scoring. With it a run depends on the clock and cannot be repeated bit
+    for bit."""
+    fdr: float = 0.1
+    """Share of right labels that may be among those called wrong."""
+    seed: int = 0
+    """Seed of the split, the first weights, the batches and their augmentation."""
+    device: Device = "auto"
+    """Where to train; "auto" takes a GPU where there is one."""
+
+    def __post_init__(self) -> None:
+        for name in ("path", "out", "root", "weights"):
+            value = getattr(self, name)
+            if isinstance(value, str):
+                object.__setattr__(self, name, Path(value))
+
+        def need(ok: bool, name: str, expected: str) -> None:
+            if not ok:
+                raise SettingError(f"{name}={getattr(self, name)!r} is not valid: expected {expected}")
+
+        def at_least(least: int, name: str) -> None:
+            value = getattr(self, name)
+            need(
+                value is None or (isinstance(value, int) and value >= least),
+                name,
+                f"a whole number of at least {least}, or nothing to have it chosen",
+            )
+
+        at_least(1, "epochs")
+        at_least(2, "batch_size")
+        at_least(SMALLEST_IMAGE, "image_size")
+        at_least(2, "limit")
+        need(self.learning_rate is None or 0 < self.learning_rate < 100, "learning_rate", "a number between 0 and 100")
+        need(0 < self.holdout <= 1 / 3, "holdout", "a share in (0, 1/3]")
+        need(self.decoys is None or 0 <= self.decoys <= 0.2, "decoys", "a share in [0, 0.2], or nothing")
+        need(self.budget is None or 0 < self.budget < 1, "budget", "a share of training time in (0, 1), or nothing")
+        need(0 < self.fdr < 1, "fdr", "a share strictly between 0 and 1, for instance 0.1")
+        need(isinstance(self.seed, int) and self.seed >= 0, "seed", "a whole number of at least 0")
+        need(self.device in get_args(Device), "device", f"one of {', '.join(get_args(Device))}")
+        need(bool(self.model), "model", "a built-in model or package.module:factory")
+
+    @property
+    def directory(self) -> Path:
+        """The run directory."""
+        return self.out or Path(f"sgoif-audit-{folder_name(self.path)}")
+
+    def record(self) -> dict[str, Any]:
+        """The settings in terms of JSON, as written into run.json."""
+        values = {item.name: getattr(self, item.name) for item in fields(self)}
+        return {name: str(value) if isinstance(value, Path) else value for name, value in values.items()}
+
+    @classmethod
+    def from_record(cls, record: dict[str, Any]) -> AuditSettings:
+        """What `record` wrote."""
+        known = {item.name for item in fields(cls)}
+        return cls(**{name: value for name, value in record.items() if name in known})
+
+    def differences(self, other: dict[str, Any]) -> list[str]:
+        """What a run with the recorded settings would do otherwise, as "epochs was 30, now 20"."""
+        mine = self.record()
+        return [
+            f"{name} was {_shown(other.get(name))}, now {_shown(value)}"
+            for name, value in mine.items()
+            if name not in FREE and other.get(name) != value
+        ]
+
+    def command(self, *extra: str) -> str:
+        """The command line that gives these settings."""
+        words = ["sgoif", "audit", str(self.path)]
+        for item in fields(self):
+            value, option = getattr(self, item.name), item.name.replace("_", "-")
+            if item.name == "path" or value == item.default:
+                continue
+            words += [f"--no-{option}"] if value is False else [f"--{option}", str(value)]
+        return shlex.join([*words, *extra])
+
+
+def folder_name(path: Path) -> str:
+    """The name of a file or folder, reduced to what is harmless in the name of another one."""
+    name = re.sub(r"[^\w.-]+", "-", path.resolve().name).strip("-.")[:60]
+    return name or "data"
+
+
+def _shown(value: Any) -> str:
+    return "not given" if value is None else repr(value)

@@ -1,0 +1,210 @@
+"""The training run of an audit: one model, one pass of SGD with the engine attached, resumable after any step.
+
+Nothing in it remembers anything outside `state_dict`: batches, augmentation, dropout and learning rate are functions of
+the seed and the number of the step.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import replace
+from typing import Any, Protocol
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from numpy.typing import NDArray
+from torch import Tensor, nn
+
+from sgoif.audit.batches import DROPOUT, Batches, LabelledPixels, Normalisation, stream
+from sgoif.audit.errors import AuditError
+from sgoif.audit.models import load_weights, make_model
+from sgoif.audit.plan import Indices, Plan
+from sgoif.audit.settings import AuditSettings
+from sgoif.audit.stopping import EarlyStop
+from sgoif.data import Part
+from sgoif.errors import NonFiniteError, StateError
+from sgoif.monitor import InfluenceMonitor
+from sgoif.state import nest, unnest
+from sgoif.tasks.labels.decoys import Decoys, draw_decoys, how_many
+
+MOMENTUM, WEIGHT_DECAY = 0.9, 5e-4
+WARM_UP, FIRST_RATE, LAST_RATE = 0.2, 0.1, 0.01
+"""Share of the steps in which the learning rate rises, and its first and last value as parts of the peak."""
+LARGEST_GRADIENT = 5.0
+"""Gradients are clipped at this norm, so that one odd batch does not ruin a run that nobody watches."""
+VERSION = 1
+
+
+class Images(Protocol):
+    """What a run needs of prepared images."""
+
+    @property
+    def array(self) -> NDArray[np.uint8]: ...
+    @property
+    def labels(self) -> Indices: ...
+    @property
+    def class_names(self) -> Any: ...
+
+
+def planted(labels: Indices, rows: Indices, classes: int, settings: AuditSettings) -> tuple[Indices, Decoys]:
+    """The labels to train on: the given ones but for a few decoys among the rows, and which those are."""
+    at, flipped = draw_decoys(labels[rows], classes, how_many(len(rows), settings.decoys), settings.seed)
+    index = rows[at].astype(np.int64)
+    trained = labels.copy()
+    trained[index] = flipped
+    return trained, Decoys(index, labels[index], flipped)
+
+
+def learning_rate(step: int, steps: int, peak: float) -> float:
+    """One cycle: up in a straight line, down in half a cosine."""
+    rise = max(1, round(WARM_UP * steps))
+    if step < rise:
+        return peak * (FIRST_RATE + (1 - FIRST_RATE) * step / rise)
+    turn = (step - rise) / max(1, steps - rise)
+    return peak * (LAST_RATE + (1 - LAST_RATE) * (1 + float(np.cos(np.pi * min(turn, 1.0)))) / 2)
+
+
+class Training:
+    """Model, optimizer, monitor and counters of a run."""
+
+    def __init__(self, images: Images, settings: AuditSettings, plan: Plan, rows: Indices, held: Indices) -> None:
+        self.settings, self.plan = settings, plan
+        self.step = 0
+        self.stopped = ""
+        """Why the run ended: "", "memorising", "settled" or "all epochs done"."""
+        self.loss = float("nan")
+        """Running mean of the training loss."""
+        pixels, given = images.array, np.asarray(images.labels, dtype=np.int64)
+        channels, size = pixels.shape[1], pixels.shape[-1]
+        torch.manual_seed(stream(settings.seed, 0, 0))
+        self.model: nn.Module = make_model(plan.model, channels, len(images.class_names), size)
+        self.fresh_head = load_weights(self.model, settings.weights) if settings.weights else []
+        """Entries of the head that the file of weights did not have or that have another number of classes."""
+        layout = torch.channels_last if plan.device.type == "cuda" else torch.contiguous_format
+        self.model.to(plan.device, memory_format=layout)  # type: ignore[call-overload]
+        normalise = Normalisation.of(pixels)
+        self.dataset = LabelledPixels(pixels, given, normalise)
+        trained, decoys = planted(given, rows, len(images.class_names), settings)
+        self.decoys = replace(decoys, dataset=self.dataset)
+        self.batches = Batches(
+            pixels,
+            trained,
+            rows,
+            plan.batch_size,
+            normalise,
+            seed=settings.seed,
+            augment=settings.augment,
+            device=plan.device,
+        )
+        self.optimizer = torch.optim.SGD(
+            self.model.parameters(), lr=plan.learning_rate, momentum=MOMENTUM, nesterov=True, weight_decay=WEIGHT_DECAY
+        )
+        self.monitor = InfluenceMonitor(
+            self.model,
+            self.optimizer,
+            anchors=Part(self.dataset, held.tolist()),
+            size=len(given),
+            seed=settings.seed,
+            budget=settings.budget,
+            max_anchors=len(held),
+        )
+        self.early_stop = EarlyStop(plan.steps)
+
+    def advance(self) -> None:
+        """One step of training and, after the last step of an epoch, the question whether to go on."""
+        try:
+            self._advance()
+        except NonFiniteError as error:
+            raise AuditError(
+                f"training diverged at step {self.step}: the loss is not a number. Start again with a smaller"
+                f" --learning-rate (it was {self.plan.learning_rate:g}) and another --out"
+            ) from error
+
+    def _advance(self) -> None:
+        self.model.train()
+        for group in self.optimizer.param_groups:
+            group["lr"] = learning_rate(self.step, self.plan.steps, self.plan.learning_rate)
+        x, y, index = self.batches.at(self.step)
+        torch.manual_seed(stream(self.settings.seed, DROPOUT, self.step))
+        with self.monitor.step(index):
+            with self._autocast():
+                loss = F.cross_entropy(self.model(x).float(), y)
+            loss.backward()
+        nn.utils.clip_grad_norm_(self.model.parameters(), LARGEST_GRADIENT)
+        self.optimizer.step()
+        self.optimizer.zero_grad()
+        self.step += 1
+        self._note(loss)
+        if self.step % len(self.batches) == 0:
+            self._end_epoch()
+
+    def _note(self, loss: Tensor) -> None:
+        if self.step % 10 == 1 or self.plan.device.type == "cpu":  # elsewhere a look makes the host wait
+            value = float(loss.detach())
+            self.loss = value if self.loss != self.loss else 0.95 * self.loss + 0.05 * value
+
+    def _end_epoch(self) -> None:
+        if self.step >= self.plan.steps:
+            self.stopped = "all epochs done"
+        elif self.settings.early_stop:
+            influence = self.monitor.scores(anchors=False)["influence"]
+            self.stopped = self.early_stop.after_epoch(self.step, self.monitor.history, influence)
+
+    def finished(self) -> bool:
+        """Whether there is nothing left to train."""
+        return bool(self.stopped)
+
+    @property
+    def epoch(self) -> int:
+        """Epochs begun."""
+        return min(self.plan.epochs, self.step // len(self.batches) + 1)
+
+    def _autocast(self) -> AbstractContextManager[Any]:
+        return torch.autocast("cuda", dtype=torch.bfloat16) if self.plan.device.type == "cuda" else nullcontext()
+
+    def state_dict(self) -> dict[str, Any]:
+        """Everything needed to go on exactly: tensors and plain values."""
+        names = {id(p): name for name, p in self.model.named_parameters()}
+        momentum = {
+            names[id(p)]: kept["momentum_buffer"]
+            for p, kept in self.optimizer.state.items()
+            if kept.get("momentum_buffer") is not None
+        }
+        counters = {"version": VERSION, "step": self.step, "stopped": self.stopped, "loss": self.loss}
+        return {
+            **counters,
+            **nest("model", _tensors(self.model.state_dict())),
+            **nest("momentum", momentum),
+            **nest("early_stop", self.early_stop.state_dict()),
+            **nest("monitor", self.monitor.state_dict()),
+        }
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Go on from a state of the same settings and data."""
+        if state.get("version") != VERSION:
+            raise StateError(f"the checkpoint has version {state.get('version')!r}; this release reads {VERSION}")
+        try:
+            self.model.load_state_dict(unnest("model", state))
+            parameters = dict(self.model.named_parameters())
+            for name, value in unnest("momentum", state).items():
+                parameter = parameters[name]
+                # Laid out like the weights, or the next update would run through another kernel.
+                self.optimizer.state[parameter]["momentum_buffer"] = torch.empty_like(parameter).copy_(value)
+            self.early_stop.load_state_dict(unnest("early_stop", state))
+            self.monitor.load_state_dict(unnest("monitor", state))
+            self.step, self.stopped, self.loss = int(state["step"]), str(state["stopped"]), float(state["loss"])
+        except (KeyError, RuntimeError, TypeError, AttributeError) as error:
+            raise StateError(f"the checkpoint does not fit this run ({type(error).__name__}: {error})") from error
+
+    def close(self) -> None:
+        """Take the engine's hooks off the model; scores stay readable."""
+        self.monitor.close()
+
+
+def _tensors(state: Mapping[str, Any]) -> dict[str, Any]:
+    other = [name for name, value in state.items() if not isinstance(value, Tensor)]
+    if other:
+        raise AuditError(f"the model keeps {', '.join(other)} beside its tensors, which a checkpoint cannot hold")
+    return dict(state)
