@@ -6,7 +6,7 @@ JOBS ?= 2
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check install --quiet -c constraints.txt
 
-.PHONY: help demo test test-slow lint format bench venv clean
+.PHONY: help demo test browser test-slow lint format bench venv clean
 .DEFAULT_GOAL := help
 
 help:
@@ -44,8 +44,15 @@ lint: $(VENV)/.ready-dev
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 
-test: lint
+test: lint browser
 	$(BIN)/pytest -n $(JOBS)
+
+# The page is tested in a real browser. Where none is installed and none can be, those tests say so and are left out.
+browser:
+	@command -v chromium chromium-browser google-chrome >/dev/null 2>&1 || [ -n "$$CHROMIUM" ] \
+	  || { command -v apt-get >/dev/null 2>&1 && [ "$$(id -u)" = 0 ] \
+	       && apt-get update -qq >/dev/null 2>&1 && apt-get install -y -qq chromium >/dev/null 2>&1; } \
+	  || echo "no Chromium found and none could be installed: the tests of the page will be left out" >&2
 
 test-slow: $(VENV)/.ready-dev
 	$(BIN)/pytest -m slow

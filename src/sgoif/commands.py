@@ -64,7 +64,7 @@ def demo(
     seed: Annotated[int, typer.Option(help="Seed of noise, split, weights and batches.")] = 0,
     epochs: Annotated[int, typer.Option(help="Epochs of training.")] = 30,
     noise_rate: Annotated[float, typer.Option(help="Share of all labels that are made wrong.")] = 0.2,
-    out: Annotated[Path, typer.Option(help="Folder for demo.json and demo.png.")] = Path("runs/demo"),
+    out: Annotated[Path, typer.Option(help="Folder for demo.json, demo.png and report.html.")] = Path("runs/demo"),
     as_json: AsJson = False,
 ) -> None:
     """Find wrong labels in scikit-learn's digits while a small network trains; about half a minute."""
@@ -74,19 +74,31 @@ def demo(
 
     settings = DemoSettings(epochs=epochs, noise_rate=noise_rate, seed=seed)
     check_writable(out / "demo.json")
-    result = _run_demo(settings)
+    page = out / "report.html"
+    result = _run_demo(settings, page)
     command = command_line(
         "sgoif demo", ["--seed", str(seed), "--epochs", str(epochs), "--noise-rate", str(noise_rate)]
     )
     data, picture = save(result, out, command)
     messages.print(f"results in [bold]{data}[/], picture in [bold]{picture}[/]", highlight=False)
+    messages.print(f"page of suspicious digits: [bold]{page}[/]", highlight=False)
     if as_json:
         print(json.dumps(brief(result), allow_nan=False))
     else:
         Console().print(_demo_table(result))
+        print(_demo_sentence(result))
 
 
-def _run_demo(settings: DemoSettings) -> dict[str, Any]:
+def _demo_sentence(result: dict[str, Any]) -> str:
+    found = result["label_errors"]
+    return (
+        f"Called wrong: {found['selected']} labels, {found['selected_wrong']} of them rightly. Estimated share of wrong"
+        f" labels: {found['noise_rate']:.1%} ({found['noise_rate_low']:.1%} to {found['noise_rate_high']:.1%});"
+        f" the truth is {found['noise_rate_true']:.1%}."
+    )
+
+
+def _run_demo(settings: DemoSettings, page: Path) -> dict[str, Any]:
     from sgoif.bench.demo import run_demo
 
     columns = (
@@ -105,7 +117,7 @@ def _run_demo(settings: DemoSettings) -> dict[str, Any]:
             aupr = record["methods"]["influence"]["aupr"]
             progress.update(task, advance=1, found=f"loss {record['train_loss']:.3f}  AUPR {100 * aupr:.1f}")
 
-        return run_demo(settings, on_epoch=show)
+        return run_demo(settings, on_epoch=show, page=page)
 
 
 def _demo_table(result: dict[str, Any]) -> Table:
@@ -163,6 +175,14 @@ def detection(context: typer.Context) -> None:
     from sgoif.bench.detection import main
 
     sys.exit(main(context.args, program="sgoif bench detection"))
+
+
+@bench.command(context_settings=PASSED_ON, add_help_option=False)
+def errors(context: typer.Context) -> None:
+    """How far the probabilities of wrong labels can be believed, on CIFAR-10. --help lists the options."""
+    from sgoif.bench.errors import main
+
+    sys.exit(main(context.args, program="sgoif bench errors"))
 
 
 @bench.command()

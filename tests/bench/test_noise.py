@@ -9,7 +9,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sgoif.bench.noise import CIFAR10_CLASSES, CIFAR10_FLIPS, DIGIT_FLIPS, class_dependent, next_class, symmetric
+from sgoif.bench.noise import (
+    CIFAR10_CLASSES,
+    CIFAR10_FLIPS,
+    DIGIT_FLIPS,
+    by_matrix,
+    class_dependent,
+    next_class,
+    symmetric,
+)
 from sgoif.errors import SettingError
 
 LABELS = np.repeat(np.arange(10), 100)
@@ -56,6 +64,49 @@ def test_same_seed_same_noise_and_the_input_is_left_alone() -> None:
     assert np.array_equal(first.labels, second.labels)
     assert not np.array_equal(first.labels, third.labels)
     assert np.array_equal(before, LABELS)
+
+
+@given(st.integers(1, 8), st.integers(0, 2**32 - 1))
+def test_a_matrix_is_followed_to_the_nearest_example(classes: int, seed: int) -> None:
+    random = np.random.default_rng(seed)
+    matrix = random.dirichlet(np.full(classes, 0.5), classes).T
+    labels = random.integers(classes, size=300)
+    noisy, is_wrong = by_matrix(labels, matrix, seed)
+    assert np.array_equal(noisy != labels, is_wrong)
+    for true in range(classes):
+        members = labels == true
+        counts = np.bincount(noisy[members], minlength=classes)
+        assert counts.sum() == members.sum()
+        assert np.abs(counts - matrix[:, true] * members.sum()).max() <= 1 + 1e-6
+
+
+def test_columns_of_a_matrix_are_true_classes() -> None:
+    matrix = np.eye(10)
+    matrix[[3, 5], 3] = 0.6, 0.4  # four cats in ten are called dogs; no dog is called a cat
+    noisy, is_wrong = by_matrix(LABELS, matrix, seed=2)
+    assert is_wrong.sum() == 40
+    assert set(LABELS[is_wrong]) == {3}
+    assert set(noisy[is_wrong]) == {5}
+    assert np.array_equal(by_matrix(LABELS, matrix, seed=2).labels, noisy)
+    assert not np.array_equal(by_matrix(LABELS, matrix, seed=3).labels, noisy)
+    assert not by_matrix(LABELS, np.eye(10)).is_wrong.any()
+
+
+@pytest.mark.parametrize(
+    ("matrix", "message"),
+    [
+        (np.eye(9), "go up to 9"),
+        (np.ones((10, 9)) / 10, "shape"),
+        ([], "shape"),
+        (np.eye(10) * 0.9, "sum to one"),
+        (2 * np.eye(10) - 0.1, "sum to one"),
+        (np.full((10, 10), np.nan), "sum to one"),
+        (np.tile([[1.5], [-0.5], *[[0.0]] * 8], (1, 10)), "sum to one"),
+    ],
+)
+def test_what_is_not_a_noise_matrix_is_refused(matrix: object, message: str) -> None:
+    with pytest.raises(SettingError, match=message):
+        by_matrix(LABELS, matrix)  # type: ignore[arg-type]
 
 
 def test_mistakes_are_named() -> None:

@@ -56,7 +56,6 @@ class Run:
             self.optimizer.step()
         self.optimizer.zero_grad()
 
-
     def steps(self, first: int, last: int) -> None:
         for number in range(first, last):
             torch.cuda.synchronize()  # a note is never waited for; a real step takes long enough

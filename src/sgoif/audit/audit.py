@@ -164,12 +164,6 @@ REASONS = {
 }
 
 
-TOO_LITTLE = (
-    "the model has learned too little from these images to judge their labels: the order of the list may still help,"
-    " the probabilities are kept low on purpose. More images, more --epochs or another --model would help"
-)
-
-
 def _write(
     settings: AuditSettings,
     directory: RunDirectory,
@@ -187,7 +181,7 @@ def _write(
     errors = LabelErrors(
         training.monitor, decoys=training.decoys, dataset=training.dataset, class_names=pixels.class_names
     )
-    notes = [] if errors.judgement.calibration.trust == 1 else [TOO_LITTLE]
+    notes = errors.notes()
     numbers = errors.table()
     selected = np.zeros(len(pixels.names), dtype=bool)
     selected[np.asarray(errors.select(fdr=settings.fdr), dtype=np.int64)] = True

@@ -92,9 +92,13 @@ def run_command(
     return 0
 
 
+UNNAMED, FILES = ("data", "plot", "evidence"), ("matrix", "human", "again")
+
+
 def _public(settings: Any) -> dict[str, Any]:
-    """The settings without file names, which say nothing about the result."""
-    return {name: value for name, value in dataclasses.asdict(settings).items() if name not in ("data", "plot")}
+    """The settings; files that say nothing about the result are left out, others go by their name alone."""
+    values = {name: value for name, value in dataclasses.asdict(settings).items() if name not in UNNAMED}
+    return {name: Path(value).name if name in FILES and value else value for name, value in values.items()}
 
 
 def _parser(program: str, settings_type: type[Any], doc: str, default_out: str | None) -> argparse.ArgumentParser:

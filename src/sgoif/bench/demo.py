@@ -1,7 +1,8 @@
 """The demonstration: wrong labels in scikit-learn's handwritten digits, found while a small network trains.
 
 A fifth of all labels, in the held-out anchors too, is wrong: digits are taken for others that look alike. Two monitors
-watch the same run, one with the stability gate and one without, beside the mean loss and the margin.
+watch the same run, one with the stability gate and one without, beside the mean loss and the margin. At the end a page
+shows the most suspicious digits.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ import numpy as np
 import torch
 from torch.utils.data import DataLoader, TensorDataset
 
+from sgoif.bench.metrics import detection_metrics
 from sgoif.bench.models import digits_net
 from sgoif.bench.noise import DIGIT_FLIPS, class_dependent
 from sgoif.bench.protocol import Epoch, Judge, train
@@ -25,6 +27,7 @@ from sgoif.bench.signals import SignalTracker
 from sgoif.data import indexed, split_holdout
 from sgoif.errors import MissingExtraError, SettingError
 from sgoif.monitor import InfluenceMonitor
+from sgoif.tasks import LabelErrors
 
 CLASSES = 10
 MOST_NOISE = 0.24
@@ -56,8 +59,13 @@ class DemoSettings:
             raise SettingError(f"seed = {self.seed} must not be negative")
 
 
-def run_demo(settings: DemoSettings, on_epoch: Callable[[Epoch], None] | None = None) -> dict[str, Any]:
-    """Train, score and judge; the result has the final metrics, a record per epoch and the monitors' histories."""
+def run_demo(
+    settings: DemoSettings, on_epoch: Callable[[Epoch], None] | None = None, page: Path | None = None
+) -> dict[str, Any]:
+    """Train, score and judge; the result has the final metrics, a record per epoch and the monitors' histories.
+
+    With `page` a report of the label errors is written there.
+    """
     start = time.perf_counter()
     pixels, labels = load_digits()
     noisy, is_wrong = class_dependent(labels, DIGIT_FLIPS, seed=settings.seed, overall=settings.noise_rate)
@@ -79,6 +87,11 @@ def run_demo(settings: DemoSettings, on_epoch: Callable[[Epoch], None] | None = 
         judge = Judge(monitors, SignalTracker(len(labels)), labels, is_wrong, np.asarray(training.indices))
         epochs = train(model, optimizer, batches, judge, settings.epochs, on_epoch=on_epoch)
         report = judge.report()
+        names = [str(digit) for digit in range(CLASSES)]
+        errors = LabelErrors(monitors["influence"], dataset=everything, class_names=names)
+        if page is not None:
+            errors.report(page, title="Handwritten digits")
+        found = _judged(errors, is_wrong)
     return {
         "seconds": time.perf_counter() - start,
         "methods": epochs[-1]["methods"],
@@ -86,10 +99,22 @@ def run_demo(settings: DemoSettings, on_epoch: Callable[[Epoch], None] | None = 
         "anchor_examples": len(held_out),
         "wrong_labels": int(is_wrong.sum()),
         "wrong_anchors": int(is_wrong[held_out.indices].sum()),
+        "label_errors": found,
         "seed": settings.seed,
         "noise_rate": settings.noise_rate,
         "epochs": epochs,
         "monitors": report,
+    }
+
+
+def _judged(errors: LabelErrors, is_wrong: np.ndarray[Any, np.dtype[np.bool_]]) -> dict[str, Any]:
+    """What `LabelErrors` says about all digits, held-out ones too, and what is true."""
+    table, chosen = errors.table(), errors.select()
+    return {
+        **errors.summary(),
+        "aupr": detection_metrics(is_wrong[table["index"]], table["probability_wrong"])["aupr"],
+        "selected_wrong": int(is_wrong[chosen].sum()),
+        "noise_rate_true": float(is_wrong.mean()),
     }
 
 

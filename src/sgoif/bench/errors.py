@@ -5,7 +5,7 @@
 One run of training gives the ranking and every single signal beside it (mean loss, margins, influence), the calibrated
 probabilities, the noise rate, the selection at a false discovery rate, the suggested labels, and the epoch at which the
 first percent of the list is at least 95% wrong labels. `--evidence FILE.npz` keeps what the run knew, so that
-`--from FILE.npz` can judge it again without training.
+`--again FILE.npz` can judge it again without training.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ import torch.nn.functional as F
 from numpy.typing import NDArray
 
 from sgoif.bench.cifar import CLASSES, Batches, read_cifar10
-from sgoif.bench.command import Device, Say, choose_device, run_command, say, setting
+from sgoif.bench.command import Device, Say, check_writable, choose_device, run_command, say, setting
 from sgoif.bench.detection import DetectionSettings, LabelledImages, _optimizer
 from sgoif.bench.metrics import detection_metrics
 from sgoif.bench.models import MODELS
@@ -37,7 +37,7 @@ from sgoif.state import atomic_write
 from sgoif.tasks.labels.calibration import selected_at
 from sgoif.tasks.labels.decoys import draw_decoys, how_many
 from sgoif.tasks.labels.evidence import Evidence, Rows, anchor_evidence, training_evidence
-from sgoif.tasks.labels.fusion import has_channel, joint_of, suspicion
+from sgoif.tasks.labels.fusion import has_channel, joint_of, suspicion, weights
 from sgoif.tasks.labels.judgement import Judgement, judge, suggestions
 
 PROGRAM = "python -m sgoif.bench.errors"
@@ -88,19 +88,32 @@ def make_noise(labels: NDArray[np.int64], settings: ErrorsSettings) -> NoisyLabe
         return class_dependent(labels, CIFAR10_FLIPS, seed=settings.seed, overall=settings.rate)
     if settings.noise == "matrix":
         assert settings.matrix is not None
-        return by_matrix(labels, json.loads(Path(settings.matrix).read_text())["matrix"], settings.seed)
+        return by_matrix(labels, _read_matrix(Path(settings.matrix)), settings.seed)
     assert settings.human is not None
     path, _, key = settings.human.rpartition(":")
     with np.load(path, allow_pickle=False) as archive:
         if key not in archive:
             raise SettingError(f"{path} has no labels {key!r}; it has {', '.join(archive)}")
         given = archive[key].astype(np.int64)[: len(labels)]
+    if given.shape != labels.shape:
+        raise SettingError(f"{path} has {len(given)} labels for {len(labels)} images under {key!r}")
+    if given.min() < 0 or given.max() >= CLASSES:
+        raise SettingError(f"labels must go from 0 to {CLASSES - 1}; {key!r} of {path} has {given.min()}-{given.max()}")
     return NoisyLabels(given, given != labels)
+
+
+def _read_matrix(path: Path) -> NDArray[np.float64]:
+    try:
+        return np.atleast_2d(np.asarray(json.loads(path.read_text())["matrix"], dtype=np.float64))
+    except (ValueError, KeyError, TypeError) as error:
+        raise SettingError(f"{path} is not a JSON object with a list of rows under 'matrix' ({error!r})") from error
 
 
 def run_errors(settings: ErrorsSettings, tell: Say = say) -> dict[str, Any]:
     """Train (or read what a run knew), judge, and compare with the truth."""
     start = time.perf_counter()
+    if settings.evidence is not None:
+        check_writable(Path(settings.evidence))
     known = _load(Path(settings.again)) if settings.again is not None else _train(settings, tell)
     if settings.evidence is not None:
         _save(Path(settings.evidence), known)
@@ -184,7 +197,8 @@ def _first_percent(monitor: InfluenceMonitor, wrong: NDArray[np.bool_], decoys: 
     evidence, anchors = training_evidence(monitor), anchor_evidence(monitor)
     evidence = evidence.take(np.flatnonzero(~np.isin(evidence.index, decoys)))
     joint = joint_of(anchors, CLASSES) if has_channel(anchors, CLASSES) else None
-    order = np.argsort(-suspicion(evidence, joint, monitor.competence.structure))
+    weigh = weights(evidence, anchors, monitor.competence.structure)
+    order = np.argsort(-suspicion(evidence, joint, weigh))
     return float(wrong[evidence.index[order[: max(1, len(order) // 100)]]].mean())
 
 
@@ -199,7 +213,7 @@ def evaluate(known: Mapping[str, Any]) -> dict[str, Any]:
     place = np.searchsorted(known["rows"], index)
     single = {name: known[f"signal_{name}"][place] for name in ("loss", "margin", "prob_margin")}
     single["influence"] = verdict.training.influence
-    result: dict[str, Any] = {"wrong_share": float(wrong[index].mean()), "structure": verdict.structure}
+    result: dict[str, Any] = {"wrong_share": float(wrong[index].mean()), "structure": float(known["structure"])}
     if wrong[index].any():
         found = {name: detection_metrics(wrong[index], values) for name, values in single.items()}
         found["label_errors"] = detection_metrics(wrong[index], verdict.suspicion)
@@ -281,8 +295,8 @@ def _table(result: Mapping[str, Any]) -> str:
     c = result["calibration"]
     real = "-" if c["false_discovery_rate"] is None else f"{c['false_discovery_rate']:.3f}"
     lines.append(
-        f"noise {100 * c['noise_rate']:.1f}% ({100 * c['noise_rate_low']:.1f} to {100 * c['noise_rate_high']:.1f}), really "
-        f"{100 * c['noise_rate_true']:.1f}%; calibration error {c['expected_calibration_error']:.3f}; "
+        f"noise {100 * c['noise_rate']:.1f}% ({100 * c['noise_rate_low']:.1f} to {100 * c['noise_rate_high']:.1f}), "
+        f"really {100 * c['noise_rate_true']:.1f}%; calibration error {c['expected_calibration_error']:.3f}; "
         f"{c['selected']} selected, FDR {real}; top 100: {c['top_100_expected']:.2f}, really {c['top_100_real']:.2f}"
     )
     return "\n".join(lines)

@@ -12,11 +12,17 @@ density of decoys would be ∝ P f, f being that of all examples, and the likeli
 would fix both a and b: P cannot exceed one, so its plateau tells the share of wrong labels E_f[P]. Two things are
 allowed for. Real errors can be harder than uniform decoys (people confuse what looks alike); then decoys are
 ∝ P f e^{θx} with θ ≥ 0. And a label that was wrong already can be flipped to the right one, so a share π/(C − 1) of
-the decoys, π being the noise rate, is right after all. The mean of log π under this likelihood, over b and θ, is one of
-three estimates of the noise rate. The confident joint of the held-out examples is the second, and the third is the share
-of examples above the point that nine of ten decoys exceed. Their geometric mean is the noise rate: they agree where
-there is noise, and where there is none the decoys see nothing and pull it towards zero. Their spread, with the sampling
-error, is its interval. With the rate fixed, the likelihood of the decoys gives b.
+the decoys, π being the noise rate, is right after all. The mean of log π under this likelihood, over b and θ, is one
+of three estimates of the noise rate. The second is the confident joint of the held-out examples. The third is the share
+of examples above the point that nine of ten decoys exceed, halfway (on a logarithmic scale) between counting all of
+them as wrong and counting each with its P. The geometric mean of the three is the noise rate: they agree where there is
+noise, and where there is none the decoys see nothing and pull it towards zero. Their spread, with the sampling error,
+is its interval. With the rate fixed, the likelihood of the decoys gives b.
+
+A model that understands its images badly disagrees with many labels that are right, and everything that rests on its
+disagreement is then too high. If only the share π̂ that the decoys see were wrong, a perfect model would agree with
+1 − π̂ of the held-out labels; the agreement reached, over that, is how competent the model must be. Below about three
+quarters the decoys' likelihood alone is believed, with the slope left free.
 
 *Without decoys* the rate comes from the held-out examples alone, as confident joint and as mean of the channel's
 posterior, and b is the slope that runs with decoys have shown.
@@ -31,10 +37,17 @@ import numpy as np
 
 from sgoif.tasks.labels.channel import Array
 
-SLOPE, WIDE = 5.0, 0.7
+SLOPE, WIDE = 5.0, 0.3
 """Usual slope b, and its logarithmic spread."""
-SLOPE_FOR_RATE, SPREAD_FOR_RATE = 6.0, 0.5
-"""The same while the rate is unknown: slope and hardness can stand in for each other, so this prior is narrow."""
+STEEP, FREE = (6.0, 0.08), (5.0, 0.4)
+"""Slope and its logarithmic spread while the rate is unknown: narrow, since slope and hardness can stand in for each
+other, and wide for a model of little competence."""
+PREFERENCE = 2.0
+NOTICEABLE = 0.01
+"""A noise rate that can be told from none."""
+INCOMPETENT, COMPETENT = 0.74, 0.79
+IGNORANT, AWARE = 0.2, 0.3
+"""Agreement beyond chance below which labels are not judged at all, and from which they are."""
 HARDNESS = 0.5
 """Usual size of θ."""
 LEAST_DECOYS = 30
@@ -70,22 +83,22 @@ class Calibration:
         """P(wrong | v), its odds lowered by `caution`."""
         p = _sigmoid(self.offset + self.slope * (v - self.centre) / self.scale)
         cautious: Array = self.caution * p / np.maximum(self.caution * p + 1 - p, 1e-300)
-        return cautious
+        return cautious * (1 + self.trust) / 2  # a model that knows nothing never says more than "perhaps"
 
     @property
     def caution(self) -> float:
         """Factor on the odds: 1 where there certainly is noise, nearly 0 where its interval reaches zero."""
-        share = 4 * self.rate.low / max(self.rate.estimate, LEAST_RATE)
-        return max(self.trust * float(np.clip(share, 0, 1)), LEAST_CAUTION)
+        share = 2 * self.rate.low / max(self.rate.estimate, LEAST_RATE)
+        return max(self.trust * float(np.clip(share, 0, 1)) ** 2, LEAST_CAUTION)
 
 
 def calibrate(
-    v: Array, decoys: Array | None, estimates: dict[str, float], *, anchors: int, classes: int, trust: float = 1.0
+    v: Array, decoys: Array | None, estimates: dict[str, float], *, anchors: int, classes: int, agreement: float = 1.0
 ) -> Calibration:
     """Fit the curve to the ranking of examples and, where there are enough, of decoys.
 
-    `estimates` are those of the noise rate from the held-out examples, of which there are `anchors`. `trust` says
-    whether the model knows enough.
+    `estimates` are those of the noise rate from the held-out examples, of which there are `anchors`. `agreement` is how
+    far predictions for them agree with their labels, beyond chance.
     """
     centre = float(np.median(v))
     scale = float(v.std()) or 1.0
@@ -96,13 +109,20 @@ def calibrate(
     else:
         x = (decoys - centre) / scale
         joint = estimates["confident joint"]
-        found = {"confident joint": joint, "decoys": _rate_by_decoys(points, x, classes)}
-        found["above most decoys"] = _above_most(points, x, joint / (classes - 1))
+        seen = _rate_by_decoys(points, x, classes, *FREE)
+        competence = agreement / max(1 - seen * classes / (classes - 1), 0.05)
+        weight = _ramp(competence, INCOMPETENT, COMPETENT)
+        # Where the free slope sees next to nothing there is nothing to be hard: a steep one would invent it.
+        steep = min(_rate_by_decoys(points, x, classes, *STEEP), seen * (1 + seen / NOTICEABLE))
+        found = {"confident joint": joint, "decoys": steep}
+        found["above most decoys"] = _above_most(points, x, _mean_rate(found), classes)
+        found = {name: value**weight * max(seen, LEAST_RATE) ** (1 - weight) for name, value in found.items()}
         rate = _mean_rate(found)
         slope = _slope(points, x, rate, classes)
     error = QUANTILE * float(np.sqrt(max(rate, 1 / anchors) * (1 - rate) / anchors))
     low, high = max(0.0, min(found.values()) - error), min(1.0, max(found.values()) + error)
     interval = NoiseRate(rate, min(low, rate), max(high, rate))
+    trust = _ramp(agreement, IGNORANT, AWARE)
     return Calibration(centre, scale, _offset(points, slope, rate), slope, interval, trust, found)
 
 
@@ -115,15 +135,23 @@ def selected_at(probability: Array, fdr: float) -> np.ndarray[tuple[int], np.dty
     return chosen
 
 
+def _ramp(value: float, low: float, high: float) -> float:
+    """0 below `low`, 1 above `high`, a straight line between."""
+    return float(np.clip((value - low) / (high - low), 0, 1))
+
+
 def _mean_rate(estimates: dict[str, float]) -> float:
     """Geometric mean of rates."""
     return float(np.exp(np.mean([np.log(np.clip(value, LEAST_RATE, MOST_RATE)) for value in estimates.values()])))
 
 
-def _above_most(points: Array, decoys: Array, right: float) -> float:
-    """Share of examples above the point that most of the decoys exceed, in proportion; `right` of them are none."""
-    point = np.quantile(decoys, right + (1 - right) * (1 - MOST_OF_DECOYS))
-    return min(float((points >= point).mean()) / MOST_OF_DECOYS, MOST_RATE)
+def _above_most(points: Array, decoys: Array, rate: float, classes: int) -> float:
+    """The rate by what lies above most of the decoys; `rate` is a first guess."""
+    right = rate / (classes - 1)
+    above = points >= np.quantile(decoys, right + (1 - right) * (1 - MOST_OF_DECOYS))
+    slope = _slope(points, decoys, rate, classes)
+    likely = float((_sigmoid(_offset(points, slope, rate) + slope * points) * above).mean())
+    return min(float(np.sqrt(likely * above.mean())) / MOST_OF_DECOYS, MOST_RATE)
 
 
 def _sigmoid(a: Array) -> Array:
@@ -155,14 +183,17 @@ def _slope(points: Array, decoys: Array, rate: float, classes: int) -> float:
     return float(fine[int(np.argmin([loss(b) for b in fine]))])
 
 
-def _rate_by_decoys(points: Array, decoys: Array, classes: int) -> float:
-    """The rate by the likelihood of the decoys: the mean of its logarithm over a grid of rates, slopes and θ."""
+def _rate_by_decoys(points: Array, decoys: Array, classes: int, centre: float, spread: float) -> float:
+    """The rate by the likelihood of the decoys: the mean of its logarithm over a grid of rates, slopes and θ.
+
+    Slopes have a log-normal prior of this centre and spread.
+    """
     points = points[:: max(1, len(points) // 1000)]
     hardness = np.linspace(0, 1.5, 16)
     top = points.max()
     tilt, own_tilt = np.exp(np.outer(hardness, points - top)), np.exp(np.outer(hardness, decoys - top))
     rates = np.concatenate([[LEAST_RATE, 1e-4], np.geomspace(1e-3, 0.75, 60)])
-    slopes = np.linspace(SLOPE_FOR_RATE - 3 * SPREAD_FOR_RATE, SLOPE_FOR_RATE + 3 * SPREAD_FOR_RATE, 7)
+    slopes = centre * np.exp(spread * np.linspace(-2.5, 2.5, 9))
     prior = 0.5 * (hardness / HARDNESS) ** 2
     losses = np.empty((len(rates), len(slopes), len(hardness)))
     for i, rate in enumerate(rates):
@@ -173,6 +204,8 @@ def _rate_by_decoys(points: Array, decoys: Array, classes: int) -> float:
             total = np.maximum((tilt * everywhere).mean(1), 1e-300)[:, None]
             density = (1 - right) * own_tilt * own / total + right * (1 - own) / (1 - rate)
             likelihood = np.log(density + 1e-300).sum(1)
-            losses[i, j] = -likelihood + prior + 0.5 * ((slope - SLOPE_FOR_RATE) / SPREAD_FOR_RATE) ** 2
-    weight = np.exp(losses.min() - losses).sum((1, 2))
+            losses[i, j] = -likelihood + prior + 0.5 * (np.log(slope / centre) / spread) ** 2
+    # Where wrong labels stand well apart, any smaller rate explains the decoys as well, by right labels among them. The
+    # prior prefers the largest rate that does.
+    weight = np.exp(losses.min() - losses).sum((1, 2)) * rates**PREFERENCE
     return float(np.exp((weight * np.log(rates)).sum() / weight.sum()))

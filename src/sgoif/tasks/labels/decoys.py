@@ -16,9 +16,11 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+import torch
+from torch import Tensor
 from torch.utils.data import Dataset
 
-from sgoif.data import Part, read_labels, split_item
+from sgoif.data import Indexed, Part, read_labels, split_item
 from sgoif.errors import SettingError
 from sgoif.tasks.labels.channel import Labels
 
@@ -73,10 +75,14 @@ def plant_decoys(
 
     Put it in place of the training set, before `indexed`; a part of a split keeps its indices.
     """
+    if isinstance(dataset, Indexed):
+        raise SettingError("decoys must be planted before indices are added: indexed(plant_decoys(dataset, ...)[0])")
     total = len(dataset)  # type: ignore[arg-type]
     given = np.asarray(read_labels(dataset, range(total)) if labels is None else labels, dtype=np.int64)
     if len(given) != total:
         raise SettingError(f"{len(given)} labels were given for {total} examples")
+    if total and not 0 <= given.min() <= given.max() < classes:
+        raise SettingError(f"labels go from {given.min()} to {given.max()}, which does not fit classes={classes}")
     position, flipped = draw_decoys(given, classes, how_many(total, share), seed)
     if isinstance(dataset, Part):
         index = np.asarray(dataset.indices, dtype=np.int64)[position]
@@ -104,5 +110,14 @@ class Relabelled(Dataset[Any]):
         split_item(item)  # an item without a label is refused with the reason
         if isinstance(item, Mapping):
             key = next(k for k in ("labels", "label", "target", "y") if k in item)
-            return {**item, key: label}
-        return (item[0], label, *item[2:])
+            return {**item, key: _like(item[key], label)}
+        return (item[0], _like(item[1], label), *item[2:])
+
+
+def _like(old: Any, label: int) -> Any:
+    """The label as what it takes the place of: a batch of tensors and plain numbers cannot be collated."""
+    if isinstance(old, Tensor):
+        return torch.full_like(old, label)
+    if isinstance(old, np.ndarray):
+        return np.full_like(old, label)
+    return type(old)(label)

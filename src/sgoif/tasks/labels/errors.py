@@ -16,13 +16,13 @@ from torch import Tensor
 from torch.utils.data import Dataset
 
 from sgoif.anchors import collate, to_device
-from sgoif.data import isolated_random_state, split_item
+from sgoif.data import Indexed, Part, isolated_random_state, read_labels, split_item
 from sgoif.errors import SettingError, SgoifError
 from sgoif.ledger import Ledger
 from sgoif.table import ScoreTable
 from sgoif.tasks.labels.calibration import NoiseRate, selected_at
 from sgoif.tasks.labels.channel import Array, Labels
-from sgoif.tasks.labels.decoys import Decoys
+from sgoif.tasks.labels.decoys import Decoys, Relabelled
 from sgoif.tasks.labels.evidence import Evidence, anchor_evidence, from_ledger, training_evidence
 from sgoif.tasks.labels.fusion import aligned, suspicion
 from sgoif.tasks.labels.judgement import Judgement, judge, suggestions
@@ -53,12 +53,13 @@ class LabelErrors:
     ) -> None:
         self.monitor = monitor
         self.decoys = decoys if decoys is not None and len(decoys) else None
-        self.dataset = dataset
+        self.dataset = _by_index(dataset)
         self.classes = monitor.classes
         if class_names is not None and len(class_names) != self.classes:
             raise SettingError(f"{len(class_names)} class names were given for {self.classes} classes")
         self.class_names = [str(n) for n in (class_names if class_names is not None else range(self.classes))]
-        self._by_class = list(monitor.group_names) == list(range(self.classes))
+        bank = monitor.anchors
+        self._by_class = list(bank.group_names) == list(range(self.classes)) and torch.equal(bank.groups, bank.labels)
         self.judgement: Judgement = judge(
             training_evidence(monitor),
             anchor_evidence(monitor),
@@ -76,7 +77,7 @@ class LabelErrors:
 
         `label_score` is 1 − `probability_wrong`, so low = bad. `predicted_label` is the given one unless the label is
         more likely wrong than right or among the issues at this false discovery rate. Examples that were never
-        scored have no probability.
+        scored have no probability, and without `dataset` their labels are not known either (−1).
         """
         rows = self._rows
         issue = np.isin(rows["index"], self.select(fdr))
@@ -98,8 +99,9 @@ class LabelErrors:
         """Indices to review, most probable first; about this share of them will turn out to be right after all."""
         if not 0 < fdr < 1:
             raise SettingError(f"fdr={fdr!r} is not valid: expected a share strictly between 0 and 1")
-        chosen = selected_at(np.nan_to_num(self._rows["probability"]), fdr)
-        index: Labels = self._rows["index"][chosen]
+        judged = np.flatnonzero(np.isfinite(self._rows["probability"]))
+        chosen = selected_at(self._rows["probability"][judged], fdr)
+        index: Labels = self._rows["index"][judged[chosen]]
         return index
 
     def noise_rate(self) -> NoiseRate:
@@ -119,8 +121,8 @@ class LabelErrors:
     def expected_precision(self, k: int) -> float:
         """Expected share of wrong labels among the k most suspicious."""
         p = np.sort(np.nan_to_num(self._rows["probability"]))[::-1]
-        if not 1 <= k <= len(p):
-            raise SettingError(f"k={k!r} is not valid: expected 1 to {len(p)}")
+        if not isinstance(k, (int, np.integer)) or not 1 <= k <= len(p):
+            raise SettingError(f"k={k!r} is not valid: expected a whole number from 1 to {len(p)}")
         return float(p[:k].mean())
 
     def reliability(self) -> list[Reliability]:
@@ -130,7 +132,7 @@ class LabelErrors:
         without decoys.
         """
         verdict = self.judgement
-        marked = verdict.calibration.probability(verdict.decoy_suspicion)
+        marked = verdict.calibration.probability(verdict.decoy_scale)
         found: list[Reliability] = []
         for low, high in itertools.pairwise(BINS.tolist()):
             inside = (verdict.probability >= low) & (verdict.probability < high if high < 1 else True)
@@ -164,6 +166,19 @@ class LabelErrors:
         from sgoif.report.labels import write_report
 
         return write_report(self, Path(path), title=title, fdr=fdr)
+
+    def notes(self) -> list[str]:
+        """What a reader should know before trusting the numbers."""
+        calibration = self.judgement.calibration
+        found = []
+        if calibration.trust < 1:
+            found.append(
+                "the model has learned too little to judge labels: the order of the list may still help, probabilities"
+                " are kept low on purpose"
+            )
+        elif calibration.caution < 1:
+            found.append("there may be no wrong labels at all, so probabilities are kept low on purpose")
+        return found
 
     # --- for a look ---------------------------------------------------------------------------------------------
 
@@ -224,15 +239,17 @@ class LabelErrors:
         place = np.full(size, -1)
         place[index] = np.arange(len(index))
         rows: dict[str, Any] = {name: np.array(scores[name]) for name in scores.columns}
-        rows["given"] = np.zeros(len(index), dtype=np.int64)
-        rows["suggested"] = np.zeros(len(index), dtype=np.int64)
+        rows["given"] = np.full(len(index), -1)
+        rows["suggested"] = np.full(len(index), -1)
         rows["probability"] = np.full(len(index), np.nan)
         verdict = self.judgement
         judged = [(verdict.training, verdict.probability)]
         if self._numbered:
             judged.append((verdict.anchors, verdict.anchor_probability))
         if self.decoys is not None:
-            judged.append(self._judge_decoys(self.decoys))
+            evidence, probability = self._judge_decoys(self.decoys)
+            met = np.flatnonzero(np.isin(evidence.index, index))  # in a running loop some may not have come up yet
+            judged.append((evidence.take(met), probability[met]))
         for evidence, probability in judged:
             at = place[evidence.index]
             rows["given"][at] = evidence.given
@@ -240,6 +257,9 @@ class LabelErrors:
             rows["probability"][at] = probability
         if self.decoys is not None:
             self._amend(rows, place, judged[-1][0])
+        unseen = np.flatnonzero(rows["given"] < 0)
+        if self.dataset is not None and len(unseen):
+            rows["given"][unseen] = rows["suggested"][unseen] = read_labels(self.dataset, index[unseen].tolist())
         return rows
 
     def _judge_decoys(self, decoys: Decoys) -> tuple[Evidence, Array]:
@@ -258,7 +278,7 @@ class LabelErrors:
         anchors = self._score_now(len(verdict.anchors), self._read_anchors, verdict.anchors.index)
         both = (suspicion_like(evidence, anchors, verdict) for evidence in (own, anchors))
         mine, theirs = both
-        return own, verdict.calibration.probability(aligned(mine, theirs, verdict.suspicion))
+        return own, verdict.calibration.probability(aligned(mine, theirs, verdict.scale))
 
     def _read_anchors(self, some: Tensor) -> tuple[Any, Tensor]:
         return self.monitor.anchors.read(some)
@@ -287,7 +307,14 @@ class LabelErrors:
             rows[name][at] = np.nan
 
 
+def _by_index(dataset: Dataset[Any] | None) -> Dataset[Any] | None:
+    """The data set that the indices of the loop count: a training set is often a part of it, with decoys in it."""
+    while isinstance(dataset, (Part, Indexed, Relabelled)):
+        dataset = dataset.dataset
+    return dataset
+
+
 def suspicion_like(evidence: Evidence, reference: Evidence, verdict: Judgement) -> Array:
     """v of some examples on the scale of others: both are ranked together."""
     together = reference if evidence is reference else evidence.joined(reference)
-    return suspicion(together, verdict.joint, verdict.structure)[: len(evidence)]
+    return suspicion(together, verdict.joint, verdict.weights)[: len(evidence)]

@@ -1,14 +1,25 @@
-"""One ranking out of three signals, weighed by what the run itself says about its noise.
+"""One ranking out of several signals, weighed by what the run itself says about its noise and its fit.
 
-    v = w·z(influence) + z(−probability margin) + ½·z(logit of P(wrong | channel)),      w = min(0.3 + 2s, 1.5)
+    v = w·z(influence) + (1 − λ)·z(−probability margin) + λ·z(−logit margin) + u·z(logit of P(wrong | channel))
 
-z is the distance from the median in standard deviations. s ∈ [0, 1] is how structured the noise looks (`Competence`):
-where every cat is called a dog, influence knows more than any margin; where labels are wrong at random, margins do.
+z is the distance from the median in standard deviations. The weights come from the run:
+
+- s ∈ [0, 1] is how structured the noise looks (`Competence`). Where every cat is called a dog, influence and the
+  channel know more than any margin; where labels are wrong at random, margins do. w = min(0.1 + 3s, 1.5) and
+  u = min(0.1 + 2s, 0.5).
+- λ says how far the model is from memorising: 0 where the loss on training examples is below 0.4 of the loss on
+  held-out ones, 1 from 0.9 on. Logit margins are the finer measure of a model that has not fitted its data yet, and say
+  nothing once it has.
+
+Logit margins have no fixed shape, and a curve fitted to one run's would not fit another's. Probabilities are therefore
+calibrated on a score without them (`steady_weights`), and carried over to v by rank.
+
 With very many classes, or few held-out examples per class, the channel cannot be estimated and its term is left out.
 """
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -23,8 +34,11 @@ from sgoif.tasks.labels.channel import (
 )
 from sgoif.tasks.labels.evidence import Evidence
 
-LEAST_WEIGHT, GAIN, MOST_WEIGHT = 0.3, 2.0, 1.5
-CHANNEL_WEIGHT = 0.5
+INFLUENCE, CHANNEL = (0.1, 3.0, 1.5), (0.1, 2.0, 0.5)
+STEADY_INFLUENCE, STEADY_CHANNEL = (0.3, 2.0, 1.5), 0.5
+"""Least weight, growth with the structure of the noise, and largest weight; the same for the steady score."""
+MEMORISED, LEARNING = 0.4, 0.9
+"""Training loss over held-out loss at which only probability margins count, and from which only logit margins do."""
 MOST_CLASSES, ANCHORS_PER_CLASS = 100, 5
 
 
@@ -46,12 +60,39 @@ def standard(values: Array) -> Array:
     return out
 
 
-def suspicion(evidence: Evidence, joint: Array | None, structure: float) -> Array:
+@dataclass(frozen=True)
+class Weights:
+    """What each signal counts for."""
+
+    influence: float
+    channel: float
+    logits: float
+    """λ: share of the logit margin in the margin."""
+
+
+def weights(training: Evidence, anchors: Evidence, structure: float) -> Weights:
+    """Weights from the structure of the noise and from how well training and held-out examples are fitted."""
+    held_out = float(anchors.loss.mean())
+    ratio = float(training.loss.mean()) / held_out if held_out > 0 else 1.0
+    fit = float(np.clip((ratio - MEMORISED) / (LEARNING - MEMORISED), 0, 1)) if np.isfinite(ratio) else 0.0
+    return Weights(_growing(structure, *INFLUENCE), _growing(structure, *CHANNEL), fit)
+
+
+def steady_weights(structure: float) -> Weights:
+    """Weights of the score that probabilities are calibrated on."""
+    return Weights(_growing(structure, *STEADY_INFLUENCE), STEADY_CHANNEL, 0.0)
+
+
+def _growing(structure: float, least: float, gain: float, most: float) -> float:
+    return min(least + gain * structure, most)
+
+
+def suspicion(evidence: Evidence, joint: Array | None, weigh: Weights) -> Array:
     """v of every example, higher = more suspicious; `joint` is None where there is no channel."""
-    weight = min(LEAST_WEIGHT + GAIN * structure, MOST_WEIGHT)
-    v = weight * standard(evidence.influence) + standard(-evidence.margin)
+    v = weigh.influence * standard(evidence.influence)
+    v = v + (1 - weigh.logits) * standard(-evidence.margin) + weigh.logits * standard(-evidence.logit_margin)
     if joint is not None:
-        v = v + CHANNEL_WEIGHT * standard(channel_logit(evidence, joint))
+        v = v + weigh.channel * standard(channel_logit(evidence, joint))
     return v
 
 

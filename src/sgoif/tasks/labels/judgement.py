@@ -10,11 +10,9 @@ from sgoif.errors import SgoifError
 from sgoif.tasks.labels.calibration import Calibration, calibrate
 from sgoif.tasks.labels.channel import Array, Labels, noise_of, posterior
 from sgoif.tasks.labels.evidence import Evidence
-from sgoif.tasks.labels.fusion import aligned, has_channel, joint_of, suspicion
+from sgoif.tasks.labels.fusion import Weights, aligned, has_channel, joint_of, steady_weights, suspicion, weights
 
 LEAST_EXAMPLES = 20
-IGNORANT, AWARE = 0.2, 0.3
-"""Agreement beyond chance below which labels are not judged, and from which they are."""
 
 
 @dataclass(frozen=True)
@@ -28,12 +26,14 @@ class Judgement:
     """P(wrong) of the training examples."""
     anchors: Evidence
     anchor_probability: Array
-    decoy_suspicion: Array
-    """v of the decoys, as trained on with their wrong labels; empty without decoys."""
+    scale: Array
+    """The steady score of the training examples, on which probabilities are calibrated."""
+    decoy_scale: Array
+    """The same of the decoys, as trained on with their wrong labels; empty without decoys."""
     calibration: Calibration
     joint: Array | None
     """Given and true labels of the held-out examples by the confident joint, [C, C]; None where they are too few."""
-    structure: float
+    weights: Weights
 
 
 def judge(
@@ -46,28 +46,30 @@ def judge(
             f" judged from {LEAST_EXAMPLES} training examples on. Let the loop run at least one epoch"
         )
     joint = joint_of(anchors, classes) if has_channel(anchors, classes) else None
-    everything = suspicion(training, joint, structure)
+    weigh, steady = weights(training, anchors, structure), steady_weights(structure)
+    everything, even = suspicion(training, joint, weigh), suspicion(training, joint, steady)
     planted = np.isin(training.index, decoys) if decoys is not None else np.zeros(len(training), dtype=bool)
-    v, marked = everything[~planted], everything[planted]
+    v, scale, marked = everything[~planted], even[~planted], even[planted]
     calibration = calibrate(
-        v,
+        scale,
         marked if decoys is not None else None,
         rates(anchors, joint, classes),
         anchors=len(anchors),
         classes=classes,
-        trust=trust(anchors, classes),
+        agreement=agreement(anchors, classes),
     )
-    apart = suspicion(anchors, joint, structure)
+    apart = suspicion(anchors, joint, weigh)
     return Judgement(
         training=training.take(np.flatnonzero(~planted)),
         suspicion=v,
-        probability=calibration.probability(v),
+        probability=calibration.probability(aligned(v, v, scale)),
         anchors=anchors,
-        anchor_probability=calibration.probability(aligned(apart, apart, v)),
-        decoy_suspicion=marked,
+        anchor_probability=calibration.probability(aligned(apart, apart, scale)),
+        scale=scale,
+        decoy_scale=marked,
         calibration=calibration,
         joint=joint,
-        structure=structure,
+        weights=weigh,
     )
 
 
@@ -75,11 +77,6 @@ def agreement(anchors: Evidence, classes: int) -> float:
     """How far the model's held-out predictions agree with the given labels beyond chance: 0 none, 1 all."""
     likeliest, _ = anchors.classes.largest_but(np.full(len(anchors), -1))
     return float(((likeliest == anchors.given).mean() - 1 / classes) / (1 - 1 / classes))
-
-
-def trust(anchors: Evidence, classes: int) -> float:
-    """0 where the model has learned too little to tell a wrong label from one it does not understand, else 1."""
-    return float(np.clip((agreement(anchors, classes) - IGNORANT) / (AWARE - IGNORANT), 0, 1))
 
 
 def rates(anchors: Evidence, joint: Array | None, classes: int) -> dict[str, float]:

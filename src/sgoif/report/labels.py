@@ -1,0 +1,118 @@
+"""The page of `LabelErrors.report`: what an audit shows, for any training loop."""
+
+from __future__ import annotations
+
+import io
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from torch import Tensor
+
+from sgoif.report.page import PageData, write_page
+
+if TYPE_CHECKING:
+    from sgoif.tasks.labels import LabelErrors
+
+HARMED, EXPLAINED, SIDE = 4, 2000, 96
+TOPS = (20, 50, 100, 200, 500, 1000, 2000, 5000)
+FROM_DECOYS = (
+    "Observed shares are estimated from labels that this run made wrong on purpose; no clean labels were needed."
+)
+WITHOUT_DECOYS = "Nothing was observed: this run had no decoys. plant_decoys(...) gives some."
+
+
+def write_report(errors: LabelErrors, path: Path, *, title: str, fdr: float) -> Path:
+    """Write the page and return where it is."""
+    table = errors.table(fdr)
+    order = np.lexsort((table["index"], -np.nan_to_num(table["probability_wrong"], nan=-1.0)))
+    table = table.take(order[table["given_label"][order] >= 0])  # without a label there is nothing to decide
+    index = table["index"]
+    rows = np.full(int(index.max()) + 2, -1, dtype=np.int64)  # the last entry answers for "none"
+    rows[index] = np.arange(len(index))
+    found, notes = _harmed(errors, index[:EXPLAINED])
+    harmed = np.full((len(index), found.shape[1]), -1, dtype=np.int64)
+    harmed[: len(found)] = rows[found]
+    rate = errors.noise_rate()
+    data = PageData(
+        title=title,
+        source="",
+        class_names=errors.class_names,
+        names=[str(i) for i in index.tolist()],
+        given=table["given_label"],
+        suggested=table["predicted_label"],
+        probability=table["probability_wrong"],
+        confidence=table["confidence"],
+        influence=table["influence"],
+        interval_low=table["interval_low"],
+        interval_high=table["interval_high"],
+        observations=table["n_observations"],
+        selected=table["is_label_issue"],
+        harmed=harmed,
+        thumbnail=_pictures(errors, index),
+        noise_rate=(rate.estimate, rate.low, rate.high),
+        fdr=fdr,
+        precision=[(k, errors.expected_precision(k)) for k in TOPS if k <= len(index)],
+        confusion=errors.confusion(),
+        reliability=errors.reliability(),
+        reliability_note=FROM_DECOYS if errors.decoys is not None else WITHOUT_DECOYS,
+        history=errors.monitor.history,
+        facts={"examples": f"{len(index):,}", "steps": f"{errors.monitor.steps:,}"},
+        notes=[*errors.notes(), *notes],
+    )
+    write_page(path, data)
+    return path
+
+
+def _harmed(errors: LabelErrors, index: np.ndarray[Any, Any]) -> tuple[np.ndarray[Any, Any], list[str]]:
+    """The held-out examples that each of these hurts most, and what to say where that cannot be known."""
+    try:
+        return errors.harmed(index, HARMED), []
+    except Exception as error:  # a data set may hold pictures for people that its model cannot take
+        reason = f"the held-out examples that each one hurts are not shown: the model cannot take the data ({error})"
+        return np.zeros((len(index), 0), dtype=np.int64), [reason]
+
+
+def _pictures(errors: LabelErrors, index: np.ndarray[Any, Any]) -> Any:
+    """A function that gives the picture of a row, where the data set was given and holds images."""
+    if errors.dataset is None:
+        return None
+    try:
+        from PIL import Image
+    except ImportError:
+        return None
+    dataset = errors.dataset
+
+    def opened(part: Any) -> Image.Image | None:
+        pixels = as_pixels(part) if isinstance(part, Tensor) else None
+        if pixels is not None:
+            return Image.fromarray(pixels)
+        return part if isinstance(part, Image.Image) else None
+
+    def picture(row: int) -> bytes | None:
+        item = dataset[int(index[row])]
+        parts = item[:1] if isinstance(item, (tuple, list)) else item.values()
+        image = next((found for found in map(opened, parts) if found is not None), None)
+        if image is None:
+            return None
+        image = image.convert("RGB")
+        image.thumbnail((SIDE, SIDE))
+        buffer = io.BytesIO()
+        image.save(buffer, "PNG" if max(image.size) <= 32 else "JPEG")
+        return buffer.getvalue()
+
+    return picture
+
+
+def as_pixels(image: Tensor) -> np.ndarray[Any, np.dtype[np.uint8]] | None:
+    """Bytes [H, W] or [H, W, 3] of an image tensor, whatever it was normalised with; None for other tensors."""
+    values = image.detach().float().cpu()
+    if values.dim() == 3 and values.shape[0] in (1, 3):
+        values = values.permute(1, 2, 0)
+    if values.dim() == 3 and values.shape[2] == 1:
+        values = values[..., 0]
+    if values.dim() not in (2, 3) or (values.dim() == 3 and values.shape[2] != 3):
+        return None
+    low, high = values.min(), values.max()
+    scaled = (values - low) / (high - low).clamp_min(1e-12)
+    return (255 * scaled).round().byte().numpy()

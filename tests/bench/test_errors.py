@@ -1,0 +1,208 @@
+"""The protocol that judges `LabelErrors`, from end to end on a data set small enough for a test."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from sgoif.bench.cifar import TEST_FILES, TRAIN_FILES
+from sgoif.bench.errors import BINS, ErrorsSettings, evaluate, expected_calibration_error, main, make_noise
+from sgoif.errors import SettingError
+from sgoif.tasks.labels.evidence import Evidence, Rows
+
+LABELS = np.repeat(np.arange(10), 50)
+
+
+@pytest.fixture(scope="module")
+def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Ten classes that differ in brightness by channel: learnable in a few steps."""
+    generator = np.random.default_rng(0)
+    place = tmp_path_factory.mktemp("cifar")
+    folder = place / "cifar-10-batches-bin"
+    folder.mkdir()
+    for name in (*TRAIN_FILES, *TEST_FILES):
+        labels = np.arange(60) % 10
+        brightness = np.stack([labels * 25, 250 - labels * 25, (labels % 5) * 50], axis=1)
+        pixels = np.clip(brightness[:, :, None] + generator.normal(0, 20, (60, 3, 1024)), 0, 255)
+        np.concatenate([labels[:, None], pixels.reshape(60, -1)], axis=1).astype(np.uint8).tofile(folder / name)
+    return place
+
+
+def arguments(root: Path, *more: str) -> list[str]:
+    small = ["--model", "small-cnn", "--epochs", "2", "--batch-size", "32", "--anchors", "60", "--device", "cpu"]
+    return ["--data", str(root), *small, "--no-augment", *more]
+
+
+def test_a_run_is_judged_and_can_be_judged_again(root: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    out, evidence = root / "result.json", root / "evidence.npz"
+    assert main(arguments(root, "--json", "--out", str(out), "--evidence", str(evidence))) == 0
+    streams = capsys.readouterr()
+    result = json.loads(streams.out)
+    assert result == json.loads(out.read_text())
+    assert streams.err.count("epoch ") == 2
+    assert set(result["methods"]) == {"loss", "margin", "prob_margin", "influence", "label_errors"}
+    assert result["wrong_share"] == pytest.approx(0.2, abs=0.05)
+    single = {name: found["aupr"] for name, found in result["methods"].items() if name != "label_errors"}
+    assert result["best_single"]["aupr"] == max(single.values())
+    calibration = result["calibration"]
+    assert calibration["noise_rate_low"] <= calibration["noise_rate"] <= calibration["noise_rate_high"]
+    assert calibration["noise_rate_true"] == pytest.approx(0.2, abs=0.03)
+    assert 0 <= calibration["expected_calibration_error"] <= 1
+    assert str(root) not in result["command"]
+
+    assert main(["--again", str(evidence), "--json"]) == 0
+    again = json.loads(capsys.readouterr().out)
+    assert again["wrong_share"] == result["wrong_share"]
+    for name, found in result["methods"].items():
+        assert again["methods"][name]["aupr"] == pytest.approx(found["aupr"], abs=0.02)
+    for name in ("noise_rate", "expected_calibration_error"):
+        assert again["calibration"][name] == pytest.approx(calibration[name], abs=0.02)
+
+
+def test_without_noise_there_is_nothing_to_find(root: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(arguments(root, "--noise", "none", "--decoys", "0")) == 0
+    shown = capsys.readouterr().out
+    assert "really 0.0%" in shown
+    assert "AUPR" not in shown
+
+
+def test_what_a_run_knew_cannot_be_kept_is_said_before_training(root: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (root / "file").write_text("")
+    assert main(arguments(root, "--evidence", str(root / "file" / "evidence.npz"))) == 2
+    message = capsys.readouterr().err
+    assert "cannot be written" in message
+    assert "epoch" not in message
+
+
+def test_a_missing_data_set_is_a_sentence(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for wrong in (["--data", str(tmp_path)], [], ["--again", str(tmp_path / "none.npz")]):
+        assert main([*wrong, "--device", "cpu"]) == 2
+        message = capsys.readouterr().err
+        assert "Traceback" not in message
+        assert len(message.splitlines()) == 1
+
+
+# --- noise ------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("noise", ["class-dependent", "symmetric"])
+def test_noise_is_a_share_of_all_labels(noise: Any) -> None:
+    assert make_noise(LABELS, ErrorsSettings(data="", noise=noise, rate=0.2)).is_wrong.sum() == 100
+
+
+def test_no_noise_leaves_labels_alone() -> None:
+    found = make_noise(LABELS, ErrorsSettings(data="", noise="none"))
+    assert np.array_equal(found.labels, LABELS)
+    assert found.labels is not LABELS
+    assert not found.is_wrong.any()
+
+
+def test_noise_by_a_matrix_in_a_file(tmp_path: Path) -> None:
+    matrix = np.eye(10)
+    matrix[[3, 5], 3] = 0.5
+    path = tmp_path / "matrix.json"
+    path.write_text(json.dumps({"matrix": matrix.tolist()}))
+    found = make_noise(LABELS, ErrorsSettings(data="", noise="matrix", matrix=str(path)))
+    assert found.is_wrong.sum() == 25
+    for text in ("{}", "[]", "not json", '{"matrix": "x"}', '{"matrix": [[1], [1, 2]]}'):
+        path.write_text(text)
+        with pytest.raises(SettingError, match=r"matrix\.json"):
+            make_noise(LABELS, ErrorsSettings(data="", noise="matrix", matrix=str(path)))
+
+
+def test_human_labels_from_a_file(tmp_path: Path) -> None:
+    path = tmp_path / "human.npz"
+    human = LABELS.copy()
+    human[::7] = (human[::7] + 1) % 10
+    np.savez(path, worse=np.concatenate([human, human]), short=human[:10], high=human + 5)
+
+    def made(key: str) -> Any:
+        return make_noise(LABELS, ErrorsSettings(data="", noise="human", human=f"{path}:{key}"))
+
+    assert np.array_equal(made("worse").labels, human)
+    assert np.array_equal(np.flatnonzero(made("worse").is_wrong), np.arange(0, 500, 7))
+    with pytest.raises(SettingError, match="worse, short"):
+        made("other")
+    with pytest.raises(SettingError, match="10 labels for 500"):
+        made("short")
+    with pytest.raises(SettingError, match="0 to 9"):
+        made("high")
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({}, "--data"),
+        ({"data": "", "noise": "matrix"}, "--matrix"),
+        ({"data": "", "noise": "human"}, "--human"),
+        ({"data": "", "noise": "human", "human": "labels.npz"}, "FILE.npz:KEY"),
+    ],
+)
+def test_settings_are_checked_when_made(changes: dict[str, Any], message: str) -> None:
+    with pytest.raises(SettingError, match=message):
+        ErrorsSettings(**changes)
+
+
+# --- the figures ------------------------------------------------------------------------------------------------------
+
+
+@given(st.integers(0, 2**32 - 1), st.integers(1, 200))
+def test_the_calibration_error_by_its_definition(seed: int, count: int) -> None:
+    random = np.random.default_rng(seed)
+    p, outcome = random.random(count), random.random(count) < 0.3
+    p[0] = 1.0
+    expected = 0.0
+    for low in range(BINS):
+        inside = (p >= low / BINS) & ((p < (low + 1) / BINS) | (low == BINS - 1))
+        if inside.any():
+            expected += inside.mean() * abs(p[inside].mean() - outcome[inside].mean())
+    assert expected_calibration_error(p, outcome) == pytest.approx(expected, abs=1e-9)
+
+
+def made_up(count: int, first: int, wrong: np.ndarray[Any, Any], true: np.ndarray[Any, Any]) -> Evidence:
+    """Examples whose signals know the truth."""
+    random = np.random.default_rng(first)
+    suspicious = np.where(wrong, 1.0, -1.0) + 0.3 * random.normal(size=count)
+    p = np.full((count, 10), 0.01)
+    p[np.arange(count), true] = 0.91
+    given = np.where(wrong, (true + 1) % 10, true)
+    groups = np.where(np.eye(10)[true] > 0, suspicious[:, None], -1.0)
+    signals = (suspicious, -suspicious, -suspicious, suspicious)
+    return Evidence(first + np.arange(count), given, *signals, Rows(groups), Rows(p))
+
+
+def test_figures_of_a_run_whose_truth_is_known() -> None:
+    random = np.random.default_rng(0)
+    true, wrong = np.arange(2400) % 10, random.random(2400) < 0.2
+    training = made_up(2000, 0, wrong[:2000], true[:2000])
+    known = {
+        "training": training,
+        "anchors": made_up(400, 2000, wrong[2000:], true[2000:]),
+        "structure": 0.5,
+        "true": true,
+        "given": np.where(wrong, (true + 1) % 10, true),
+        "rows": np.arange(2000),
+        "decoys": np.zeros(0, dtype=np.int64),
+        "epochs": 4,
+        "first_percent": np.array([0.3, 0.96]),
+        **{f"signal_{name}": random.random(2000) for name in ("loss", "margin", "prob_margin")},
+    }
+    found = evaluate(known)
+    assert found["wrong_share"] == pytest.approx(wrong[:2000].mean())
+    assert found["methods"]["label_errors"]["aupr"] > 0.99
+    assert found["methods"]["loss"]["aupr"] < 0.3
+    assert found["best_single"]["name"] == "influence"
+    assert found["found_at_share"] == 0.5
+    calibration = found["calibration"]
+    assert calibration["noise_rate_true"] == pytest.approx(wrong.mean())
+    assert calibration["suggested_right"] == 1
+    assert calibration["top_100_real"] == 1
+    assert calibration["recall"] > 0.8
+    never = evaluate({**known, "first_percent": np.array([0.3, 0.4])})
+    assert never["found_at_share"] is None

@@ -1,0 +1,246 @@
+"""From a ranking to probabilities: on simulated runs whose truth is known, and the selection against brute force."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from hypothesis.extra import numpy as hnp
+
+from sgoif.errors import SgoifError
+from sgoif.tasks.labels.calibration import LEAST_DECOYS, Calibration, NoiseRate, calibrate, selected_at
+from sgoif.tasks.labels.channel import Array
+from sgoif.tasks.labels.evidence import Evidence, Rows
+from sgoif.tasks.labels.judgement import agreement, judge, rates, suggestions
+
+CLASSES = 10
+
+
+def mixture(
+    rate: float, *, count: int = 20_000, decoys: int = 300, apart: float = 3.5, seed: int = 0
+) -> tuple[Array, np.ndarray[Any, Any], Array]:
+    """v of right labels ~ N(0, 1), of wrong ones ~ N(apart, 1); which are wrong; v of decoys.
+
+    A decoy is a flipped label: it looks wrong unless the label was wrong before and the flip has met the right one.
+    """
+    random = np.random.default_rng(seed)
+    wrong = random.random(count) < rate
+    v = random.normal(size=count) + apart * wrong
+    lucky = random.random(decoys) < rate / (CLASSES - 1)
+    return v, wrong, random.normal(size=decoys) + apart * ~lucky
+
+
+def calibration_error(p: Array, wrong: np.ndarray[Any, Any]) -> float:
+    bins = np.minimum((p * 15).astype(int), 14)
+    return sum(abs(p[bins == b].mean() - wrong[bins == b].mean()) * (bins == b).mean() for b in np.unique(bins))
+
+
+@pytest.mark.parametrize("rate", [0.05, 0.2, 0.4])
+def test_a_mixture_with_decoys(rate: float) -> None:
+    v, wrong, decoys = mixture(rate)
+    found = calibrate(v, decoys, {"confident joint": 0.9 * rate}, anchors=2000, classes=CLASSES)
+    assert found.rate.estimate == pytest.approx(rate, abs=0.04)
+    assert found.rate.low <= rate <= found.rate.high
+    p = found.probability(v)
+    assert calibration_error(p, wrong) < 0.05
+    chosen = selected_at(p, 0.1)
+    assert 0.01 < 1 - wrong[chosen].mean() < 0.2
+    assert wrong[chosen].sum() > 0.6 * wrong.sum()
+
+
+def test_without_decoys_the_held_out_examples_speak_alone() -> None:
+    v, wrong, decoys = mixture(0.3)
+    estimates = {"confident joint": 0.27, "posterior": 0.31}
+    alone = calibrate(v, None, estimates, anchors=2000, classes=CLASSES)
+    assert alone.rate.estimate == pytest.approx(np.sqrt(0.27 * 0.31))
+    assert alone.rate.low < 0.27
+    assert alone.rate.high > 0.31
+    assert alone.probability(v).mean() == pytest.approx(alone.rate.estimate, abs=0.01)
+    assert calibration_error(alone.probability(v), wrong) < 0.1
+    few = calibrate(v, decoys[: LEAST_DECOYS - 1], estimates, anchors=2000, classes=CLASSES)
+    assert few == alone
+    enough = calibrate(v, decoys[:LEAST_DECOYS], estimates, anchors=2000, classes=CLASSES)
+    assert enough.estimates.keys() != alone.estimates.keys()
+
+
+@pytest.mark.parametrize("with_decoys", [False, True])
+def test_where_nothing_is_wrong_nearly_nothing_is_selected(with_decoys: bool) -> None:
+    v, _, decoys = mixture(0.0, count=50_000)
+    estimates = {"confident joint": 0.001} | ({} if with_decoys else {"posterior": 0.001})
+    found = calibrate(v, decoys if with_decoys else None, estimates, anchors=2000, classes=CLASSES)
+    assert found.rate.estimate < 0.01
+    assert found.rate.low == 0
+    assert len(selected_at(found.probability(v), 0.1)) <= 10
+
+
+def test_probabilities_rise_with_suspicion_and_keep_the_rate() -> None:
+    v, _, decoys = mixture(0.2)
+    found = calibrate(v, decoys, {"confident joint": 0.2}, anchors=2000, classes=CLASSES)
+    assert found.caution == 1
+    p = found.probability(np.sort(v))
+    assert (np.diff(p) >= 0).all()
+    assert p.min() >= 0
+    assert p.max() <= 1
+    assert p.mean() == pytest.approx(found.rate.estimate, rel=0.03)
+
+
+def test_a_ranking_has_no_unit() -> None:
+    v, _, decoys = mixture(0.2, count=2000, decoys=60)
+    plain = calibrate(v, decoys, {"confident joint": 0.2}, anchors=500, classes=CLASSES)
+    moved = calibrate(50 * v - 7, 50 * decoys - 7, {"confident joint": 0.2}, anchors=500, classes=CLASSES)
+    np.testing.assert_allclose(moved.probability(50 * v - 7), plain.probability(v), atol=1e-6)
+
+
+def test_more_held_out_examples_make_the_interval_narrower() -> None:
+    v, _, _ = mixture(0.2)
+    few, many = (
+        calibrate(v, None, {"confident joint": 0.2, "posterior": 0.21}, anchors=n, classes=CLASSES).rate
+        for n in (50, 5000)
+    )
+    assert few.high - few.low > 3 * (many.high - many.low)
+    assert few.low <= few.estimate <= few.high
+
+
+def test_equal_scores_and_extreme_rates_give_numbers() -> None:
+    same = calibrate(np.ones(100), None, {"confident joint": 0.3, "posterior": 0.3}, anchors=50, classes=2)
+    assert same.probability(np.ones(3)) == pytest.approx([0.3] * 3, abs=1e-6)
+    for rate in (0.0, 1.0):
+        v, _, decoys = mixture(min(rate, 0.9), count=500, decoys=50)
+        for some in (None, decoys if rate == 0 else decoys[:5]):
+            found = calibrate(v, some, {"confident joint": rate, "posterior": rate}, anchors=100, classes=2)
+            p = found.probability(v)
+            assert np.isfinite(p).all()
+            assert ((p >= 0) & (p <= 1)).all()
+            assert 0 <= found.rate.low <= found.rate.estimate <= found.rate.high <= 1
+
+
+def curve(low: float, estimate: float, trust: float = 1.0) -> Calibration:
+    return Calibration(0.0, 1.0, 0.0, 1.0, NoiseRate(estimate, low, 1.0), trust)
+
+
+def test_caution_lowers_odds_and_trust_lowers_them_further() -> None:
+    v = np.array([-3.0, 0.0, 3.0])
+    sure = curve(0.2, 0.2)
+    assert sure.caution == 1
+    assert sure.probability(v) == pytest.approx(1 / (1 + np.exp(-v)))
+    odds = sure.probability(v) / (1 - sure.probability(v))
+    for doubtful in (curve(0.01, 0.2), curve(0.0, 0.2), curve(0.2, 0.2, trust=0.5), curve(0.2, 0.2, trust=0.0)):
+        assert 0 < doubtful.caution < 1
+        p = doubtful.probability(v)
+        lowered = doubtful.caution * odds
+        assert p == pytest.approx(lowered / (1 + lowered) * (1 + doubtful.trust) / 2)
+    assert curve(0.0, 0.2).caution < curve(0.01, 0.2).caution
+    assert curve(0.2, 0.2, trust=0.0).caution < curve(0.2, 0.2, trust=0.5).caution
+    assert curve(0.2, 0.2, trust=0.0).probability(v).max() < 0.05
+
+
+# --- the selection ----------------------------------------------------------------------------------------------------
+
+SHARES = st.floats(0, 1)
+
+
+@settings(deadline=None)
+@given(hnp.arrays(np.float64, st.integers(0, 25), elements=SHARES), SHARES)
+def test_the_longest_list_within_the_rate_by_brute_force(probability: Array, fdr: float) -> None:
+    chosen = selected_at(probability, fdr)
+    ordered = sorted(probability, reverse=True)
+    allowed = [k for k in range(1, len(ordered) + 1) if (np.cumsum(1 - np.array(ordered[:k]))[-1]) / k <= fdr]
+    assert len(chosen) == max(allowed, default=0)
+    assert probability[chosen].tolist() == ordered[: len(chosen)]
+    assert len(set(chosen.tolist())) == len(chosen)
+
+
+@settings(deadline=None)
+@given(hnp.arrays(np.float64, st.integers(0, 25), elements=SHARES), SHARES, SHARES)
+def test_a_looser_rate_only_adds(probability: Array, one: float, other: float) -> None:
+    strict, loose = selected_at(probability, min(one, other)), selected_at(probability, max(one, other))
+    assert loose[: len(strict)].tolist() == strict.tolist()
+
+
+# --- the judgement ----------------------------------------------------------------------------------------------------
+
+
+def known(count: int, right: float, seed: int = 0, classes: int = 4, first: int = 0) -> Evidence:
+    """Examples of which a share has its own class as the likeliest one."""
+    random = np.random.default_rng(seed)
+    label = np.arange(count) % classes
+    top = np.where(np.arange(count) < right * count, label, (label + 1) % classes)
+    p = np.full((count, classes), 0.1 / (classes - 1))
+    p[np.arange(count), top] = 0.9
+    v = np.where(top == label, 1.0, -1.0) + 0.1 * random.normal(size=count)
+    groups = np.where(np.eye(classes)[top] > 0, 1.0, -1.0)
+    return Evidence(first + np.arange(count), label, -v, v, v, -v, Rows(groups), Rows(p))
+
+
+@pytest.mark.parametrize("right", [0.25, 0.5, 0.9, 1.0])
+def test_agreement_is_counted_beyond_chance(right: float) -> None:
+    assert agreement(known(400, right), 4) == pytest.approx((right - 0.25) / 0.75)
+
+
+def test_trust_grows_from_none_to_full() -> None:
+    v = np.random.default_rng(0).normal(size=2000)
+
+    def trusted(agreement: float) -> float:
+        return calibrate(v, None, {"confident joint": 0.2}, anchors=400, classes=4, agreement=agreement).trust
+
+    assert trusted(0.1) == trusted(-0.3) == 0
+    assert trusted(0.25) == pytest.approx(0.5)
+    assert trusted(0.4) == 1
+
+
+def test_a_model_of_little_competence_leaves_the_rate_to_the_decoys() -> None:
+    """Right labels that the model does not understand make the joint too high; decoys know better."""
+    rng = np.random.default_rng(1)
+    wrong = rng.random(20_000) < 0.1
+    v = rng.normal(np.where(wrong, 2.5, 0.0), 1.0)
+    decoys = rng.normal(2.5, 1.0, 400)
+    joint = {"confident joint": 0.25}
+    weak = calibrate(v, decoys, joint, anchors=2000, classes=10, agreement=0.6)
+    strong = calibrate(v, decoys, joint, anchors=2000, classes=10, agreement=0.9)
+    assert abs(weak.rate.estimate - 0.1) < 0.03
+    assert strong.rate.estimate > weak.rate.estimate
+
+
+def test_rates_of_held_out_examples() -> None:
+    anchors = known(400, 0.8)
+    found = judge(known(1000, 0.8, seed=1), anchors, 4, 0.5)
+    assert found.joint is not None
+    both = rates(anchors, found.joint, 4)
+    assert both.keys() == {"confident joint", "posterior"}
+    assert both["confident joint"] == pytest.approx(0.2, abs=0.01)
+    assert rates(anchors, None, 4).keys() == {"confident joint"}
+
+
+def test_the_label_that_is_harmed_most_is_suggested_and_never_the_given_one() -> None:
+    some = known(40, 0.5)
+    wrong = np.arange(40) >= 20
+    for by_group in (True, False):
+        found = suggestions(some, by_group=by_group)
+        assert (found != some.given).all()
+        assert (found[wrong] == (some.given[wrong] + 1) % 4).all()
+    single = Rows(np.ones((40, 1)), some.given[:, None].copy())
+    nothing = Evidence(**{**{f: getattr(some, f) for f in some.__dataclass_fields__}, "groups": single})
+    assert (suggestions(nothing, by_group=True) == suggestions(nothing, by_group=False)).all()
+
+
+def test_decoys_are_judged_apart() -> None:
+    training, anchors = known(1000, 0.8, seed=1), known(400, 0.8, first=1000)
+    planted = np.arange(900, 960)
+    found = judge(training, anchors, 4, 0.5, planted)
+    assert len(found.training) == len(found.probability) == len(found.suspicion) == 940
+    assert not np.isin(found.training.index, planted).any()
+    assert len(found.decoy_scale) == 60
+    assert len(found.anchor_probability) == 400
+    wrong = found.training.index >= 800
+    assert found.probability[wrong].min() > found.probability[~wrong].max()
+    assert found.anchor_probability[320:].mean() > 0.5 > found.anchor_probability[:320].mean()
+
+
+def test_too_early_is_said() -> None:
+    with pytest.raises(SgoifError, match="19 training and 400 held-out examples"):
+        judge(known(19, 1.0), known(400, 1.0), 4, 0.0)
+    with pytest.raises(SgoifError, match="at least one epoch"):
+        judge(known(100, 1.0), known(0, 1.0), 4, 0.0)
