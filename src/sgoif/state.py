@@ -31,7 +31,9 @@ def atomic_write(path: Path, write: Callable[[Any], None], *, text: bool = False
     path.parent.mkdir(parents=True, exist_ok=True)
     handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.", suffix=".part")
     try:
-        with open(handle, "w", newline="", encoding="utf-8") if text else open(handle, "wb") as file:
+        # File names need not be valid UTF-8; their bytes come out as they were.
+        kind: dict[str, Any] = {"newline": "", "encoding": "utf-8", "errors": "surrogateescape"} if text else {}
+        with open(handle, "w" if text else "wb", **kind) as file:
             write(file)
             file.flush()
             os.fsync(file.fileno())

@@ -83,12 +83,17 @@ class ScoreTable:
             import pyarrow.parquet
         except ImportError as error:
             raise MissingExtraError("pyarrow", "tables", "to_parquet()") from error
-        columns = {k: v if v.dtype != object else [str(x) for x in v] for k, v in self._columns.items()}
+        columns = {k: v if v.dtype != object else [_text(x) for x in v] for k, v in self._columns.items()}
         atomic_write(Path(path), lambda handle: pyarrow.parquet.write_table(pyarrow.table(columns), handle))
 
 
 def _shown(value: Any) -> str:
     return f"{value:.4g}" if isinstance(value, (float, np.floating)) else str(value)
+
+
+def _text(value: Any) -> str:
+    """A value as text that UTF-8 can hold; other bytes in a file name become question marks."""
+    return str(value).encode("utf-8", "surrogateescape").decode("utf-8", "replace")
 
 
 def to_cell(value: Any) -> Any:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from copy import deepcopy
+
 import numpy as np
 import pytest
 import torch
@@ -133,7 +135,7 @@ def test_a_saved_state_comes_back(layers: str, tmp_path, monkeypatch: pytest.Mon
     assert other.monitor is not None
     run.monitor.save(tmp_path / "state.npz")
     other.model.load_state_dict(run.model.state_dict())
-    other.optimizer.load_state_dict(run.optimizer.state_dict())
+    other.optimizer.load_state_dict(deepcopy(run.optimizer.state_dict()))  # else the two would share their buffers
     other.monitor.load(tmp_path / "state.npz")
     for number in range(7, 12):
         run.step(number)

@@ -8,12 +8,14 @@ import pickle
 from pathlib import Path
 
 import numpy as np
+import pandas
 import pytest
 import torch
 from torch import nn
 
 from sgoif import InfluenceMonitor, ScoreTable
 from sgoif.errors import MissingExtraError
+from sgoif.table import from_cell, to_cell
 
 DOCUMENTED = ["index", "influence", "interval_low", "interval_high", "confidence", "n_observations", "margin", "group"]
 
@@ -157,3 +159,17 @@ def test_a_missing_extra_is_named_with_its_command(
     with pytest.raises(MissingExtraError, match=rf"{method}.*'{package}'.*pip install 'sgoif\[tables\]'"):
         getattr(table, method)(*([] if method == "to_pandas" else [tmp_path / "t.parquet"]))
     table.to_csv(tmp_path / "t.csv")  # needs neither
+
+
+def test_names_that_are_not_utf8_are_written_all_the_same(tmp_path: Path) -> None:
+    name = b"caf\xe9.png".decode("utf-8", "surrogateescape")
+    odd = ScoreTable({"path": np.array([name], dtype=object)})
+    odd.to_csv(tmp_path / "t.csv")
+    assert b"caf\xe9.png" in (tmp_path / "t.csv").read_bytes()
+    odd.to_parquet(tmp_path / "t.parquet")
+    assert pandas.read_parquet(tmp_path / "t.parquet")["path"][0].startswith("caf")
+
+
+@pytest.mark.parametrize("text", ["=1+1", "'=1", "-2", "@x", "\tx", "plain", "'", ""])
+def test_cells_come_back_as_they_were(text: str) -> None:
+    assert from_cell(to_cell(text)) == text

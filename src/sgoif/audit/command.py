@@ -119,6 +119,11 @@ def apply_command(
     decisions: Annotated[Path, typer.Argument(help="decisions.csv, exported from report.html.")],
     to: Annotated[Path, typer.Option(help="Folder for the cleaned copy; must not exist or be empty.")],
     source: Annotated[Path | None, typer.Option(help="The data, where they are not where they were audited.")] = None,
+    layout: Annotated[str, typer.Option(help="How the data are laid out; found out by itself.")] = "auto",
+    split: Annotated[str | None, typer.Option(help="Which part of data that come in parts, e.g. train.")] = None,
+    root: Annotated[Path | None, typer.Option(help="What paths in a manifest are relative to.")] = None,
+    image_column: Annotated[str | None, typer.Option(help="Column of a manifest with the paths.")] = None,
+    label_column: Annotated[str | None, typer.Option(help="Column of a manifest with the labels.")] = None,
     copy: Annotated[bool, typer.Option("--copy", help="Copy files instead of linking them.")] = False,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what would be done and write nothing.")] = False,
     as_json: AsJson = False,
@@ -127,7 +132,18 @@ def apply_command(
     from sgoif.audit.apply import apply_decisions
     from sgoif.bench.provenance import plain
 
-    applied = apply_decisions(decisions, to, source=source, copy=copy, dry_run=dry_run)
+    applied = apply_decisions(
+        decisions,
+        to,
+        source=source,
+        copy=copy,
+        dry_run=dry_run,
+        layout=layout,
+        split=split,
+        root=root,
+        image_column=image_column,
+        label_column=label_column,
+    )
     if as_json:
         print(json.dumps(plain(_facts(applied)), allow_nan=False))
     else:
