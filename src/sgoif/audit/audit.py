@@ -17,8 +17,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
 from sgoif.audit import outputs
 from sgoif.audit.errors import AuditError, AuditInterrupted, ModelError
 from sgoif.audit.interruption import Interruption
@@ -30,6 +28,7 @@ from sgoif.audit.settings import AuditSettings
 from sgoif.audit.training import Training
 from sgoif.bench.provenance import package_version, versions
 from sgoif.data import isolated_random_state
+from sgoif.report.labels import precision
 from sgoif.table import ScoreTable
 
 if TYPE_CHECKING:
@@ -181,15 +180,10 @@ def _write(
     errors = LabelErrors(
         training.monitor, decoys=training.decoys, dataset=training.dataset, class_names=pixels.class_names
     )
-    notes = errors.notes()
-    numbers = errors.table()
-    selected = np.zeros(len(pixels.names), dtype=bool)
-    selected[np.asarray(errors.select(fdr=settings.fdr), dtype=np.int64)] = True
-    chosen = {name: numbers[name] for name in numbers.columns} | {"is_label_issue": selected[numbers["index"]]}
-    numbers = outputs.worst_first(ScoreTable(chosen))
+    numbers = outputs.worst_first(errors.table(settings.fdr))
     table = outputs.with_names(numbers, pixels.names, pixels.class_names)
-    notes += outputs.data_notes(pixels, collection.notes)
-    notes += outputs.write_tables(folder, table)
+    about_data = [*outputs.data_notes(pixels, collection.notes), *outputs.write_tables(folder, table)]
+    notes = [*errors.notes(), *about_data]
     for note in notes:
         show.say(note)
     outputs.write_skipped(folder, pixels.skipped)
@@ -201,12 +195,11 @@ def _write(
         pixels,
         source=str(collection.source),
         fdr=settings.fdr,
-        history=training.monitor.history,
         facts=_facts(settings, training, split, seconds),
-        notes=notes,
+        notes=about_data,
         progress=show.advance,
     )
-    summary = _summary(settings, training.plan, pixels, errors, selected, split, seconds)
+    summary = _summary(settings, training.plan, pixels, errors, int(numbers["is_label_issue"].sum()), split, seconds)
     summary |= {"stopped": training.stopped, "steps": training.step, "notes": notes}
     outputs.write_summary(folder, summary)
     return AuditResult(folder, table, summary)
@@ -233,7 +226,7 @@ def _summary(
     plan: Plan,
     pixels: Pixels,
     errors: Any,
-    selected: np.ndarray[Any, np.dtype[np.bool_]],
+    selected: int,
     split: tuple[int, int],
     seconds: float,
 ) -> dict[str, Any]:
@@ -245,10 +238,10 @@ def _summary(
         "held_out": split[1],
         "skipped": len(pixels.skipped),
         "duplicates": sum(len(group.indices) - 1 for group in pixels.duplicates),
-        "selected": int(selected.sum()),
+        "selected": selected,
         "fdr": settings.fdr,
         "noise_rate": {"estimate": rate.estimate, "low": rate.low, "high": rate.high},
-        "expected_precision": {str(k): value for k, value in outputs.precision(errors, len(pixels.names))},
+        "expected_precision": {str(k): value for k, value in precision(errors, len(pixels.names))},
         "seconds": seconds,
         "settings": settings.record(),
         "plan": plan.record(),

@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from sgoif.bench.provenance import write_json
-from sgoif.report.page import PageData, write_page
+from sgoif.report.labels import Shown, page_data
+from sgoif.report.page import write_page
 from sgoif.state import atomic_write
 from sgoif.table import Array, ScoreTable, to_cell
 
@@ -34,10 +35,6 @@ COLUMNS = (
     "interval_high",
     "n_observations",
 )
-HARMED, EXPLAINED = 4, 2000
-"""Held-out images shown with an example, and for how many of the most suspicious ones."""
-TOPS = (20, 50, 100, 200, 500, 1000, 2000, 5000)
-"""Lengths of the list at which the expected precision is told."""
 NAMED = 5
 
 
@@ -113,52 +110,20 @@ def write_report(
     *,
     source: str,
     fdr: float,
-    history: Sequence[Mapping[str, float]],
     facts: Mapping[str, str],
     notes: Sequence[str],
     progress: Callable[[int, int], None] | None = None,
 ) -> None:
-    """report.html. `table` is `errors.table()`, worst first, with numbers."""
-    index = table["index"].astype(np.int64)
-    row_of = np.full(int(index.max()) + 2, -1, dtype=np.int64)  # the last entry answers for "none"
-    row_of[index] = np.arange(len(index))
-    harmed = np.full((len(index), HARMED), -1, dtype=np.int64)
-    harmed[:EXPLAINED] = errors.harmed(index[:EXPLAINED], HARMED)
-    rate = errors.noise_rate()
-    names, thumbnails = pixels.names, pixels.thumbnails
-    data = PageData(
+    """report.html. `table` is `errors.table()`, with numbers."""
+    shown = Shown(
         title=Path(source).name or source,
+        names=pixels.names.__getitem__,
+        picture=pixels.thumbnails,
         source=source,
-        class_names=pixels.class_names,
-        names=[names[i] for i in index],
-        given=table["given_label"],
-        suggested=table["predicted_label"],
-        probability=table["probability_wrong"],
-        confidence=table["confidence"],
-        influence=table["influence"],
-        interval_low=table["interval_low"],
-        interval_high=table["interval_high"],
-        observations=table["n_observations"],
-        selected=table["is_label_issue"],
-        harmed=row_of[harmed],
-        thumbnail=lambda row: thumbnails(int(index[row])),
-        noise_rate=(float(rate.estimate), float(rate.low), float(rate.high)),
-        fdr=fdr,
-        precision=precision(errors, len(index)),
-        confusion=errors.confusion(),
-        reliability=errors.reliability(),
-        reliability_note="Observed shares are estimated from labels that this run made wrong on purpose (they are not"
-        " in your data); no clean labels were needed.",
-        history=history,
         facts=facts,
         notes=notes,
     )
-    write_page(folder / "report.html", data, progress=progress)
-
-
-def precision(errors: LabelErrors, examples: int) -> list[tuple[int, float]]:
-    """Expected share of wrong labels among the first k of the list."""
-    return [(k, float(errors.expected_precision(k))) for k in TOPS if k <= examples]
+    write_page(folder / "report.html", page_data(errors, table, fdr, shown), progress=progress)
 
 
 def write_summary(folder: Path, summary: Mapping[str, Any]) -> None:

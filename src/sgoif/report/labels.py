@@ -1,8 +1,10 @@
-"""The page of `LabelErrors.report`: what an audit shows, for any training loop."""
+"""From `LabelErrors` to the page, for an audit as for any training loop."""
 
 from __future__ import annotations
 
 import io
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -10,6 +12,7 @@ import numpy as np
 from torch import Tensor
 
 from sgoif.report.page import PageData, write_page
+from sgoif.table import ScoreTable
 
 if TYPE_CHECKING:
     from sgoif.tasks.labels import LabelErrors
@@ -22,9 +25,30 @@ FROM_DECOYS = (
 WITHOUT_DECOYS = "Nothing was observed: this run had no decoys. plant_decoys(...) gives some."
 
 
+@dataclass(frozen=True)
+class Shown:
+    """What a page shows beside the answers of `LabelErrors`."""
+
+    title: str
+    names: Callable[[int], str] = str
+    """The name of an example, by its index."""
+    picture: Callable[[int], bytes | None] | None = None
+    """Its picture, by its index; None: there are none."""
+    source: str = ""
+    """Where the data lie, for decisions.csv."""
+    facts: Mapping[str, str] = field(default_factory=dict)
+    notes: Sequence[str] = ()
+
+
 def write_report(errors: LabelErrors, path: Path, *, title: str, fdr: float) -> Path:
-    """Write the page and return where it is."""
-    table = errors.table(fdr)
+    """Write the page of a training loop and return where it is."""
+    facts = {"steps": f"{errors.monitor.steps:,}"}
+    write_page(path, page_data(errors, errors.table(fdr), fdr, Shown(title, picture=_pictures(errors), facts=facts)))
+    return path
+
+
+def page_data(errors: LabelErrors, table: ScoreTable, fdr: float, shown: Shown) -> PageData:
+    """Everything on the page; `table` is that of the errors, in any order."""
     order = np.lexsort((table["index"], -np.nan_to_num(table["probability_wrong"], nan=-1.0)))
     table = table.take(order[table["given_label"][order] >= 0])  # without a label there is nothing to decide
     index = table["index"]
@@ -33,12 +57,12 @@ def write_report(errors: LabelErrors, path: Path, *, title: str, fdr: float) -> 
     found, notes = _harmed(errors, index[:EXPLAINED])
     harmed = np.full((len(index), found.shape[1]), -1, dtype=np.int64)
     harmed[: len(found)] = rows[found]
-    rate = errors.noise_rate()
-    data = PageData(
-        title=title,
-        source="",
+    picture = shown.picture
+    return PageData(
+        title=shown.title,
+        source=shown.source,
         class_names=errors.class_names,
-        names=[str(i) for i in index.tolist()],
+        names=[shown.names(i) for i in index.tolist()],
         given=table["given_label"],
         suggested=table["predicted_label"],
         probability=table["probability_wrong"],
@@ -49,19 +73,22 @@ def write_report(errors: LabelErrors, path: Path, *, title: str, fdr: float) -> 
         observations=table["n_observations"],
         selected=table["is_label_issue"],
         harmed=harmed,
-        thumbnail=_pictures(errors, index),
-        noise_rate=(rate.estimate, rate.low, rate.high),
+        thumbnail=None if picture is None else lambda row: picture(int(index[row])),
+        noise_rate=errors.noise_rate(),
         fdr=fdr,
-        precision=[(k, errors.expected_precision(k)) for k in TOPS if k <= len(index)],
+        precision=precision(errors, len(index)),
         confusion=errors.confusion(),
         reliability=errors.reliability(),
         reliability_note=FROM_DECOYS if errors.decoys is not None else WITHOUT_DECOYS,
         history=errors.monitor.history,
-        facts={"examples": f"{len(index):,}", "steps": f"{errors.monitor.steps:,}"},
-        notes=[*errors.notes(), *notes],
+        facts={"examples": f"{len(index):,}", **shown.facts},
+        notes=[*errors.notes(), *notes, *shown.notes],
     )
-    write_page(path, data)
-    return path
+
+
+def precision(errors: LabelErrors, examples: int) -> list[tuple[int, float]]:
+    """Expected share of wrong labels among the first k of the list."""
+    return [(k, errors.expected_precision(k)) for k in TOPS if k <= examples]
 
 
 def _harmed(errors: LabelErrors, index: np.ndarray[Any, Any]) -> tuple[np.ndarray[Any, Any], list[str]]:
@@ -73,8 +100,8 @@ def _harmed(errors: LabelErrors, index: np.ndarray[Any, Any]) -> tuple[np.ndarra
         return np.zeros((len(index), 0), dtype=np.int64), [reason]
 
 
-def _pictures(errors: LabelErrors, index: np.ndarray[Any, Any]) -> Any:
-    """A function that gives the picture of a row, where the data set was given and holds images."""
+def _pictures(errors: LabelErrors) -> Callable[[int], bytes | None] | None:
+    """A function that gives the picture of an example, where the data set was given and holds images."""
     if errors.dataset is None:
         return None
     try:
@@ -89,8 +116,8 @@ def _pictures(errors: LabelErrors, index: np.ndarray[Any, Any]) -> Any:
             return Image.fromarray(pixels)
         return part if isinstance(part, Image.Image) else None
 
-    def picture(row: int) -> bytes | None:
-        item = dataset[int(index[row])]
+    def picture(index: int) -> bytes | None:
+        item = dataset[index]
         parts = item[:1] if isinstance(item, (tuple, list)) else item.values()
         image = next((found for found in map(opened, parts) if found is not None), None)
         if image is None:
