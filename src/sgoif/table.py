@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import os
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -89,6 +90,14 @@ class ScoreTable:
 
 def _shown(value: Any) -> str:
     return f"{value:.4g}" if isinstance(value, (float, np.floating)) else str(value)
+
+
+def texts(values: Iterable[str]) -> Array:
+    """An array of texts. Filled one by one: numpy would cut zero characters off the end of its own text type."""
+    listed = [str(value) for value in values]
+    out = np.empty(len(listed), dtype=object)
+    out[:] = listed
+    return out
 
 
 def _text(value: Any) -> str:

@@ -8,10 +8,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from cifar_files import write_learnable
 from torch.utils.data import DataLoader, TensorDataset
 
 from sgoif import InfluenceMonitor, indexed, split_holdout
-from sgoif.bench.cifar import TEST_FILES, TRAIN_FILES
 from sgoif.bench.detection import DetectionSettings, main, make_noise
 from sgoif.bench.models import digits_net
 from sgoif.bench.protocol import Judge, train
@@ -23,16 +23,7 @@ VARIANTS = {"gated": {}, "no_gate": {"gate": "none"}}
 
 @pytest.fixture
 def root(tmp_path: Path) -> Path:
-    """Ten classes that differ in brightness by channel: learnable in a few steps."""
-    generator = np.random.default_rng(0)
-    folder = tmp_path / "cifar-10-batches-bin"
-    folder.mkdir()
-    for name in (*TRAIN_FILES, *TEST_FILES):
-        labels = np.arange(60) % 10
-        brightness = np.stack([labels * 25, 250 - labels * 25, (labels % 5) * 50], axis=1)
-        pixels = np.clip(brightness[:, :, None] + generator.normal(0, 20, (60, 3, 1024)), 0, 255)
-        np.concatenate([labels[:, None], pixels.reshape(60, -1)], axis=1).astype(np.uint8).tofile(folder / name)
-    return tmp_path
+    return write_learnable(tmp_path)
 
 
 def test_one_run_compares_monitors_and_signals(root: Path, capsys: pytest.CaptureFixture[str]) -> None:

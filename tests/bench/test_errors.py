@@ -8,10 +8,10 @@ from typing import Any
 
 import numpy as np
 import pytest
+from cifar_files import write_learnable
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sgoif.bench.cifar import TEST_FILES, TRAIN_FILES
 from sgoif.bench.errors import BINS, ErrorsSettings, evaluate, expected_calibration_error, main, make_noise
 from sgoif.errors import SettingError
 from sgoif.tasks.labels.evidence import Evidence, Rows
@@ -21,17 +21,7 @@ LABELS = np.repeat(np.arange(10), 50)
 
 @pytest.fixture(scope="module")
 def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Ten classes that differ in brightness by channel: learnable in a few steps."""
-    generator = np.random.default_rng(0)
-    place = tmp_path_factory.mktemp("cifar")
-    folder = place / "cifar-10-batches-bin"
-    folder.mkdir()
-    for name in (*TRAIN_FILES, *TEST_FILES):
-        labels = np.arange(60) % 10
-        brightness = np.stack([labels * 25, 250 - labels * 25, (labels % 5) * 50], axis=1)
-        pixels = np.clip(brightness[:, :, None] + generator.normal(0, 20, (60, 3, 1024)), 0, 255)
-        np.concatenate([labels[:, None], pixels.reshape(60, -1)], axis=1).astype(np.uint8).tofile(folder / name)
-    return place
+    return write_learnable(tmp_path_factory.mktemp("cifar"))
 
 
 def arguments(root: Path, *more: str) -> list[str]:

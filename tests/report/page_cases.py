@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import base64
+import json
+import re
 import struct
 import zlib
 from dataclasses import replace
@@ -86,3 +89,18 @@ def page_data(rows: int = 60, classes: int = 4, hurt: int = 3, **changes: Any) -
         notes=["2 files could not be read and were left out."],
     )
     return replace(data, **changes)
+
+
+KINDS = {"u8": "<u1", "u16": "<u2", "i32": "<i4", "f32": "<f4"}
+
+
+def stored(html: str) -> dict[str, Any]:
+    """The data inside a page, columns as arrays."""
+    found = re.search(r'<script type="application/json" id="report">(.*?)</script>', html, re.S)
+    assert found is not None
+    report: dict[str, Any] = json.loads(found[1])
+    report["columns"] = {
+        name: np.frombuffer(base64.b64decode(packed["data"]), dtype=KINDS[packed["type"]])
+        for name, packed in report["columns"].items()
+    }
+    return report

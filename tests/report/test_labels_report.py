@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import base64
 import io
-import json
 import re
 from pathlib import Path
 from typing import Any
@@ -12,6 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from page_cases import stored
 from PIL import Image
 from torch import Tensor, nn
 from torch.utils.data import DataLoader, Dataset, TensorDataset
@@ -20,7 +20,6 @@ from sgoif import InfluenceMonitor, indexed, split_holdout
 from sgoif.report.labels import FROM_DECOYS, WITHOUT_DECOYS, as_pixels
 from sgoif.tasks import Decoys, LabelErrors, plant_decoys
 
-KINDS = {"u8": "<u1", "u16": "<u2", "i32": "<i4", "f32": "<f4"}
 COUNT, CLASSES, SIDE = 240, 3, 8
 HOSTILE = ["</script><script>alert(1)</script>", "<img src=x onerror=alert(1)>", "=1+1"]
 
@@ -90,17 +89,6 @@ def trained(
 @pytest.fixture(scope="module")
 def monitor() -> InfluenceMonitor:
     return trained()[0]
-
-
-def stored(text: str) -> dict[str, Any]:
-    found = re.search(r'<script type="application/json" id="report">(.*?)</script>', text, re.S)
-    assert found is not None
-    report: dict[str, Any] = json.loads(found[1])
-    report["columns"] = {
-        name: np.frombuffer(base64.b64decode(packed["data"]), dtype=KINDS[packed["type"]])
-        for name, packed in report["columns"].items()
-    }
-    return report
 
 
 def pictures(text: str) -> list[bytes]:

@@ -14,26 +14,12 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from page_cases import HOSTILE, page_data, png, thumbnail
+from page_cases import HOSTILE, page_data, png, stored, thumbnail
 
 from sgoif.errors import SettingError
 from sgoif.report.page import page_html, write_page
 from sgoif.report.page_payload import natural_order, to_json, worst_first
 from sgoif.report.page_pictures import CHUNK, by_need
-
-KINDS = {"u8": "<u1", "u16": "<u2", "i32": "<i4", "f32": "<f4"}
-
-
-def stored(html: str) -> dict[str, Any]:
-    """The data inside a page, columns as arrays."""
-    found = re.search(r'<script type="application/json" id="report">(.*?)</script>', html, re.S)
-    assert found is not None
-    report: dict[str, Any] = json.loads(found[1])
-    report["columns"] = {
-        name: np.frombuffer(base64.b64decode(packed["data"]), dtype=KINDS[packed["type"]])
-        for name, packed in report["columns"].items()
-    }
-    return report
 
 
 def pictures(html: str) -> list[str]:

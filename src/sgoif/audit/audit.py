@@ -28,7 +28,7 @@ from sgoif.audit.settings import AuditSettings
 from sgoif.audit.training import Training
 from sgoif.bench.provenance import package_version, versions
 from sgoif.data import isolated_random_state
-from sgoif.report.labels import precision
+from sgoif.report.labels import precision, worst_first
 from sgoif.table import ScoreTable
 
 if TYPE_CHECKING:
@@ -180,7 +180,7 @@ def _write(
     errors = LabelErrors(
         training.monitor, decoys=training.decoys, dataset=training.dataset, class_names=pixels.class_names
     )
-    numbers = outputs.worst_first(errors.table(settings.fdr))
+    numbers = worst_first(errors.table(settings.fdr))
     table = outputs.with_names(numbers, pixels.names, pixels.class_names)
     about_data = [*outputs.data_notes(pixels, collection.notes), *outputs.write_tables(folder, table)]
     notes = [*errors.notes(), *about_data]

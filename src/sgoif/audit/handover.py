@@ -9,18 +9,11 @@ from typing import Any
 import numpy as np
 
 from sgoif.audit.errors import AuditError
+from sgoif.audit.outputs import COLUMNS
 from sgoif.errors import MissingExtraError
-from sgoif.table import Array, ScoreTable, from_cell
+from sgoif.table import Array, ScoreTable, from_cell, texts
 
-NUMBERS = (
-    "label_score",
-    "probability_wrong",
-    "confidence",
-    "influence",
-    "interval_low",
-    "interval_high",
-    "n_observations",
-)
+NUMBERS = tuple(name for name in COLUMNS if name not in ("path", "is_label_issue", "given_label", "predicted_label"))
 REQUIRED = ("path", "is_label_issue", "label_score", "given_label", "predicted_label")
 
 
@@ -48,9 +41,7 @@ def _column(name: str, values: tuple[str, ...]) -> Array:
         return np.array([value == "True" for value in values], dtype=bool)
     if name in NUMBERS:
         return np.array([float(value) for value in values], dtype=np.int64 if name == "n_observations" else np.float64)
-    texts = np.empty(len(values), dtype=object)
-    texts[:] = [from_cell(value) for value in values]
-    return texts
+    return texts(from_cell(value) for value in values)
 
 
 def to_datalab(table: ScoreTable, data: Any = None, *, label_name: str = "label") -> Any:

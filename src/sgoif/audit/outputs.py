@@ -8,13 +8,11 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
 from sgoif.bench.provenance import write_json
 from sgoif.report.labels import Shown, page_data
 from sgoif.report.page import write_page
 from sgoif.state import atomic_write
-from sgoif.table import Array, ScoreTable, to_cell
+from sgoif.table import Array, ScoreTable, texts, to_cell
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -38,28 +36,14 @@ COLUMNS = (
 NAMED = 5
 
 
-def worst_first(table: ScoreTable) -> ScoreTable:
-    """By falling probability that the label is wrong, then by falling influence; unknown ones last."""
-    probability = np.nan_to_num(table["probability_wrong"].astype(np.float64), nan=-np.inf)
-    influence = np.nan_to_num(table["influence"].astype(np.float64), nan=-np.inf)
-    return table.take(np.lexsort((table["index"], -influence, -probability)))
-
-
 def with_names(table: ScoreTable, names: Sequence[str], class_names: Sequence[str]) -> ScoreTable:
     """The table that a person reads: paths and class names for numbers."""
-    paths, classes = _texts(names), _texts(class_names)
+    paths, classes = texts(names), texts(class_names)
     columns: dict[str, Array] = {name: table[name] for name in table.columns}
     columns["path"] = paths[table["index"]]
     for name in ("given_label", "predicted_label"):
         columns[name] = classes[table[name]]
     return ScoreTable({name: columns[name] for name in COLUMNS})
-
-
-def _texts(values: Sequence[str]) -> Array:
-    """An array of texts. Filled one by one: numpy would cut zero characters off the end of its own text type."""
-    out = np.empty(len(values), dtype=object)
-    out[:] = [str(value) for value in values]
-    return out
 
 
 def write_tables(folder: Path, table: ScoreTable) -> list[str]:

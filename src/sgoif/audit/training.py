@@ -27,7 +27,7 @@ from sgoif.data import Part
 from sgoif.errors import NonFiniteError, StateError
 from sgoif.monitor import InfluenceMonitor
 from sgoif.state import nest, unnest
-from sgoif.tasks.labels.decoys import Decoys, draw_decoys, how_many
+from sgoif.tasks.labels.decoys import flip_some
 
 MOMENTUM, WEIGHT_DECAY = 0.9, 5e-4
 WARM_UP, FIRST_RATE, LAST_RATE = 0.2, 0.1, 0.01
@@ -46,15 +46,6 @@ class Images(Protocol):
     def labels(self) -> Indices: ...
     @property
     def class_names(self) -> Any: ...
-
-
-def planted(labels: Indices, rows: Indices, classes: int, settings: AuditSettings) -> tuple[Indices, Decoys]:
-    """The labels to train on: the given ones but for a few decoys among the rows, and which those are."""
-    at, flipped = draw_decoys(labels[rows], classes, how_many(len(rows), settings.decoys), settings.seed)
-    index = rows[at].astype(np.int64)
-    trained = labels.copy()
-    trained[index] = flipped
-    return trained, Decoys(index, labels[index], flipped)
 
 
 def learning_rate(step: int, steps: int, peak: float) -> float:
@@ -86,7 +77,8 @@ class Training:
         self.model.to(plan.device, memory_format=layout)  # type: ignore[call-overload]
         normalise = Normalisation.of(pixels)
         self.dataset = LabelledPixels(pixels, given, normalise)
-        trained, decoys = planted(given, rows, len(images.class_names), settings)
+        classes = len(images.class_names)
+        trained, decoys = flip_some(given, rows, classes, share=settings.decoys, seed=settings.seed)
         self.decoys = replace(decoys, dataset=self.dataset)
         self.batches = Batches(
             pixels,

@@ -115,7 +115,7 @@ def run_detection(settings: DetectionSettings, tell: Say = say) -> dict[str, Any
         augment=settings.augment,
         channels_last=on_gpu,
     )
-    optimizer, scheduler = _optimizer(model, settings, steps=settings.epochs * len(batches))
+    optimizer, scheduler = make_optimizer(model, settings.epochs * len(batches), settings.optimizer, settings.lr)
 
     def autocast() -> AbstractContextManager[Any]:
         return torch.autocast("cuda", dtype=torch.bfloat16) if on_gpu else nullcontext()
@@ -180,13 +180,14 @@ def make_noise(labels: np.ndarray[Any, np.dtype[np.int64]], settings: DetectionS
     return class_dependent(labels, mapping, seed=settings.seed, overall=settings.rate)
 
 
-def _optimizer(
-    model: nn.Module, settings: DetectionSettings, steps: int
+def make_optimizer(
+    model: nn.Module, steps: int, kind: Literal["sgd", "adamw"] = "sgd", lr: float | None = None
 ) -> tuple[torch.optim.Optimizer, torch.optim.lr_scheduler.OneCycleLR]:
-    peak = LEARNING_RATE[settings.optimizer] if settings.lr is None else settings.lr
-    decay = WEIGHT_DECAY[settings.optimizer]
+    """The optimizer and its one-cycle schedule over so many steps."""
+    peak = LEARNING_RATE[kind] if lr is None else lr
+    decay = WEIGHT_DECAY[kind]
     optimizer: torch.optim.Optimizer
-    if settings.optimizer == "sgd":
+    if kind == "sgd":
         optimizer = torch.optim.SGD(model.parameters(), lr=peak, momentum=0.9, weight_decay=decay, nesterov=True)
     else:
         optimizer = torch.optim.AdamW(model.parameters(), lr=peak, weight_decay=decay)

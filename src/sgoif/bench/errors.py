@@ -25,7 +25,7 @@ from numpy.typing import NDArray
 
 from sgoif.bench.cifar import CLASSES, Batches, read_cifar10
 from sgoif.bench.command import Device, Say, check_writable, choose_device, run_command, say, setting
-from sgoif.bench.detection import DetectionSettings, LabelledImages, _optimizer
+from sgoif.bench.detection import LabelledImages, make_optimizer
 from sgoif.bench.metrics import detection_metrics
 from sgoif.bench.models import MODELS
 from sgoif.bench.noise import CIFAR10_FLIPS, NoisyLabels, by_matrix, class_dependent, symmetric
@@ -35,9 +35,9 @@ from sgoif.errors import SettingError
 from sgoif.monitor import InfluenceMonitor
 from sgoif.state import atomic_write
 from sgoif.tasks.labels.calibration import selected_at
-from sgoif.tasks.labels.decoys import draw_decoys, how_many
+from sgoif.tasks.labels.decoys import flip_some
 from sgoif.tasks.labels.evidence import Evidence, Rows, anchor_evidence, training_evidence
-from sgoif.tasks.labels.fusion import has_channel, joint_of, suspicion, weights
+from sgoif.tasks.labels.fusion import channel_of, suspicion, weights
 from sgoif.tasks.labels.judgement import Judgement, judge, suggestions
 
 PROGRAM = "python -m sgoif.bench.errors"
@@ -132,9 +132,7 @@ def _train(settings: ErrorsSettings, tell: Say) -> dict[str, Any]:
     share = settings.anchors / len(given)
     training, held_out = split_holdout(everything, share=share, seed=settings.seed, labels=everything.labels)
     rows = np.asarray(training.indices)
-    at, flipped = draw_decoys(given[rows], CLASSES, how_many(len(rows), settings.decoys), settings.seed)
-    trained_on = given.copy()
-    trained_on[rows[at]] = flipped
+    trained_on, decoys = flip_some(given, rows, CLASSES, share=settings.decoys, seed=settings.seed)
 
     on_gpu = device.type == "cuda"
     layout = torch.channels_last if on_gpu else torch.contiguous_format
@@ -149,8 +147,7 @@ def _train(settings: ErrorsSettings, tell: Say) -> dict[str, Any]:
         augment=settings.augment,
         channels_last=on_gpu,
     )
-    recipe = DetectionSettings(data=settings.data, epochs=settings.epochs, seed=settings.seed)
-    optimizer, scheduler = _optimizer(model, recipe, steps=settings.epochs * len(batches))
+    optimizer, scheduler = make_optimizer(model, steps=settings.epochs * len(batches))
 
     def autocast() -> AbstractContextManager[Any]:
         return torch.autocast("cuda", dtype=torch.bfloat16) if on_gpu else nullcontext()
@@ -172,7 +169,7 @@ def _train(settings: ErrorsSettings, tell: Say) -> dict[str, Any]:
                 scheduler.step()
                 tracker.update(logits, y, index.to(device))
             if max(first_percent, default=0.0) < FOUND:
-                first_percent.append(_first_percent(monitor, given != true, rows[at]))
+                first_percent.append(_first_percent(monitor, given != true, decoys.index))
             tell(f"epoch {epoch + 1} of {settings.epochs}: first percent {100 * first_percent[-1]:.1f}% wrong")
         known = {
             "training": training_evidence(monitor),
@@ -188,7 +185,7 @@ def _train(settings: ErrorsSettings, tell: Say) -> dict[str, Any]:
         "rows": rows,
         "true": true.astype(np.int16),
         "given": given.astype(np.int16),
-        "decoys": rows[at],
+        "decoys": decoys.index,
     }
 
 
@@ -196,9 +193,8 @@ def _first_percent(monitor: InfluenceMonitor, wrong: NDArray[np.bool_], decoys: 
     """Share of wrong labels in the first percent of the ranking at this moment."""
     evidence, anchors = training_evidence(monitor), anchor_evidence(monitor)
     evidence = evidence.take(np.flatnonzero(~np.isin(evidence.index, decoys)))
-    joint = joint_of(anchors, CLASSES) if has_channel(anchors, CLASSES) else None
     weigh = weights(evidence, anchors, monitor.competence.structure)
-    order = np.argsort(-suspicion(evidence, joint, weigh))
+    order = np.argsort(-suspicion(evidence, channel_of(anchors, CLASSES), weigh))
     return float(wrong[evidence.index[order[: max(1, len(order) // 100)]]].mean())
 
 

@@ -12,6 +12,7 @@ import numpy as np
 from torch import Tensor
 
 from sgoif.report.page import PageData, write_page
+from sgoif.report.page_payload import by_suspicion
 from sgoif.table import ScoreTable
 
 if TYPE_CHECKING:
@@ -47,10 +48,14 @@ def write_report(errors: LabelErrors, path: Path, *, title: str, fdr: float) -> 
     return path
 
 
+def worst_first(table: ScoreTable) -> ScoreTable:
+    """The rows in the order in which the page shows them."""
+    return table.take(by_suspicion(table["probability_wrong"], table["influence"]))
+
+
 def page_data(errors: LabelErrors, table: ScoreTable, fdr: float, shown: Shown) -> PageData:
     """Everything on the page; `table` is that of the errors, in any order."""
-    order = np.lexsort((table["index"], -np.nan_to_num(table["probability_wrong"], nan=-1.0)))
-    table = table.take(order[table["given_label"][order] >= 0])  # without a label there is nothing to decide
+    table = worst_first(table.take(np.flatnonzero(table["given_label"] >= 0)))  # no label: nothing to decide
     index = table["index"]
     rows = np.full(int(index.max()) + 2, -1, dtype=np.int64)  # the last entry answers for "none"
     rows[index] = np.arange(len(index))

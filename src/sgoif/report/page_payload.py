@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from sgoif.report.page_data import IntArray, PageData
+from sgoif.report.page_data import FloatArray, IntArray, PageData
 
 FULL_MATRIX = 16
 """Up to so many classes the matrix is shown whole; above it shows the classes with most wrong labels."""
@@ -32,8 +32,13 @@ TYPES = {"u1": "u8", "u2": "u16", "i4": "i32", "f4": "f32"}
 
 def worst_first(data: PageData) -> IntArray:
     """Rows by falling probability, then by falling influence; unknown values come last."""
-    influence = np.nan_to_num(data.influence, nan=-np.inf)
-    return np.lexsort((-influence, -np.nan_to_num(data.probability, nan=-1.0)))
+    return by_suspicion(data.probability, data.influence)
+
+
+def by_suspicion(probability: FloatArray, influence: FloatArray) -> IntArray:
+    """The order of every list of suspicious examples; what is alike stays in its order."""
+    known = np.nan_to_num(influence.astype(np.float64), nan=-np.inf)
+    return np.lexsort((-known, -np.nan_to_num(probability.astype(np.float64), nan=-1.0)))
 
 
 def to_json(value: Any) -> str:

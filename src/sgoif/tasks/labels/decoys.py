@@ -63,6 +63,17 @@ def draw_decoys(labels: Labels, classes: int, count: int, seed: int = 0) -> tupl
     return chosen.astype(np.int64), flipped.astype(np.int64)
 
 
+def flip_some(
+    labels: Labels, rows: Labels, classes: int, *, share: float | None = None, seed: int = 0
+) -> tuple[Labels, Decoys]:
+    """Labels to train on, some of those of `rows` made wrong, and which ones; the given labels stay as they are."""
+    position, flipped = draw_decoys(labels[rows], classes, how_many(len(rows), share), seed)
+    index = rows[position].astype(np.int64)
+    trained = labels.copy()
+    trained[index] = flipped
+    return trained, Decoys(index, labels[index], flipped)
+
+
 def plant_decoys(
     dataset: Dataset[Any],
     classes: int,

@@ -53,6 +53,11 @@ def has_channel(anchors: Evidence, classes: int) -> bool:
     return classes <= MOST_CLASSES and len(anchors) >= ANCHORS_PER_CLASS * classes
 
 
+def channel_of(anchors: Evidence, classes: int) -> Array | None:
+    """The joint where it can be estimated, else None."""
+    return joint_of(anchors, classes) if has_channel(anchors, classes) else None
+
+
 def standard(values: Array) -> Array:
     """Distance from the median in standard deviations; zero where all are alike."""
     spread = values.std()

@@ -10,7 +10,7 @@ from sgoif.errors import SgoifError
 from sgoif.tasks.labels.calibration import Calibration, calibrate
 from sgoif.tasks.labels.channel import Array, Labels, noise_of, posterior
 from sgoif.tasks.labels.evidence import Evidence
-from sgoif.tasks.labels.fusion import Weights, aligned, has_channel, joint_of, steady_weights, suspicion, weights
+from sgoif.tasks.labels.fusion import Weights, aligned, channel_of, steady_weights, suspicion, weights
 
 LEAST_EXAMPLES = 20
 
@@ -45,7 +45,7 @@ def judge(
             f"{len(training)} training and {len(anchors)} held-out examples have been scored so far; labels can be"
             f" judged from {LEAST_EXAMPLES} training examples on. Let the loop run at least one epoch"
         )
-    joint = joint_of(anchors, classes) if has_channel(anchors, classes) else None
+    joint = channel_of(anchors, classes)
     weigh, steady = weights(training, anchors, structure), steady_weights(structure)
     everything, even = suspicion(training, joint, weigh), suspicion(training, joint, steady)
     planted = np.isin(training.index, decoys) if decoys is not None else np.zeros(len(training), dtype=bool)
