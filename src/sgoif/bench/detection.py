@@ -21,13 +21,14 @@ from typing import Any, Literal
 
 import numpy as np
 import torch
-from torch import Tensor, nn
-from torch.utils.data import Dataset
+from torch import nn
 
-from sgoif.bench.cifar import CLASSES, Batches, normalise, read_cifar10
+from sgoif.bench.batches import Batches, LabelledImages, normalise
+from sgoif.bench.cifar import CLASSES, read_cifar10
 from sgoif.bench.command import Device, Say, choose_device, run_command, say, setting
 from sgoif.bench.models import MODELS
 from sgoif.bench.noise import CIFAR10_FLIPS, NoisyLabels, class_dependent, next_class, symmetric
+from sgoif.bench.optimizers import make_optimizer
 from sgoif.bench.protocol import Epoch, Judge, train
 from sgoif.bench.signals import SIGNALS, SignalTracker
 from sgoif.data import split_holdout
@@ -35,8 +36,6 @@ from sgoif.errors import SettingError
 from sgoif.monitor import InfluenceMonitor
 
 PROGRAM = "python -m sgoif.bench.detection"
-LEARNING_RATE = {"sgd": 0.4, "adamw": 0.004}
-WEIGHT_DECAY = {"sgd": 5e-4, "adamw": 0.05}
 
 
 @dataclass(frozen=True)
@@ -159,42 +158,12 @@ def run_detection(settings: DetectionSettings, tell: Say = say) -> dict[str, Any
     return result
 
 
-class LabelledImages(Dataset[tuple[Tensor, Tensor]]):
-    """Normalised images with the labels somebody gave them."""
-
-    def __init__(self, images: Tensor, labels: Tensor) -> None:
-        self.images, self.labels = images, labels
-
-    def __len__(self) -> int:
-        return len(self.labels)
-
-    def __getitem__(self, position: int) -> tuple[Tensor, Tensor]:
-        return normalise(self.images[position, None]).squeeze(0), self.labels[position]
-
-
 def make_noise(labels: np.ndarray[Any, np.dtype[np.int64]], settings: DetectionSettings) -> NoisyLabels:
     """Wrong labels of the kind and at the overall rate that the settings ask for."""
     if settings.noise == "symmetric":
         return symmetric(labels, CLASSES, settings.rate, settings.seed)
     mapping = CIFAR10_FLIPS if settings.noise == "class-dependent" else next_class(CLASSES)
     return class_dependent(labels, mapping, seed=settings.seed, overall=settings.rate)
-
-
-def make_optimizer(
-    model: nn.Module, steps: int, kind: Literal["sgd", "adamw"] = "sgd", lr: float | None = None
-) -> tuple[torch.optim.Optimizer, torch.optim.lr_scheduler.OneCycleLR]:
-    """The optimizer and its one-cycle schedule over so many steps."""
-    peak = LEARNING_RATE[kind] if lr is None else lr
-    decay = WEIGHT_DECAY[kind]
-    optimizer: torch.optim.Optimizer
-    if kind == "sgd":
-        optimizer = torch.optim.SGD(model.parameters(), lr=peak, momentum=0.9, weight_decay=decay, nesterov=True)
-    else:
-        optimizer = torch.optim.AdamW(model.parameters(), lr=peak, weight_decay=decay)
-    schedule = torch.optim.lr_scheduler.OneCycleLR(
-        optimizer, max_lr=peak, total_steps=steps + 1, pct_start=0.25, cycle_momentum=False
-    )
-    return optimizer, schedule
 
 
 @torch.no_grad()

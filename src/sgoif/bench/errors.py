@@ -23,12 +23,13 @@ import torch
 import torch.nn.functional as F
 from numpy.typing import NDArray
 
-from sgoif.bench.cifar import CLASSES, Batches, read_cifar10
+from sgoif.bench.batches import Batches, LabelledImages
+from sgoif.bench.cifar import CLASSES, read_cifar10
 from sgoif.bench.command import Device, Say, check_writable, choose_device, run_command, say, setting
-from sgoif.bench.detection import LabelledImages, make_optimizer
 from sgoif.bench.metrics import detection_metrics
 from sgoif.bench.models import MODELS
 from sgoif.bench.noise import CIFAR10_FLIPS, NoisyLabels, by_matrix, class_dependent, symmetric
+from sgoif.bench.optimizers import make_optimizer
 from sgoif.bench.signals import SignalTracker
 from sgoif.data import split_holdout
 from sgoif.errors import SettingError

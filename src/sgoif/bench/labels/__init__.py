@@ -1,0 +1,1 @@
+"""Finding wrong labels: one problem, many methods, the same model, data and epochs for all."""
