@@ -93,15 +93,14 @@ class AnchorBank:
         """Candidates in the bank, as rows of the pool."""
 
     def allocate(self, layout: Layout, *, channels_last: bool = False) -> None:
-        """Room for gradients and directions of every member; images are laid out as the model wants them."""
+        """Room for the direction of every member; images are laid out as the model wants them."""
         count, device = len(self.members), self.device
         if isinstance(self._cache, Tensor):
             if channels_last and self._cache.dim() == 4:
                 self._cache = self._cache.contiguous(memory_format=torch.channels_last)
             if _bytes(self._cache) <= DEVICE_CACHE_BYTES:
                 self._cache = self._cache.to(device)
-        self.gradient = torch.zeros(count, layout.size, device=device)
-        self.phi = torch.zeros_like(self.gradient)
+        self.phi = torch.zeros(count, layout.size, device=device)
         self.confidence = torch.zeros(count, device=device)
         self.residual = torch.zeros(count, device=device)
         self.average = torch.zeros(count, device=device)
@@ -164,12 +163,12 @@ class AnchorBank:
         out = torch.zeros(len(self.group_names), self.phi.shape[1], device=self.phi.device)
         return out.index_add_(0, self.member_groups, weighted)
 
-    def own_scores(self, directions: Tensor) -> Tensor:
-        """Influence of every anchor on every group with its own contribution left out, [K, G]."""
-        scores = -(self.gradient @ directions.T)
+    def own_scores(self, directions: Tensor, gradient: Tensor) -> Tensor:
+        """Influence of every anchor, of gradient g_v [K, P], on every group with its own part left out, [K, G]."""
+        scores = -(gradient @ directions.T)
         c, groups = self.confidence, self.member_groups
         total = torch.zeros(len(self.group_names), device=c.device).index_add_(0, groups, c)[groups]
-        own = c * c * (self.phi * self.gradient).sum(1)
+        own = c * c * (self.phi * gradient).sum(1)
         rows = torch.arange(len(c), device=c.device)
         # ψ_g without v: the numerator loses c_v² φ_v and the denominator c_v.
         others = total - c
@@ -208,7 +207,6 @@ class AnchorBank:
             "groups": self.groups,
             "names": [repr(name) for name in self.group_names],
             "phi": self.phi,
-            "gradient": self.gradient,
             "confidence": self.confidence,
             "residual": self.residual,
             "average": self.average,
@@ -231,9 +229,7 @@ class AnchorBank:
                 f"the saved directions have shape {tuple(state['phi'].shape)}, this model needs"
                 f" {tuple(self.phi.shape)}: the state is from another model or other watched layers"
             )
-        parts = {
-            name: getattr(self, name) for name in ("phi", "gradient", "confidence", "residual", "average", "fresh")
-        }
+        parts = {name: getattr(self, name) for name in ("phi", "confidence", "residual", "average", "fresh")}
         if any(state[name].shape != part.shape for name, part in [*parts.items(), ("members", self.members)]):
             raise StateError("the saved state of the anchors is damaged: its parts differ in length")
         self.members = state["members"].clone()

@@ -67,6 +67,8 @@ class Record:
     seen: set[str] = field(default_factory=set)
     response: Tensor | None = None
     """Σ over scored layers of ⟨δ_i, layer(a_i; ψ)⟩, [B]."""
+    last_output: Tensor | None = None
+    """Output of the layer that ran last among those kept; where it is the model's own, it need not be watched twice."""
     logits: Tensor | None = None
     logits_delta: Tensor | None = None
     autocast: torch.dtype | None = None
@@ -227,6 +229,7 @@ class Capture:
         if name in record.keep:
             record.inputs[name] = inputs
             record.outputs[name] = output.detach()
+            record.last_output = output
         if name in record.directions:
             with torch.no_grad():
                 record.pending[name] = layer.respond(inputs, record.directions[name])
@@ -260,9 +263,11 @@ class Capture:
         logits = extract_logits(output)
         if logits is None:
             return
-        record.logits = logits.detach()
         kind = logits.device.type
         record.autocast = torch.get_autocast_dtype(kind) if torch.is_autocast_enabled(kind) else None
+        if logits is record.last_output:
+            return
+        record.logits = logits.detach()
         if not record.differentiate or not logits.requires_grad:
             return
         weak = ref(record)

@@ -32,12 +32,13 @@ def check_index(index: Any, size: int | None, allow_duplicates: bool) -> Indices
     array = np.atleast_1d(array).astype(np.int64)
     if array.ndim != 1 or array.size == 0:
         raise IndexingError(f"indices must be a list of at least one number; got an array of shape {array.shape}")
-    if array.min() < 0:
-        raise IndexingError(f"index {array.min()} is out of range: indices count examples from 0")
-    if size is not None and array.max() >= size:
-        raise IndexingError(f"index {array.max()} is out of range: the training set was said to have {size} examples")
-    if not allow_duplicates and len(set(array.tolist())) < len(array):
-        values, counts = np.unique(array, return_counts=True)
+    ordered = np.sort(array)  # tells smallest, largest and repeated at once
+    if ordered[0] < 0:
+        raise IndexingError(f"index {ordered[0]} is out of range: indices count examples from 0")
+    if size is not None and ordered[-1] >= size:
+        raise IndexingError(f"index {ordered[-1]} is out of range: the training set was said to have {size} examples")
+    if not allow_duplicates and (ordered[1:] == ordered[:-1]).any():
+        values, counts = np.unique(ordered, return_counts=True)
         raise IndexingError(
             f"index {values[counts > 1][0]} appears {counts.max()} times in one batch. If your sampler draws with"
             " replacement, pass allow_duplicates=True; otherwise the indices do not belong to the examples"

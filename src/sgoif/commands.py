@@ -185,25 +185,87 @@ def errors(context: typer.Context) -> None:
     sys.exit(main(context.args, program="sgoif bench errors"))
 
 
+@bench.command(context_settings=PASSED_ON, add_help_option=False)
+def labels(context: typer.Context) -> None:
+    """Compare all methods that find wrong labels, over data sets, noises and seeds. --help lists the options."""
+    from sgoif.bench.labels.run import main
+
+    sys.exit(main(context.args, program="sgoif bench labels"))
+
+
+Results = Annotated[list[Path], typer.Argument(help="Result files of `sgoif bench labels`.")]
+Where = Annotated[
+    list[str] | None, typer.Option("--where", help="Only results with FIELD=VALUE[,VALUE...]; can be repeated.")
+]
+
+
 @bench.command()
-def plot(
-    result: Annotated[Path, typer.Argument(help="Result file of `sgoif bench detection` or `sgoif demo`.")],
-    out: Annotated[Path, typer.Option(help="Picture to write (PNG).")],
-    title: Annotated[str, typer.Option(help="Line above the picture.")] = "",
+def table(
+    files: Results,
+    metric: Annotated[str, typer.Option(help="What is compared: aupr, auroc, p_at_1, f1, seconds, ...")] = "aupr",
+    layout: Annotated[str, typer.Option("--format", help="markdown, latex or json.")] = "markdown",
+    rows: Annotated[str, typer.Option(help="What the rows are.")] = "method",
+    columns: Annotated[str, typer.Option(help="What the columns are.")] = "noise",
+    by: Annotated[str, typer.Option(help="A table for every value of this.")] = "set",
+    where: Where = None,
     as_json: AsJson = False,
 ) -> None:
-    """Draw detection quality and solver residuals over the epochs of a result file."""
-    from sgoif.bench.command import check_writable
-    from sgoif.errors import SettingError
-    from sgoif.report.plots import plot_run
+    """Mean and spread over seeds as a table; the best is bold, what cannot be told from it is marked."""
+    from sgoif.bench.command import say
+    from sgoif.bench.labels.grid import read_results
+    from sgoif.bench.labels.table import TableSettings, render
+
+    settings = TableSettings(metric, rows, columns, by, "json" if as_json else layout, tuple(where or ()))
+    print(render(read_results(files, say), settings))
+
+
+@bench.command()
+def plot(
+    kind: Annotated[
+        str,
+        typer.Argument(
+            help="convergence, seeds, confidence, gain, precision-recall or pareto for results of `sgoif bench labels`;"
+            " run (or nothing) for one of `sgoif bench detection` or `sgoif demo`."
+        ),
+    ],
+    files: Annotated[list[Path] | None, typer.Argument(help="Result files.")] = None,
+    *,
+    out: Annotated[Path, typer.Option(help="Picture to write: PNG, SVG or PDF.")],
+    title: Annotated[str, typer.Option(help="Line above the picture.")] = "",
+    metric: Annotated[str, typer.Option(help="Quality in seeds and pareto.")] = "aupr",
+    cost: Annotated[str, typer.Option(help="Cost in pareto: seconds, trainings or memory.")] = "seconds",
+    baseline: Annotated[str | None, typer.Option(help="Method that gain compares with; unset: the best rival.")] = None,
+    where: Where = None,
+    as_json: AsJson = False,
+) -> None:
+    """Draw result files: what was found over training and settings, at what cost."""
+    from sgoif.bench.command import check_writable, say
+    from sgoif.bench.labels.grid import read_results
+    from sgoif.bench.labels.plots import PlotSettings, check_picture
+    from sgoif.bench.labels.plots import plot as plot_labels
 
     check_writable(out)
-    try:
-        found = json.loads(result.read_text(encoding="utf-8"))
-        plot_run(found, out, title=title)
-    except (ValueError, KeyError, TypeError, IndexError) as error:
-        raise SettingError(f"{result} is not a result file with epochs and monitors ({error!r})") from error
+    if kind == "run" or (not files and Path(kind).suffix == ".json"):
+        _plot_run(files or [Path(kind)], out, title)
+    else:
+        settings = PlotSettings(kind, tuple(where or ()), metric, cost, baseline, title)
+        check_picture(out)
+        plot_labels(read_results(files or [], say), settings, out)
     if as_json:
         print(json.dumps({"picture": str(out)}))
     else:
         messages.print(f"picture in [bold]{out}[/]", highlight=False)
+
+
+def _plot_run(files: list[Path], out: Path, title: str) -> None:
+    """Detection quality and solver residuals over the epochs of one run."""
+    from sgoif.errors import SettingError
+    from sgoif.report.plots import plot_run
+
+    if len(files) != 1:
+        raise SettingError(f"a picture of a run shows one result file, not {len(files)}")
+    try:
+        found = json.loads(files[0].read_text(encoding="utf-8"))
+        plot_run(found, out, title=title)
+    except (ValueError, KeyError, TypeError, IndexError) as error:
+        raise SettingError(f"{files[0]} is not a result file with epochs and monitors ({error!r})") from error

@@ -13,6 +13,7 @@ from sgoif.stability.controller import Signals, Tolerance
 def entry(
     step: int,
     bank: AnchorBank,
+    gradient: Tensor,
     solution: Solution,
     tolerance: Tolerance,
     coverage: float,
@@ -26,7 +27,7 @@ def entry(
         "step": step,
         "residual_mean": float(residual.mean()),
         "residual_median": float(residual.median()),
-        "residual_relative": float(residual.norm() / bank.gradient.norm().clamp_min(1e-30)),
+        "residual_relative": float(residual.norm() / gradient.norm().clamp_min(1e-30)),
         "tau": tolerance.tau,
         "kappa": tolerance.kappa,
         "beta": tolerance.beta,

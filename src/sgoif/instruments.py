@@ -206,7 +206,8 @@ def error_budget(monitor: InfluenceMonitor, examples: int = 128) -> ErrorBudget:
     if monitor.directions is None:
         raise SgoifError("there is no score yet, so there is no error to measure; run at least one step first")
     bank = monitor.anchors
-    g = bank.gradient
+    with isolated_random_state(monitor.device):
+        g, _, _ = monitor.anchor_gradients()
     weights = bank.weights()
     psi = (weights.unsqueeze(1) * bank.phi).sum(0)
     wanted = (weights.unsqueeze(1) * g).sum(0, keepdim=True)

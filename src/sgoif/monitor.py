@@ -72,6 +72,7 @@ from sgoif.table import ScoreTable
 
 CURVATURE_EXAMPLES = 64
 """Examples of a batch from which the curvature of layers below the head is read."""
+NOTHING: frozenset[str] = frozenset()
 
 
 class InfluenceMonitor:
@@ -122,6 +123,7 @@ class InfluenceMonitor:
         self.anchor_ledger = Ledger(groups_total, self.classes, self.device, setup.holdout_size)
         self.anchor_squash = Squash(s.temperature, self.device)
 
+        self._head_alone, self._every_layer = frozenset({self.head.name}), frozenset(x.name for x in self.layers)
         self._turns = s.turns(len(self.layers) - 1)
         self._curvature_every = s.curvature_every or (32 if len(self.layers) == 1 else 64)
         self.steps = 0
@@ -161,9 +163,9 @@ class InfluenceMonitor:
         self.cadence.begin()
         scored = self.cadence.scores_this_step(self.steps)
         learning = scored and (self.steps % self._curvature_every == 0 or not self.curvature.ready)
-        names = frozenset(layer.name for layer in self.layers) if learning else frozenset({self.head.name})
-        directions = self._directions_in_turn() if scored else {}
-        record = Record(directions=directions, keep=names if scored else frozenset())
+        directions = self._directions_in_turn() if scored and self._lifted else {}
+        keep = NOTHING if not scored else self._every_layer if learning else self._head_alone
+        record = Record(directions=directions, keep=keep)
         with self._capture.open(record):
             yield
         if scored:
@@ -181,7 +183,6 @@ class InfluenceMonitor:
         first = int(np.random.default_rng((self.settings.seed, self.steps)).integers(self._turns))
         return {name: self._lifted[name] for name in list(self._lifted)[first :: self._turns]}
 
-    @full_precision
     def _finish(self, record: Record, indices: Indices, target: Any, learning: bool) -> None:
         """Everything after the backward pass: learn the curvature, refresh when due, collect, score in blocks."""
         if (note := self._mail.arrived()) is not None and bool(note.isnan()):
@@ -193,18 +194,22 @@ class InfluenceMonitor:
             if self.settings.skip_nonfinite and not is_finite(logits, delta):
                 return
         self._autocast, self._batch = record.autocast, len(indices)
-        self.ledger.reserve(int(indices.max()))
+        most = int(indices.max())
+        self.ledger.reserve(most)
+        self._waiting.reserve(most)
+        self._waiting.watch()
         if self._waiting.meets(indices):
             self.flush()  # an example is scored once per block, so that its means are updated one by one
 
         step = Observation(
             indices,
-            logits.clone(),  # the user may well turn logits into probabilities in place
+            logits,
             delta,
             record.inputs[self.head.name],
             record.deltas[self.head.name],
             None if record.response is None else record.response * self._turns,
             labels,
+            logits._version,
         )
         if self._capture.compiled:
             step = step.copied()
@@ -219,6 +224,7 @@ class InfluenceMonitor:
         elif self._waiting.full:
             self.flush()
 
+    @full_precision
     def _learn(self, record: Record, step: Observation) -> None:
         """Fold one step into the running curvature, the gradient norm and the losses."""
         outputs, head = self._read(step, [len(step.indices)])
@@ -245,7 +251,9 @@ class InfluenceMonitor:
         """Score the steps that were only collected so far."""
         if not self._waiting.steps or self.directions is None:
             return
-        steps, sizes = self._waiting.take()
+        if (taken := self._waiting.take()) is None:
+            return
+        steps, sizes = taken
         if self.device.type != "cpu":
             self._nonfinite = check_finite(
                 steps.logits, steps.logits_delta, self._nonfinite, self.settings.skip_nonfinite
@@ -286,6 +294,7 @@ class InfluenceMonitor:
         self.flush()
         return self._last
 
+    @full_precision
     def _late_response(self, record: Record) -> Tensor | None:
         """The response of the very first step, which ran before there were directions."""
         scores = [
@@ -305,10 +314,10 @@ class InfluenceMonitor:
         self._raise_if_nonfinite()
         with self.cadence.refreshing(), isolated_random_state(self.device):
             bank, s = self.anchors, self.settings
-            losses, logits = self._anchor_gradients()
+            gradient, losses, logits = self.anchor_gradients()
             self.competence.refresh(float(losses.mean()))
             control = self.controller.control()
-            solution = self.solver.solve(self.curvature, bank.gradient, bank.phi, control)
+            solution = self.solver.solve(self.curvature, gradient, bank.phi, control)
             odd = anomalies(solution.phi, solution.residual_norm)
             bank.phi = torch.where(odd.unsqueeze(1), 0, solution.phi)
             bank.residual = torch.where(odd, torch.inf, solution.residual_norm)
@@ -319,15 +328,15 @@ class InfluenceMonitor:
             bank.confidence = self._gate(bank.residual, bank.average, tolerance.tau)
             tidying = s.replace_every and (len(self.history) + 1) % s.replace_every == 0
             if s.refine and s.gate == "stability" and tidying:
-                self._refine(solution, tolerance.tau)
+                self._refine(gradient, solution, tolerance.tau)
 
             self._set_directions(solution.residual, spectrum.smallest)
             covered = coverage(self.directions) if self.directions is not None else 0.0
-            self._score_anchors(losses, logits)
-            solution.products += observe_signals(self.controller, self.curvature, self.solver, bank.gradient, s.seed)
+            self._score_anchors(gradient, losses, logits)
+            solution.products += observe_signals(self.controller, self.curvature, self.solver, gradient, s.seed)
             signals = self.controller.signals
             self.history.append(
-                diary.entry(self.steps, bank, solution, tolerance, covered, odd, self.competence, signals)
+                diary.entry(self.steps, bank, gradient, solution, tolerance, covered, odd, self.competence, signals)
             )
             if tidying:
                 bank.replace(s.replace_share)
@@ -343,17 +352,19 @@ class InfluenceMonitor:
         """Batch size of the passes over anchors: that of training, or twice it where no graph is kept."""
         return self.settings.anchor_batch or max(64, self._batch * (2 if len(self.layers) == 1 else 1))
 
-    def _anchor_gradients(self) -> tuple[Tensor, Tensor]:
-        """Fresh g_v of every anchor into the bank; returns losses [K] and logits [K, C]."""
+    @full_precision
+    def anchor_gradients(self) -> tuple[Tensor, Tensor, Tensor]:
+        """Fresh g_v [K, P] of every anchor, their losses [K] and logits [K, C]."""
         bank = self.anchors
+        gradients = torch.empty_like(bank.phi)
         losses, logits = [], []
         for rows in torch.arange(len(bank)).split(self.anchor_batch):
             inputs, labels = bank.batch(bank.members[rows])
             gradient, loss, output = self.anchor_pass(inputs, labels)
-            bank.gradient[int(rows[0]) : int(rows[-1]) + 1] = torch.nan_to_num(gradient, posinf=0, neginf=0)
+            torch.nan_to_num(gradient, posinf=0, neginf=0, out=gradients[int(rows[0]) : int(rows[-1]) + 1])
             losses.append(loss)
             logits.append(output)
-        return torch.cat(losses), torch.cat(logits)
+        return gradients, torch.cat(losses), torch.cat(logits)
 
     def anchor_pass(self, inputs: Any, labels: Tensor, capture: Capture | None = None) -> tuple[Tensor, Tensor, Tensor]:
         """Gradients [B, P], losses [B] and logits [B, C] of held-out examples, in the precision of training."""
@@ -373,10 +384,10 @@ class InfluenceMonitor:
             return moving_average_gate(residual, average)
         return torch.isfinite(residual).float()
 
-    def _refine(self, solution: Solution, tau: float) -> None:
+    def _refine(self, gradient: Tensor, solution: Solution, tau: float) -> None:
         """Short conjugate gradients for the anchors behind large but doubtful scores."""
         groups = doubtful_groups(self.ledger, instruments.half_width(self))
-        rows = refine(self.anchors, self.curvature, solution, groups)
+        rows = refine(self.anchors, gradient, self.curvature, solution, groups)
         self.anchors.confidence[rows] = stability_gate(self.anchors.residual[rows], tau)
 
     def _set_directions(self, residual: Tensor, smallest: float) -> None:
@@ -402,12 +413,12 @@ class InfluenceMonitor:
             layer.name: layer.lift(block[0]) for layer, block in zip(self.layers[:-1], blocks[:-1], strict=True)
         }
 
-    def _score_anchors(self, losses: Tensor, logits: Tensor) -> None:
+    def _score_anchors(self, gradient: Tensor, losses: Tensor, logits: Tensor) -> None:
         """Scores for the anchors themselves, each with its own contribution left out."""
         assert self.directions is not None
         bank = self.anchors
         labels = bank.member_labels.to(self.device)
-        own = bank.own_scores(self.directions)
+        own = bank.own_scores(self.directions, gradient)
         scores = held_out_scores(bank.positions(), own, losses, logits, labels, self.loss)
         self._remember(self.anchor_ledger, self.anchor_squash, scores)
 

@@ -31,7 +31,7 @@ def doubtful_groups(ledger: Ledger, half_width: Tensor) -> Tensor:
     return found
 
 
-def refine(bank: AnchorBank, operator: Operator, solution: Solution, groups: Tensor) -> Tensor:
+def refine(bank: AnchorBank, gradient: Tensor, operator: Operator, solution: Solution, groups: Tensor) -> Tensor:
     """Solve the half-trusted anchors of these groups further, in place; returns the rows that were refined."""
     half = (bank.confidence > 0) & (bank.confidence < 1)
     half &= torch.isin(bank.member_groups, groups)
@@ -39,7 +39,7 @@ def refine(bank: AnchorBank, operator: Operator, solution: Solution, groups: Ten
     if not len(rows):
         return rows
     rows = rows[torch.argsort(bank.confidence[rows], descending=True, stable=True)[:MOST_ANCHORS]]
-    better = ConjugateGradient(iterations=5).solve(operator, bank.gradient[rows], bank.phi[rows])
+    better = ConjugateGradient(iterations=5).solve(operator, gradient[rows], bank.phi[rows])
     improved = better.residual_norm < bank.residual[rows]
     rows = rows[improved]
     bank.phi[rows] = better.phi[improved]

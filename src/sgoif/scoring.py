@@ -26,11 +26,13 @@ from torch import Tensor
 from sgoif.checks import Indices
 from sgoif.curvature.base import Factors
 from sgoif.ledger import TINY, Ledger
-from sgoif.losses import Loss, cross_entropy, output_gradient, read_labels_off
+from sgoif.losses import Loss, cross_entropy, gradient_of, read_labels_off
 from sgoif.solvers.base import row_norm
 
 SCALE_DECAY = 0.9
-BLOCK_STEPS, BLOCK_BYTES = 32, 8 * 2**20
+SETTLED = 200
+"""Steps after which the correction for a short history is one in single precision."""
+BLOCK_STEPS, BLOCK_BYTES = 64, 24 * 2**20
 """Steps that are scored together, and the most memory that may wait for it."""
 RESPONSE_ENTRIES = 2**24
 """Largest intermediate result of scoring, in numbers (64 MiB)."""
@@ -71,12 +73,19 @@ class Observation:
     response: Tensor | None
     """Σ over the layers below the head of ⟨δ_i, layer(a_i; ψ)⟩, [B]."""
     target: Tensor | None
+    version: int = 0
+    """How often the logits had been written to when the step ended."""
+
+    @property
+    def overwritten(self) -> bool:
+        """Whether the training loop has written into the logits since, as `logits.sigmoid_()` does."""
+        return self.logits._version != self.version
 
     def copied(self) -> Observation:
         """The same with tensors of its own."""
         mine = {f.name: getattr(self, f.name) for f in fields(self)}
         changes: dict[str, Any] = {name: value.clone() for name, value in mine.items() if isinstance(value, Tensor)}
-        return replace(self, **changes)
+        return replace(self, **changes, version=0)
 
     @property
     def bytes(self) -> int:
@@ -92,7 +101,7 @@ def gather(steps: Sequence[Observation]) -> tuple[Observation, list[int]]:
         parts = [getattr(step, name) for step in steps]
         return None if parts[0] is None else torch.cat(parts)
 
-    tensors = {f.name: joined(f.name) for f in fields(Observation) if f.name != "indices"}
+    tensors = {f.name: joined(f.name) for f in fields(Observation) if f.name not in ("indices", "version")}
     indices = np.concatenate([step.indices for step in steps])
     return Observation(indices, **tensors), [len(step.indices) for step in steps]
 
@@ -103,30 +112,53 @@ class WaitingSteps:
     def __init__(self) -> None:
         self.steps: list[Observation] = []
         self._examples = np.zeros(0, dtype=bool)
+        self.copying = True
+        """Whether logits are copied: a loop may overwrite them, but for one that never does a copy is a waste."""
+        self._trial: Observation | None = None
+
+    def reserve(self, most: int) -> None:
+        """Make room for examples up to this index."""
+        if most >= len(self._examples):
+            self._examples = np.concatenate([self._examples, np.zeros(2 * most + 2 - len(self._examples), dtype=bool)])
 
     def meets(self, indices: Indices) -> bool:
         """Whether one of these examples is waiting."""
-        known = indices[indices < len(self._examples)]
-        return bool(self._examples[known].any())
+        return bool(self._examples[indices].any())
 
     def add(self, step: Observation) -> None:
-        most = int(step.indices.max()) + 1
-        if most > len(self._examples):
-            self._examples = np.concatenate([self._examples, np.zeros(2 * most - len(self._examples), dtype=bool)])
+        """Let a step wait; its examples must not be waiting yet."""
+        if self.copying:
+            self._trial, step = step, replace(step, logits=step.logits.clone(), version=0)
         self.steps.append(step)
         self._examples[step.indices] = True
+
+    def watch(self) -> None:
+        """Learn from the step before whether this loop overwrites its logits."""
+        if self._trial is not None:
+            self.copying, self._trial = self._trial.overwritten, None
+        elif self.steps and self.steps[-1].overwritten:
+            self.copying = True
+
+    def whole(self) -> list[Observation]:
+        """The waiting steps whose logits are still what they were."""
+        return [step for step in self.steps if not step.overwritten]
 
     @property
     def full(self) -> bool:
         """Whether a block is complete, by the number of steps or by memory."""
         return len(self.steps) >= BLOCK_STEPS or len(self.steps) * self.steps[-1].bytes > BLOCK_BYTES
 
-    def take(self) -> tuple[Observation, list[int]]:
-        """All waiting steps as one, and how many examples each has; nothing waits afterwards."""
-        steps, self.steps = self.steps, []
-        for step in steps:
+    def take(self) -> tuple[Observation, list[int]] | None:
+        """All waiting steps as one, and how many examples each has; nothing waits afterwards.
+
+        Steps whose logits were overwritten are left out, and from then on logits are copied.
+        """
+        whole = self.whole()
+        self.copying |= len(whole) < len(self.steps)
+        for step in self.steps:
             self._examples[step.indices] = False
-        return gather(steps)
+        self.steps = []
+        return gather(whole) if whole else None
 
 
 def per_step(values: Tensor, sizes: Sequence[int]) -> Tensor:
@@ -167,20 +199,23 @@ def read_outputs(
     else:
         label = target
     column = label.unsqueeze(1)
-    given = z.gather(1, column).squeeze(1)
-    best, rival = z.scatter(1, column, float("-inf")).max(dim=1)
-    total = torch.logsumexp(z, dim=1)
-    probabilities = torch.exp(z - total.unsqueeze(1))
+    best, rival = z.scatter(1, column, float("-inf")).max(dim=1, keepdim=True)
+    logarithms = torch.log_softmax(z, dim=1)
+    probabilities = logarithms.exp()
+    given = probabilities.gather(1, column)
     if reduction == "auto" and delta is not None:
-        scale = scales_of(delta, output_gradient(loss, z, label), sizes)
+        # of cross-entropy: the probabilities, less one at the label
+        exact = probabilities.scatter(1, column, given - 1) if loss is cross_entropy else gradient_of(loss, z, label)
+        scale = scales_of(delta, exact, sizes)
     else:
         scale = torch.tensor([1.0 / n if reduction == "mean" else 1.0 for n in sizes], device=z.device)
+    own = -logarithms.gather(1, column).squeeze(1) if loss is cross_entropy else loss(z, label).float()
     return Outputs(
         label=label,
-        rival=rival,
-        margin=torch.exp(given - total) - torch.exp(best - total),
-        logit_margin=given - best,
-        loss=total - given if loss is cross_entropy else loss(z, label).float(),
+        rival=rival.squeeze(1),
+        margin=(given - probabilities.gather(1, rival)).squeeze(1),
+        logit_margin=(z.gather(1, column) - best).squeeze(1),
+        loss=own,
         scale=for_examples(scale, sizes),
         probabilities=probabilities,
     )
@@ -202,12 +237,11 @@ def scales_of(delta: Tensor, reference: Tensor, sizes: Sequence[int]) -> Tensor:
     Loss scaling, gradient accumulation and reductions all multiply the loss; dividing by s undoes them. A batch that
     is fitted perfectly says nothing, so it gets 1/B. Stays on the device.
     """
+    along = (delta * reference).sum(1, dtype=torch.float32)
+    power = (reference * reference).sum(1)
+    sound = along * 0 == 0  # where a loss scaler overflows, the scale is read off the other examples
+    s = per_step(along.where(sound, 0), sizes) / per_step(power * sound, sizes)
     mean = torch.tensor([1.0 / size for size in sizes]).to(delta.device, non_blocking=True)
-    sound = delta.isfinite()  # where a loss scaler overflows, the scale is read off the rest
-    reference = reference * sound
-    along = per_step((delta.float().where(sound, 0) * reference).sum(1), sizes)
-    power = per_step((reference * reference).sum(1), sizes)
-    s = along / power
     return torch.where((s > 0) & (s < torch.inf), s, mean)  # comparisons with an undefined s are false
 
 
@@ -262,10 +296,13 @@ class Squash:
         size = per_step(torch.nan_to_num(raw, posinf=0, neginf=0).abs(), sizes) / counts
         mixing = self._mixing(len(sizes))
         means = mixing[:, 1:] @ size + mixing[:, 0] * self.mean
-        unbiased = 1 - SCALE_DECAY ** (self.updates + np.arange(1, len(sizes) + 1))
+        if self.updates < SETTLED:
+            unbiased = 1 - SCALE_DECAY ** (self.updates + np.arange(1, len(sizes) + 1))
+            q = means / torch.from_numpy(unbiased.astype(np.float32)).to(raw.device, non_blocking=True)
+        else:
+            q = means
         self.mean = means[-1]
         self.updates += len(sizes)
-        q = means / torch.from_numpy(unbiased.astype(np.float32)).to(raw.device, non_blocking=True)
         return for_examples(q.clamp_min(TINY), sizes)
 
     def _mixing(self, steps: int) -> Tensor:

@@ -16,7 +16,7 @@ from sgoif.state import load_state, nest, save_state, unnest
 if TYPE_CHECKING:
     from sgoif.monitor import InfluenceMonitor
 
-VERSION = 2
+VERSION = 3
 PARTS = (
     "anchors",
     "curvature",
@@ -44,11 +44,11 @@ def collect(monitor: InfluenceMonitor) -> dict[str, Any]:
         "settings": _settings(monitor),
         "steps": monitor.steps,
         "batch": monitor._batch,
-        "pending": [_types(step) for step in monitor._waiting.steps],
+        "pending": [_types(step) for step in monitor._waiting.whole()],
         "history": [dict(entry) for entry in monitor.history],
         "autocast": str(monitor._autocast).removeprefix("torch.") if monitor._autocast else "",
     }
-    for number, step in enumerate(monitor._waiting.steps):
+    for number, step in enumerate(monitor._waiting.whole()):
         state.update(nest(f"waiting.{number}", _pack(step)))
     for name in TENSORS:
         state[name] = getattr(monitor, name).clone()
@@ -111,6 +111,7 @@ def _apply(monitor: InfluenceMonitor, state: dict[str, Any]) -> None:
     monitor._autocast = getattr(torch, state["autocast"]) if state["autocast"] in ("float16", "bfloat16") else None
     monitor._last, monitor._waiting = None, WaitingSteps()
     for step in _unpack(state["pending"], unnest("waiting", state), monitor.device):
+        monitor._waiting.reserve(int(step.indices.max()))
         monitor._waiting.add(step)
     monitor._batch = int(state["batch"])
     monitor.directions = state["directions"].to(monitor.device).clone() if "directions" in state else None
@@ -134,11 +135,12 @@ def _unpack(types: list[dict[str, str]], state: dict[str, Any], device: torch.de
     steps = []
     for number, kinds in enumerate(types):
         stored = unnest(str(number), state)
-        tensors: dict[str, Any] = {f.name: None for f in fields(Observation) if f.name != "indices"}
+        tensors: dict[str, Any] = {f.name: None for f in fields(Observation) if f.name not in ("indices", "version")}
         tensors.update({name: stored[name].to(device, getattr(torch, kind)) for name, kind in kinds.items()})
         if any(len(value) != len(stored["indices"]) for value in tensors.values() if value is not None):
             raise StateError("the state is damaged: the parts of a step that waits to be scored differ in length")
-        steps.append(Observation(stored["indices"].numpy().astype(np.int64), **tensors))
+        version = tensors["logits"]._version
+        steps.append(Observation(stored["indices"].numpy().astype(np.int64), **tensors, version=version))
     return steps
 
 

@@ -40,7 +40,7 @@ def exact_groups(monitor: InfluenceMonitor) -> Tensor:
     """Influences by group of the batch with H⁻¹ applied exactly to every group's gradient."""
     bank, weights = monitor.anchors, monitor.anchors.weights()
     wanted = torch.zeros_like(bank.directions())
-    wanted.index_add_(0, bank.member_groups, weights.unsqueeze(1) * bank.gradient)
+    wanted.index_add_(0, bank.member_groups, weights.unsqueeze(1) * monitor.anchor_gradients()[0])
     x, y = data(2, TRAIN)
     delta = torch.softmax(monitor.model(x), 1).detach() - nn.functional.one_hot(y, 3)
     factors = monitor.head.factors(x, delta)

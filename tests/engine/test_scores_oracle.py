@@ -436,7 +436,7 @@ def test_autocast_bfloat16(layers: str, outside: bool) -> None:
     assert correlation(monitor.last.groups, groups) > 0.99
     assert relative_error(monitor.last.influence, influence) < 3e-2
     assert relative_error(monitor.last.groups, groups) < 3e-2
-    assert monitor.anchors.gradient.dtype == monitor.directions.dtype == torch.float32
+    assert monitor.anchors.phi.dtype == monitor.directions.dtype == torch.float32
 
 
 def test_work_after_the_step_ignores_autocast() -> None:
