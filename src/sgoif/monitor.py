@@ -66,7 +66,7 @@ from sgoif.solvers.base import Solution, row_norm
 from sgoif.stability.bounds import coverage, solver_error_bound
 from sgoif.stability.competence import Competence
 from sgoif.stability.controller import StabilityController, Tolerance
-from sgoif.stability.gates import anomalies, moving_average_gate, stability_gate
+from sgoif.stability.gates import anomalies, group_tolerance, hard_gate, moving_average_gate, stability_gate
 from sgoif.stability.steering import observe_signals
 from sgoif.table import ScoreTable
 
@@ -325,7 +325,7 @@ class InfluenceMonitor:
             spectrum = self.curvature.spectrum()
             tolerance = self._tolerance(spectrum.condition)
             bank.average_residual()
-            bank.confidence = self._gate(bank.residual, bank.average, tolerance.tau)
+            bank.confidence = self._gate(tolerance.tau)
             tidying = s.replace_every and (len(self.history) + 1) % s.replace_every == 0
             if s.refine and s.gate == "stability" and tidying:
                 self._refine(gradient, solution, tolerance.tau)
@@ -377,18 +377,25 @@ class InfluenceMonitor:
         rate, decay = float(group.get("lr", 0.0)), float(group.get("weight_decay", 0.0))
         return self.controller.tolerance(self.anchors.residual, condition, rate, decay, self.ledger.used)
 
-    def _gate(self, residual: Tensor, average: Tensor, tau: float) -> Tensor:
-        if self.settings.gate == "stability":
-            return stability_gate(residual, tau)
-        if self.settings.gate == "moving-average":
-            return moving_average_gate(residual, average)
-        return torch.isfinite(residual).float()
+    def _gate(self, tau: float, rows: Tensor | slice = slice(None)) -> Tensor:
+        """Confidences of these anchors."""
+        bank, s = self.anchors, self.settings
+        residual = bank.residual[rows]
+        if s.gate == "moving-average":
+            return moving_average_gate(residual, bank.average[rows])
+        if s.gate == "none":
+            return torch.isfinite(residual).float()
+        limit: float | Tensor = tau
+        if s.tolerance_by_group:
+            count = len(bank.group_names)
+            limit = group_tolerance(bank.residual, bank.member_groups, count, s.pass_quantile, tau)[rows]
+        return hard_gate(residual, limit) if s.gate == "hard" else stability_gate(residual, limit)
 
     def _refine(self, gradient: Tensor, solution: Solution, tau: float) -> None:
         """Short conjugate gradients for the anchors behind large but doubtful scores."""
         groups = doubtful_groups(self.ledger, instruments.half_width(self))
-        rows = refine(self.anchors, gradient, self.curvature, solution, groups)
-        self.anchors.confidence[rows] = stability_gate(self.anchors.residual[rows], tau)
+        rows = refine(self.anchors, gradient, self.curvature, solution, groups, self.settings.sketch)
+        self.anchors.confidence[rows] = self._gate(tau, rows)
 
     def _set_directions(self, residual: Tensor, smallest: float) -> None:
         bank = self.anchors

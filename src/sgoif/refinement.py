@@ -31,15 +31,20 @@ def doubtful_groups(ledger: Ledger, half_width: Tensor) -> Tensor:
     return found
 
 
-def refine(bank: AnchorBank, gradient: Tensor, operator: Operator, solution: Solution, groups: Tensor) -> Tensor:
-    """Solve the half-trusted anchors of these groups further, in place; returns the rows that were refined."""
+def refine(
+    bank: AnchorBank, gradient: Tensor, operator: Operator, solution: Solution, groups: Tensor, sketch: int
+) -> Tensor:
+    """Solve the half-trusted anchors of these groups further, in place; returns the rows that were refined.
+
+    `sketch` is the rank of the preconditioner, 0 for none.
+    """
     half = (bank.confidence > 0) & (bank.confidence < 1)
     half &= torch.isin(bank.member_groups, groups)
     rows = half.nonzero().squeeze(1)
     if not len(rows):
         return rows
     rows = rows[torch.argsort(bank.confidence[rows], descending=True, stable=True)[:MOST_ANCHORS]]
-    better = ConjugateGradient(iterations=5).solve(operator, gradient[rows], bank.phi[rows])
+    better = ConjugateGradient(iterations=5, sketch=sketch).solve(operator, gradient[rows], bank.phi[rows])
     improved = better.residual_norm < bank.residual[rows]
     rows = rows[improved]
     bank.phi[rows] = better.phi[improved]

@@ -8,7 +8,7 @@ from typing import Any, Literal, get_args
 
 from sgoif.errors import SettingError
 
-Gate = Literal["stability", "moving-average", "none"]
+Gate = Literal["stability", "hard", "moving-average", "none"]
 Reduction = Literal["auto", "mean", "sum"]
 LEAST_TURNS, LAYERS_A_STEP = 4, 5
 
@@ -35,11 +35,13 @@ class Settings:
     solver_steps: int | None = None
     """Steps of the solver at every refresh; None keeps the solver's own default (30 for Richardson)."""
     gate: Gate = "stability"
-    """How anchors are trusted: "stability", "moving-average" or "none"."""
+    """How anchors are trusted: "stability", "hard", "moving-average" or "none"."""
     kappa: float | None = None
     """κ in τ = κ β̃ Γ. None tracks it so that `pass_quantile` of the anchors pass."""
     pass_quantile: float = 0.8
     """Share of anchors whose residual stays below τ when κ is tracked."""
+    tolerance_by_group: bool = True
+    """Scale τ by the residuals of an anchor's own group, so that no class is left without anchors."""
     gamma: tuple[float, float] = (1.0, 1.0)
     """γ₁ and γ₂ of the stability proxy β̃."""
     max_anchors: int | None = None
@@ -54,6 +56,8 @@ class Settings:
     """λ_min of the Gram matrix of group directions below which the bank is refreshed early."""
     refine: bool = True
     """Refine the anchors behind large but doubtful scores with short conjugate gradients."""
+    sketch: int = 16
+    """Rank of the randomised preconditioner of that refinement (0: none)."""
     help_weight: float = 0.5
     """What help to a group counts against harm to another in an example's influence. 1: the plain sum; 0: harm only."""
     temperature: float | None = 4.0
@@ -102,6 +106,7 @@ class Settings:
         need(self.curvature_every is None or self.curvature_every >= 1, "curvature_every", "at least 1, or None")
         need(self.seed >= 0, "seed", "a whole number of at least 0")
         need(self.projection >= 1, "projection", "a whole number of at least 1")
+        need(self.sketch >= 0, "sketch", "a whole number of at least 0")
         need(self.replace_every >= 0, "replace_every", "a whole number of at least 0")
         need(
             self.budget is None or self.refresh_every is None,

@@ -477,7 +477,7 @@ def test_refinement_touches_half_trusted_anchors_of_doubtful_groups_only() -> No
     bank.residual = residual.norm(dim=1)
     before = bank.phi.clone()
     solution = Solution(bank.phi.clone(), residual, 0, 0)
-    rows = refine(bank, bank.gradient, Dense(), solution, torch.tensor([1]))
+    rows = refine(bank, bank.gradient, Dense(), solution, torch.tensor([1]), sketch=0)
     expected = ((bank.confidence > 0) & (bank.confidence < 1) & (bank.member_groups == 1)).nonzero().squeeze(1)
     assert sorted(rows.tolist()) == expected.tolist()
     assert len(rows)
@@ -492,7 +492,7 @@ def test_refinement_touches_half_trusted_anchors_of_doubtful_groups_only() -> No
         else:
             assert torch.equal(bank.phi[row], before[row])
     assert solution.products > 0
-    assert len(refine(bank, bank.gradient, Dense(), solution, torch.tensor([], dtype=torch.int64))) == 0
+    assert len(refine(bank, bank.gradient, Dense(), solution, torch.tensor([], dtype=torch.int64), sketch=0)) == 0
 
 
 def test_doubtful_groups_are_those_behind_large_scores_with_wide_intervals() -> None:

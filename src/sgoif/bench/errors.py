@@ -68,11 +68,14 @@ class ErrorsSettings:
     device: Device = setting("auto", help="where to train")
     seed: int = setting(0, help="seed of noise, split, decoys, initial weights and batches")
     evidence: str | None = setting(None, help="FILE.npz to keep what the run knew")
+    checked: int = setting(0, help="held-out examples, drawn at random, whose right label is told to the judge")
     again: str | None = setting(None, help="FILE.npz kept by --evidence: judge it again instead of training")
 
     def __post_init__(self) -> None:
         if self.data is None and self.again is None:
             raise SettingError("--data ROOT is needed: the folder that holds cifar-10-batches-bin/")
+        if self.checked < 0:
+            raise SettingError(f"checked = {self.checked} must be 0 or more")
         if self.noise == "matrix" and self.matrix is None and self.again is None:
             raise SettingError("--noise matrix needs --matrix FILE.json")
         if self.noise == "human" and (self.human is None or ":" not in self.human) and self.again is None:
@@ -118,7 +121,7 @@ def run_errors(settings: ErrorsSettings, tell: Say = say) -> dict[str, Any]:
     known = _load(Path(settings.again)) if settings.again is not None else _train(settings, tell)
     if settings.evidence is not None:
         _save(Path(settings.evidence), known)
-    result = evaluate(known)
+    result = evaluate(known, settings.checked, settings.seed)
     return {**result, "seconds": time.perf_counter() - start}
 
 
@@ -199,12 +202,20 @@ def _first_percent(monitor: InfluenceMonitor, wrong: NDArray[np.bool_], decoys: 
     return float(wrong[evidence.index[order[: max(1, len(order) // 100)]]].mean())
 
 
-def evaluate(known: Mapping[str, Any]) -> dict[str, Any]:
-    """Everything that is asked of a judgement, from what a run knew and the truth."""
+def evaluate(known: Mapping[str, Any], checked: int = 0, seed: int = 0) -> dict[str, Any]:
+    """Everything that is asked of a judgement, from what a run knew and the truth.
+
+    Of so many held-out examples somebody has checked the label.
+    """
     true, given, decoys = known["true"], known["given"], known["decoys"]
     wrong = given != true
     verdict = judge(
-        known["training"], known["anchors"], CLASSES, float(known["structure"]), decoys if len(decoys) else None
+        known["training"],
+        known["anchors"],
+        CLASSES,
+        float(known["structure"]),
+        decoys if len(decoys) else None,
+        _look_at(known["anchors"].index, true, checked, seed),
     )
     index = verdict.training.index
     place = np.searchsorted(known["rows"], index)
@@ -221,6 +232,12 @@ def evaluate(known: Mapping[str, Any]) -> dict[str, Any]:
         result["found_at_share"] = float(reached[0] + 1) / int(known["epochs"]) if len(reached) else None
     result["calibration"] = _calibration(verdict, wrong, true)
     return result
+
+
+def _look_at(index: NDArray[np.int64], true: NDArray[np.int64], count: int, seed: int) -> dict[int, int]:
+    """The right labels of some held-out examples."""
+    chosen = np.random.default_rng((seed, 0xC4EC)).choice(index, size=min(count, len(index)), replace=False)
+    return {int(example): int(true[example]) for example in chosen}
 
 
 def _calibration(verdict: Judgement, wrong: NDArray[np.bool_], true: NDArray[np.int64]) -> dict[str, Any]:

@@ -1,8 +1,13 @@
 """How far an anchor is trusted: c_v ∈ [0, 1] from its solver residual.
 
     stability         c_v = clip(1 − ‖r_v‖ / τ, 0, 1)         the method: an absolute tolerance for all anchors
+    hard              c_v = 1 if ‖r_v‖ ≤ τ else 0              the same tolerance without degrees of trust
     moving-average    c_v = clip(1 − ‖r_v‖ / 2m_v, 0, 1)      the simple rival: an anchor against its own past m_v
     none              c_v = 1
+
+τ may differ from group to group: a class that is hard to learn, or most of whose labels are wrong, has larger residuals
+throughout, and one tolerance for all would leave it without anchors. `group_tolerance` scales τ by the group's own
+quantile over that of all anchors.
 
 The anomaly gate comes first: anchors whose direction is not finite, or absurdly larger than the others', get c_v = 0
 and start again from φ_v = 0.
@@ -14,12 +19,39 @@ import torch
 from torch import Tensor
 
 ABSURD = 1e3
+OWN_VOICE = 8
+"""A group with this many anchors has its own tolerance by half, on a logarithmic scale."""
 """A direction this many times larger than the median direction is a numerical accident."""
 
 
-def stability_gate(residual: Tensor, tau: float) -> Tensor:
+def group_tolerance(residual: Tensor, groups: Tensor, count: int, quantile: float, tau: float) -> Tensor:
+    """τ of every anchor [K] by its group: the `quantile` of the group's residuals, in the units of τ."""
+    finite = torch.isfinite(residual)
+    values, members = residual[finite].double(), groups[finite]
+    if not len(values):
+        return residual.new_full((len(residual),), tau)
+    size = torch.bincount(members, minlength=count)
+    order = torch.argsort(values)
+    order = order[torch.argsort(members[order], stable=True)]  # by group, then by size
+    last = size.cumsum(0)
+    place = quantile * (size - 1).clamp_min(0).double()
+    low = (last - size + place.floor().long()).clamp_max(len(values) - 1)
+    high = (last - size + place.ceil().long()).clamp_max(len(values) - 1)
+    ordered = values[order]
+    own = torch.lerp(ordered[low], ordered[high], place - place.floor())
+    whole = torch.quantile(values, quantile).clamp_min(torch.finfo(torch.float32).tiny)
+    factor = (own / whole).clamp_min(torch.finfo(torch.float32).tiny) ** (size / (size + OWN_VOICE))
+    return (tau * torch.where(size > 0, factor, 1.0)[groups]).to(residual.dtype)
+
+
+def stability_gate(residual: Tensor, tau: float | Tensor) -> Tensor:
     """Confidences [K] from residual norms [K] and the tolerance."""
     return (1 - residual / tau).clamp(0, 1)
+
+
+def hard_gate(residual: Tensor, tau: float | Tensor) -> Tensor:
+    """Confidences [K], all or nothing."""
+    return (residual <= tau).float()
 
 
 def moving_average_gate(residual: Tensor, average: Tensor) -> Tensor:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import html
 import itertools
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -40,7 +40,9 @@ class LabelErrors:
     """Which labels are wrong, what they should be, and how sure that is; taken from a monitor at this moment.
 
     `decoys` (see `plant_decoys`) make the probabilities and the noise rate sharper. `dataset`, indexed like the loop,
-    lets explanations and reports look at the examples themselves.
+    lets explanations and reports look at the examples themselves. `checked` gives the right labels of some held-out
+    examples, by index: where most labels of a class are wrong, a couple of them per class decide which class is which
+    (`to_check` names some to look at).
     """
 
     def __init__(
@@ -50,6 +52,7 @@ class LabelErrors:
         decoys: Decoys | None = None,
         dataset: Dataset[Any] | None = None,
         class_names: Sequence[str] | None = None,
+        checked: Mapping[int, int] | None = None,
     ) -> None:
         self.monitor = monitor
         self.decoys = decoys if decoys is not None and len(decoys) else None
@@ -66,6 +69,7 @@ class LabelErrors:
             self.classes,
             monitor.competence.structure,
             None if self.decoys is None else self.decoys.index,
+            checked,
         )
         self._numbered = monitor.held_out_indices() is not None
         self._rows = self._collect()
@@ -145,6 +149,12 @@ class LabelErrors:
             predicted = float(verdict.probability[inside].mean())
             found.append((predicted, min(factor * hits, 1.0), *(min(end, 1.0) for end in ends), int(inside.sum())))
         return found
+
+    def to_check(self, count: int | None = None, seed: int = 0) -> Labels:
+        """Held-out examples to look at and to give back as `checked`, drawn at random; by default four per class."""
+        held_out = self.judgement.anchors.index
+        wanted = min(4 * self.classes if count is None else count, len(held_out))
+        return np.sort(np.random.default_rng((seed, 0xC4EC)).choice(held_out, size=wanted, replace=False))
 
     def harmed(self, indices: Sequence[int] | Labels, count: int = 4) -> Labels:
         """Indices of the held-out examples that each of these hurts most, [n, count]; −1: no more.

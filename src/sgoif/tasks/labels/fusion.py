@@ -73,6 +73,12 @@ class Weights:
     channel: float
     logits: float
     """λ: share of the logit margin in the margin."""
+    margin: float = 1.0
+
+    def believing(self, trust: float) -> Weights:
+        """What rests on the names in the given labels counts as far as those can be believed, the channel the rest."""
+        channel = trust * self.channel + 1 - trust
+        return Weights(trust * self.influence, channel, self.logits, trust * self.margin)
 
 
 def weights(training: Evidence, anchors: Evidence, structure: float) -> Weights:
@@ -95,7 +101,8 @@ def _growing(structure: float, least: float, gain: float, most: float) -> float:
 def suspicion(evidence: Evidence, joint: Array | None, weigh: Weights) -> Array:
     """v of every example, higher = more suspicious; `joint` is None where there is no channel."""
     v = weigh.influence * standard(evidence.influence)
-    v = v + (1 - weigh.logits) * standard(-evidence.margin) + weigh.logits * standard(-evidence.logit_margin)
+    margin = (1 - weigh.logits) * standard(-evidence.margin) + weigh.logits * standard(-evidence.logit_margin)
+    v = v + weigh.margin * margin
     if joint is not None:
         v = v + weigh.channel * standard(channel_logit(evidence, joint))
     return v

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -9,6 +10,7 @@ import numpy as np
 from sgoif.errors import SgoifError
 from sgoif.tasks.labels.calibration import Calibration, calibrate
 from sgoif.tasks.labels.channel import Array, Labels, noise_of, posterior
+from sgoif.tasks.labels.checked import checked_joint, rows_of, trust
 from sgoif.tasks.labels.evidence import Evidence
 from sgoif.tasks.labels.fusion import Weights, aligned, channel_of, steady_weights, suspicion, weights
 
@@ -37,9 +39,18 @@ class Judgement:
 
 
 def judge(
-    training: Evidence, anchors: Evidence, classes: int, structure: float, decoys: Labels | None = None
+    training: Evidence,
+    anchors: Evidence,
+    classes: int,
+    structure: float,
+    decoys: Labels | None = None,
+    checked: Mapping[int, int] | None = None,
 ) -> Judgement:
-    """Rank, calibrate and judge. `decoys` are the indices of training examples whose label is known to be wrong."""
+    """Rank, calibrate and judge.
+
+    `decoys` are the indices of training examples whose label is known to be wrong, `checked` gives held-out examples
+    the label that somebody found to be right.
+    """
     if len(training) < LEAST_EXAMPLES or not len(anchors):
         raise SgoifError(
             f"{len(training)} training and {len(anchors)} held-out examples have been scored so far; labels can be"
@@ -47,6 +58,11 @@ def judge(
         )
     joint = channel_of(anchors, classes)
     weigh, steady = weights(training, anchors, structure), steady_weights(structure)
+    if checked and joint is not None:
+        named = checked_joint(anchors, joint, *rows_of(anchors, checked, classes))
+        believed = trust(anchors, joint, named)
+        weigh, steady = weigh.believing(believed), steady.believing(believed)
+        joint = named if believed < 1 else joint
     everything, even = suspicion(training, joint, weigh), suspicion(training, joint, steady)
     planted = np.isin(training.index, decoys) if decoys is not None else np.zeros(len(training), dtype=bool)
     v, scale, marked = everything[~planted], even[~planted], even[planted]

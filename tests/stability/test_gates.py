@@ -1,0 +1,38 @@
+"""Gates that the engine tests do not cover: all or nothing, and tolerances by group."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from sgoif.stability.gates import group_tolerance, hard_gate
+
+
+def test_a_hard_gate_opens_or_shuts() -> None:
+    residual = torch.tensor([0.5, 1.0, 1.5, torch.inf])
+    assert hard_gate(residual, 1.0).tolist() == [1, 1, 0, 0]
+
+
+def test_tolerances_by_group_follow_each_group_and_agree_where_groups_do() -> None:
+    generator = torch.Generator().manual_seed(0)
+    groups = torch.arange(400) % 2
+    residual = torch.rand(400, generator=generator) * torch.where(groups == 0, 1.0, 10.0)
+    tau = float(torch.quantile(residual, 0.8))
+    limit = group_tolerance(residual, groups, 3, 0.8, tau)
+    for group in (0, 1):
+        mine = residual[groups == group]
+        share = float((mine <= limit[groups == group]).float().mean())
+        assert share == pytest.approx(0.8, abs=0.05)
+        assert len(limit[groups == group].unique()) == 1
+    alike = torch.rand(400, generator=generator)
+    assert group_tolerance(alike, groups, 2, 0.8, 1.0).tolist() == pytest.approx([1.0] * 400, rel=0.1)
+
+
+def test_a_group_of_few_anchors_keeps_most_of_the_common_tolerance() -> None:
+    groups = torch.tensor([0] * 100 + [1])
+    residual = torch.cat([torch.linspace(0, 1, 100), torch.tensor([100.0])])
+    limit = group_tolerance(residual, groups, 2, 0.8, 1.0)
+    own = 100 / float(torch.quantile(residual.double(), 0.8))
+    assert float(limit[-1]) == pytest.approx(own ** (1 / 9), rel=1e-4)
+    nothing = group_tolerance(torch.full((3,), torch.inf), torch.tensor([0, 1, 1]), 2, 0.8, 2.0)
+    assert nothing.tolist() == [2.0, 2.0, 2.0]
