@@ -1,13 +1,13 @@
-"""Wrong labels, made on purpose. Every function returns the new labels and a mask of the ones that were changed."""
+"""Flips that look only at the label: to any other class, or to the class it is taken for."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import NamedTuple
+from collections.abc import Mapping, Sequence
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
+from sgoif.bench.noise.labels import NoisyLabels, check_classes, checked_labels, checked_share
 from sgoif.errors import SettingError
 
 CIFAR10_CLASSES = ("airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck")
@@ -23,18 +23,11 @@ DIGIT_FLIPS: Mapping[int, int] = {2: 7, 3: 8, 5: 6, 6: 5, 7: 1}
 """The same for handwritten digits, between digits that look alike: 2→7, 3→8, 5↔6, 7→1."""
 
 
-class NoisyLabels(NamedTuple):
-    """Labels of which some are wrong, and which ones those are."""
-
-    labels: NDArray[np.int64]
-    is_wrong: NDArray[np.bool_]
-
-
 def symmetric(labels: ArrayLike, classes: int, rate: float, seed: int = 0) -> NoisyLabels:
     """Give `rate` of all labels another class, every other class being equally likely."""
-    given = _checked(labels, rate, "rate")
-    if classes < 2 or given.max() >= classes:
-        raise SettingError(f"classes = {classes} does not fit labels that go up to {given.max()}; two is the least")
+    checked_share(rate, "rate")
+    given = checked_labels(labels)
+    check_classes(given, classes)
     generator = np.random.default_rng(seed)
     chosen = generator.choice(len(given), size=round(rate * len(given)), replace=False)
     noisy = given.copy()
@@ -57,7 +50,8 @@ def class_dependent(
     """
     if (rate is None) == (overall is None):
         raise SettingError("give either rate= (share of the mapped classes) or overall= (share of all labels)")
-    given = _checked(labels, rate if rate is not None else overall, "rate" if rate is not None else "overall")
+    checked_share(rate if rate is not None else overall, "rate" if rate is not None else "overall")
+    given = checked_labels(labels)
     if any(true == other for true, other in mapping.items()):
         raise SettingError("mapping sends a class to itself: such a flip would leave the label right")
     candidates = np.flatnonzero(np.isin(given, list(mapping)))
@@ -80,31 +74,25 @@ def next_class(classes: int) -> dict[int, int]:
     return {label: (label + 1) % classes for label in range(classes)}
 
 
-def _checked(labels: ArrayLike, share: float | None, name: str) -> NDArray[np.int64]:
-    if share is None or not 0 <= share <= 1:
-        raise SettingError(f"{name} = {share} must lie in [0, 1]")
-    given = np.asarray(labels)
-    if given.ndim != 1 or given.size == 0 or not np.issubdtype(given.dtype, np.integer) or given.min() < 0:
-        raise SettingError(
-            f"labels must be a non-empty list of class numbers from 0 up, not shape {given.shape} {given.dtype}"
-        )
-    return given.astype(np.int64)
+def next_in_superclass(superclasses: Sequence[int]) -> dict[int, int]:
+    """Every class to the next one of the same superclass, the last to the first; a class on its own is not flipped.
+
+    `superclasses[c]` is the superclass of class c.
+    """
+    families: dict[int, list[int]] = {}
+    for label, superclass in enumerate(superclasses):
+        families.setdefault(int(superclass), []).append(label)
+    return {
+        label: family[(place + 1) % len(family)]
+        for family in families.values()
+        if len(family) > 1
+        for place, label in enumerate(family)
+    }
 
 
-def by_matrix(labels: ArrayLike, matrix: ArrayLike, seed: int = 0) -> NoisyLabels:
-    """Give labels away by a matrix P(given = row | true = column): as many of each class as the matrix says."""
-    table = np.asarray(matrix, dtype=np.float64)
-    given = _checked(labels, 0.0, "rate")
-    classes = len(table)
-    if table.shape != (classes, classes) or given.max() >= classes:
-        raise SettingError(f"a noise matrix of shape {table.shape} does not fit labels that go up to {given.max()}")
-    if table.min() < 0 or not np.allclose(table.sum(0), 1, atol=1e-6):
-        raise SettingError("every column of a noise matrix must hold probabilities that sum to one")
-    generator = np.random.default_rng(seed)
-    noisy = given.copy()
-    for true in range(classes):
-        members = generator.permutation(np.flatnonzero(given == true))
-        edges = np.round(np.cumsum(table[:, true]) * len(members)).astype(int)
-        for row, part in enumerate(np.split(members, edges[:-1])):
-            noisy[part] = row
-    return NoisyLabels(noisy, noisy != given)
+def within_superclass(labels: ArrayLike, superclasses: Sequence[int], rate: float, seed: int = 0) -> NoisyLabels:
+    """Flip `rate` of all labels to the next class of their superclass: CIFAR-100's usual class-dependent noise."""
+    given = checked_labels(labels)
+    if given.max() >= len(superclasses):
+        raise SettingError(f"{len(superclasses)} superclass entries do not fit labels that go up to {given.max()}")
+    return class_dependent(given, next_in_superclass(superclasses), seed=seed, overall=rate)
