@@ -62,6 +62,12 @@ class Outcome:
     """The examples that the method itself calls wrong; None where it has no threshold of its own."""
     trainings: float = 1.0
     """Training passes over the data, in units of one plain training of the recipe."""
+    probability: Scores | None = None
+    """The method's own probability that each label is wrong; None where it states none."""
+    suggested: Labels | None = None
+    """The label that the method would give instead; None where it names none."""
+    noise_rate: tuple[float, float, float] | None = None
+    """The method's estimate of the share of wrong labels, with the ends of its interval."""
     details: dict[str, Any] = field(default_factory=dict)
     """Further figures for the result file."""
 

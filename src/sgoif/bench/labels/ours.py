@@ -1,0 +1,172 @@
+"""SG-OIF in the comparison: one training with monitors attached, read out as label errors and as plain influence.
+
+The run is a user's run: a hold-out with labels as noisy as the others, one label in a hundred made wrong on purpose
+(the decoys that calibrate), everything else by the recipe. Every example is scored: what was trained on from the
+training steps, held-out examples with their own part left out, decoys with the label they came with.
+
+`ABLATIONS` are settings of the engine, not other code. Several monitors watch the same run, so a difference between two
+of them is a difference between two settings and nothing else. The paper's names for what is left out:
+
+    without-gate               every anchor is believed
+    moving-average-gate        an anchor is believed if its residual is below its own past
+    without-calibration        the residual decides whether an anchor counts, but not how much
+    without-temperature        raw scores are averaged
+    without-sketch             refinement by conjugate gradients without the sketched preconditioner
+    without-trigger            no refinement
+    low-rank                   the paper's curvature and solver in place of K-FAC and Richardson: low rank + diagonal
+    without-low-rank           that without its low-rank part: diagonal curvature, Neumann series
+    without-preconditioner     low rank + diagonal, solved by plain Richardson steps
+    one-pool                   all anchors in one group, as the paper has it
+    fixed-kappa                κ as it was after the first epoch
+    influence                  without the margin; the margin without influence is `probability-margin` of the rivals
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from contextlib import ExitStack
+from typing import Any
+
+import numpy as np
+import torch.nn.functional as F
+
+from sgoif.bench.command import Say
+from sgoif.bench.labels.problem import Outcome, Problem, Scores
+from sgoif.monitor import InfluenceMonitor
+from sgoif.tasks.labels import LabelErrors, plant_decoys
+from sgoif.tasks.labels.decoys import Decoys
+from sgoif.tasks.labels.evidence import anchor_evidence, training_evidence
+from sgoif.tasks.labels.fusion import channel_of, suspicion, weights
+
+FULL = "sgoif"
+LOW_RANK = {"curvature": "lowrank", "solver": "subspace"}
+ABLATIONS: Mapping[str, Mapping[str, Any]] = {
+    "without-gate": {"gate": "none"},
+    "moving-average-gate": {"gate": "moving-average"},
+    "without-calibration": {"gate": "hard"},
+    "without-temperature": {"temperature": None},
+    "without-sketch": {"sketch": 0},
+    "without-trigger": {"refine": False},
+    "low-rank": LOW_RANK,
+    "without-low-rank": {"curvature": "diagonal", "solver": "neumann"},
+    "without-preconditioner": {**LOW_RANK, "solver": "richardson"},
+    "tolerance-by-group": {"tolerance_by_group": True},
+    "one-pool": {"groups": "one"},
+    "fixed-kappa": {},
+}
+
+
+def family(problem: Problem, tell: Say) -> dict[str, Outcome]:
+    """The label score and the influence it is made of, from one training."""
+    return _watch(problem, tell, {FULL: {}})
+
+
+def ablations(problem: Problem, tell: Say) -> dict[str, Outcome]:
+    """Every ablation beside the whole method, from one training; their cost is not measured here."""
+    return _watch(problem, tell, {FULL: {}, **ABLATIONS})
+
+
+def sgoif(problem: Problem, tell: Say) -> Outcome:
+    """The label score."""
+    return family(problem, tell)[FULL]
+
+
+def influence(problem: Problem, tell: Say) -> Outcome:
+    """Class-wise gated influence alone."""
+    return family(problem, tell)["influence"]
+
+
+def _watch(problem: Problem, tell: Say, variants: Mapping[str, Mapping[str, Any]]) -> dict[str, Outcome]:
+    training, held_out = problem.split()
+    rows = np.asarray(training.indices)
+    _, decoys = plant_decoys(training, problem.classes, seed=problem.seed, labels=problem.labels[rows].tolist())
+    trained_on = problem.labels.copy()
+    trained_on[decoys.index] = decoys.flipped
+    model, batches = problem.new_model(), problem.batches(rows, trained_on)
+    optimizer, schedule = problem.optimizer(model, problem.recipe.epochs * len(batches))
+    over_epochs: dict[str, list[Scores]] = {name: [] for name in variants}
+    with ExitStack() as opened:
+        monitors = {
+            name: opened.enter_context(
+                InfluenceMonitor(
+                    model,
+                    optimizer,
+                    anchors=held_out,
+                    size=len(problem),
+                    max_anchors=len(held_out),
+                    seed=problem.seed,
+                    **own,
+                )
+            )
+            for name, own in variants.items()
+        }
+        for epoch in range(1, problem.recipe.epochs + 1):
+            model.train()
+            for x, y, index in batches:
+                with ExitStack() as steps:
+                    for monitor in monitors.values():
+                        steps.enter_context(monitor.step(index))
+                    with problem.autocast():
+                        logits = model(x)
+                    F.cross_entropy(logits.float(), y).backward()
+                optimizer.step()
+                optimizer.zero_grad()
+                schedule.step()
+            if epoch == 1 and "fixed-kappa" in monitors:
+                monitors["fixed-kappa"].controller.fixed_kappa = monitors[FULL].controller.kappa
+            for name, monitor in monitors.items():
+                over_epochs[name].append(_ranking(problem, monitor, decoys))
+            tell(f"SG-OIF: epoch {epoch}/{problem.recipe.epochs}")
+        share = len(rows) / len(problem)
+        outcomes: dict[str, Outcome] = {}
+        for name, monitor in monitors.items():
+            details = {**_figures(monitor), "ranks_over_epochs": np.stack(over_epochs[name])}
+            found = _label_errors(problem, monitor, decoys, share, details)
+            outcomes[name], outcomes["influence" if name == FULL else f"{name}-influence"] = found
+    return outcomes
+
+
+def _ranking(problem: Problem, monitor: InfluenceMonitor, decoys: Decoys) -> Scores:
+    """The label score as it is at this moment, of the examples that are trained on as they came; −inf elsewhere."""
+    evidence, anchors = training_evidence(monitor), anchor_evidence(monitor)
+    evidence = evidence.take(np.flatnonzero(~np.isin(evidence.index, decoys.index)))
+    scores = np.full(len(problem), -np.inf)
+    weigh = weights(evidence, anchors, monitor.competence.structure)
+    scores[evidence.index] = suspicion(evidence, channel_of(anchors, problem.classes), weigh)
+    return scores
+
+
+def _label_errors(
+    problem: Problem, monitor: InfluenceMonitor, decoys: Decoys, share: float, details: dict[str, Any]
+) -> tuple[Outcome, Outcome]:
+    """The label score, and the influence behind it."""
+    errors = LabelErrors(monitor, decoys=decoys, dataset=problem.dataset())
+    table, rate = errors.table(), errors.noise_rate()
+    at = table["index"]
+    probability, flagged, suggested = np.zeros(len(problem)), np.zeros(len(problem), dtype=bool), problem.labels.copy()
+    probability[at] = np.nan_to_num(table["probability_wrong"])
+    flagged[at] = table["is_label_issue"]
+    named = errors.suggested
+    suggested[list(named)] = list(named.values())
+    influence = np.full(len(problem), -np.inf)
+    influence[at] = np.nan_to_num(table["influence"].astype(np.float64), nan=-np.inf)
+    whole = Outcome(
+        suspicion=probability,
+        flagged=flagged,
+        trainings=share,
+        probability=probability,
+        suggested=suggested,
+        noise_rate=(rate.estimate, rate.low, rate.high),
+        details=details,
+    )
+    return whole, Outcome(influence, trainings=share)
+
+
+def _figures(monitor: InfluenceMonitor) -> dict[str, Any]:
+    history = monitor.history
+    names = ("step", "residual_mean", "residual_relative", "tau", "confidence_mean", "pass_share")
+    return {
+        "curvature_products_per_step": sum(entry["products"] for entry in history) / max(monitor.steps, 1),
+        "refreshes": [{name: entry[name] for name in names} for entry in history],
+        "structure": monitor.competence.structure,
+    }
