@@ -431,3 +431,15 @@ def test_no_file_of_labels_can_run_code(tmp_path: Path, kind: str) -> None:
     (tmp_path / f"cut.{kind}").write_bytes(b"nothing")
     with pytest.raises(SettingError, match="cannot be read"):
         read_human(tmp_path / f"cut.{kind}", "worse_label")
+
+
+@pytest.mark.parametrize("sparsity", [0.0, 0.2, 0.4, 0.6])
+def test_labels_name_their_classes_at_forty_percent_noise_but_not_at_seventy(sparsity: float) -> None:
+    """Among all ways to pair what is learned with names, the true one agrees best with the labels, or it does not."""
+    from scipy.optimize import linear_sum_assignment
+
+    for rate, told in ((0.4, True), (0.7, False)):
+        matrix = noise_matrix_from_trace(10, 10 * (1 - rate), sparsity, seed=0)
+        given, true = linear_sum_assignment(-matrix)
+        assert bool((given == true).all()) == told
+        assert (matrix[given, true].sum() > np.trace(matrix) + 0.1) != told

@@ -68,7 +68,7 @@ def run_command(
 ) -> int:
     """Parse, run, print, write. The exit code is returned; only --help and unreadable options leave by SystemExit."""
     given = list(sys.argv[1:] if arguments is None else arguments)
-    parsed = vars(_parser(program, settings_type, run.__doc__ or "", default_out).parse_args(given))
+    parsed = vars(option_parser(program, settings_type, run.__doc__ or "", default_out).parse_args(given))
     out, as_json = parsed.pop("out"), parsed.pop("json")
     try:
         settings = settings_type(**parsed)
@@ -101,7 +101,10 @@ def _public(settings: Any) -> dict[str, Any]:
     return {name: Path(value).name if name in FILES and value else value for name, value in values.items()}
 
 
-def _parser(program: str, settings_type: type[Any], doc: str, default_out: str | None) -> argparse.ArgumentParser:
+def option_parser(
+    program: str, settings_type: type[Any], doc: str, default_out: str | None, *, file: str = "FILE.json"
+) -> argparse.ArgumentParser:
+    """One option per field of the settings, `--out` for such a file, and `--json`."""
     parser = argparse.ArgumentParser(
         prog=program, description=doc, formatter_class=argparse.ArgumentDefaultsHelpFormatter, allow_abbrev=False
     )
@@ -120,7 +123,7 @@ def _parser(program: str, settings_type: type[Any], doc: str, default_out: str |
         else:
             options["type"] = kind
         parser.add_argument(flag, **options)
-    parser.add_argument("--out", default=default_out, metavar="FILE.json", help="where to write the whole result")
+    parser.add_argument("--out", default=default_out, metavar=file, help="where to write the whole result")
     parser.add_argument("--json", action="store_true", help="print the whole result as one JSON object")
     return parser
 

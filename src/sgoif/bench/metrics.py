@@ -16,6 +16,7 @@ from numpy.typing import ArrayLike, NDArray
 from sgoif.errors import SettingError
 
 SHARES = (0.01, 0.05, 0.10)
+CURVE_POINTS = 101
 
 
 def average_precision(is_wrong: ArrayLike, score: ArrayLike) -> float:
@@ -60,6 +61,89 @@ def detection_metrics(is_wrong: ArrayLike, score: ArrayLike) -> dict[str, Any]:
         "auroc": auroc(is_wrong, score),
         **{f"recall_at_{100 * share:g}": value for share, value in recall.items()},
     }
+
+
+def flag_metrics(is_wrong: ArrayLike, flagged: ArrayLike) -> dict[str, float | None]:
+    """Precision, recall and F1 = 2·TP / (2·TP + FP + FN) of a set of examples that was called wrong.
+
+    What is undefined is None: precision where nothing was flagged, recall and F1 where nothing is wrong.
+    """
+    wrong, called = np.asarray(is_wrong, dtype=bool), np.asarray(flagged, dtype=bool)
+    if wrong.ndim != 1 or wrong.shape != called.shape:
+        raise SettingError(f"is_wrong {wrong.shape} and flagged {called.shape} must be two lists of the same length")
+    caught, taken, total = int((wrong & called).sum()), int(called.sum()), int(wrong.sum())
+    return {
+        "precision": caught / taken if taken else None,
+        "recall": caught / total if total else None,
+        "f1": 2 * caught / (taken + total) if total else None,
+    }
+
+
+def precision_recall_curve(is_wrong: ArrayLike, score: ArrayLike, points: int = CURVE_POINTS) -> dict[str, list[float]]:
+    """The precision at which each of so many evenly spaced recalls from 0 to 1 is first reached, without smoothing.
+
+    The list grows from one distinct score to the next; at recall 0 stands the precision of the first of these steps.
+    """
+    wrong, suspicion = _checked(is_wrong, score)
+    found, taken = _cumulative(wrong, suspicion)
+    recall = np.linspace(0.0, 1.0, points)
+    # Rounding must not turn "three of ten" into a recall just below 0.3.
+    step = np.searchsorted(found, recall * found[-1] - 1e-9)
+    return {"recall": recall.round(6).tolist(), "precision": (found / taken)[step].round(6).tolist()}
+
+
+def top_kendall(previous: ArrayLike, current: ArrayLike, share: float = 0.01) -> float:
+    """Kendall's τ_b between two scores over the examples that lie in the top `share` of either.
+
+    The union of both tops is compared, so an example that falls out of the top costs agreement; a score that ties with
+    the last place of a top belongs to it. τ_b = (C − D) / √((P − T₁)(P − T₂)) over all P pairs, of which C agree, D
+    disagree and T₁, T₂ tie in the one and in the other score. Not a number where a score ties everywhere in the union.
+    """
+    first, second = np.asarray(previous, dtype=np.float64), np.asarray(current, dtype=np.float64)
+    if first.ndim != 1 or first.shape != second.shape or not len(first):
+        raise SettingError(f"two lists of the same length are compared, not {first.shape} and {second.shape}")
+    if np.isnan(first).any() or np.isnan(second).any():
+        raise SettingError("some scores are not numbers; give those examples -inf to rank them last")
+    size = _cut(len(first), share)
+    either = (first >= np.sort(first)[-size]) | (second >= np.sort(second)[-size])
+    return _kendall(_ranks(first[either]), _ranks(second[either]))
+
+
+def _kendall(x: NDArray[np.int64], y: NDArray[np.int64]) -> float:
+    pairs = len(x) * (len(x) - 1) // 2
+    tied_x, tied_y, tied_both = (_tied_pairs(ranks) for ranks in (x, y, x * (len(x) + 1) + y))
+    if pairs in (tied_x, tied_y):
+        return float("nan")
+    against = _inversions(y[np.lexsort((y, x))])
+    agree = pairs - tied_x - tied_y + tied_both - against
+    return (agree - against) / float(np.sqrt(float(pairs - tied_x)) * np.sqrt(float(pairs - tied_y)))
+
+
+def _ranks(score: NDArray[np.float64]) -> NDArray[np.int64]:
+    """0, 1, 2, … by rising score, equal scores sharing one."""
+    return np.unique(score, return_inverse=True)[1].astype(np.int64)
+
+
+def _tied_pairs(ranks: NDArray[np.int64]) -> int:
+    sizes = np.unique(ranks, return_counts=True)[1].astype(np.int64)
+    return int((sizes * (sizes - 1) // 2).sum())
+
+
+def _inversions(ranks: NDArray[np.int64]) -> int:
+    """Pairs in which the earlier number is the larger.
+
+    Two such numbers agree in their leading bits up to the one where the earlier has a 1 and the later a 0. So for every
+    bit, count the ones before each zero among the numbers that agree in all bits above.
+    """
+    count = 0
+    for bit in range(int(ranks.max(initial=0)).bit_length()):
+        above = ranks >> (bit + 1)
+        order = np.argsort(above, kind="stable")
+        group, ones = above[order], (ranks[order] >> bit) & 1
+        before = np.cumsum(ones) - ones
+        start = np.searchsorted(group, group)
+        count += int((before - before[start])[ones == 0].sum())
+    return count
 
 
 def _checked(is_wrong: ArrayLike, score: ArrayLike) -> tuple[NDArray[np.bool_], NDArray[np.float64]]:

@@ -84,7 +84,8 @@ def _watch(problem: Problem, tell: Say, variants: Mapping[str, Mapping[str, Any]
     trained_on[decoys.index] = decoys.flipped
     model, batches = problem.new_model(), problem.batches(rows, trained_on)
     optimizer, schedule = problem.optimizer(model, problem.recipe.epochs * len(batches))
-    over_epochs: dict[str, list[Scores]] = {name: [] for name in variants}
+    score: list[Scores] = []
+    influences: dict[str, list[Scores]] = {name: [] for name in variants}
     with ExitStack() as opened:
         monitors = {
             name: opened.enter_context(
@@ -114,25 +115,37 @@ def _watch(problem: Problem, tell: Say, variants: Mapping[str, Mapping[str, Any]
                 schedule.step()
             if epoch == 1 and "fixed-kappa" in monitors:
                 monitors["fixed-kappa"].controller.fixed_kappa = monitors[FULL].controller.kappa
+            score.append(_score_now(problem, monitors[FULL], decoys))
             for name, monitor in monitors.items():
-                over_epochs[name].append(_ranking(problem, monitor, decoys))
+                influences[name].append(_influence_now(problem, monitor, decoys))
             tell(f"SG-OIF: epoch {epoch}/{problem.recipe.epochs}")
         share = len(rows) / len(problem)
         outcomes: dict[str, Outcome] = {}
         for name, monitor in monitors.items():
-            details = {**_figures(monitor), "ranks_over_epochs": np.stack(over_epochs[name])}
-            found = _label_errors(problem, monitor, decoys, share, details)
-            outcomes[name], outcomes["influence" if name == FULL else f"{name}-influence"] = found
+            whole, influence = _label_errors(problem, monitor, decoys, share, _figures(monitor))
+            influence.details["ranks_over_epochs"] = np.stack(influences[name])
+            if name == FULL:
+                whole.details["ranks_over_epochs"] = np.stack(score)
+            outcomes[name], outcomes["influence" if name == FULL else f"{name}-influence"] = whole, influence
     return outcomes
 
 
-def _ranking(problem: Problem, monitor: InfluenceMonitor, decoys: Decoys) -> Scores:
+def _score_now(problem: Problem, monitor: InfluenceMonitor, decoys: Decoys) -> Scores:
     """The label score as it is at this moment, of the examples that are trained on as they came; −inf elsewhere."""
     evidence, anchors = training_evidence(monitor), anchor_evidence(monitor)
     evidence = evidence.take(np.flatnonzero(~np.isin(evidence.index, decoys.index)))
     scores = np.full(len(problem), -np.inf)
     weigh = weights(evidence, anchors, monitor.competence.structure)
     scores[evidence.index] = suspicion(evidence, channel_of(anchors, problem.classes), weigh)
+    return scores
+
+
+def _influence_now(problem: Problem, monitor: InfluenceMonitor, decoys: Decoys) -> Scores:
+    """The same of the influence alone."""
+    table = monitor.scores(anchors=False)
+    scores = np.full(len(problem), -np.inf)
+    scores[table["index"]] = np.nan_to_num(table["influence"].astype(np.float64), nan=-np.inf)
+    scores[decoys.index] = -np.inf
     return scores
 
 
@@ -159,7 +172,7 @@ def _label_errors(
         noise_rate=(rate.estimate, rate.low, rate.high),
         details=details,
     )
-    return whole, Outcome(influence, trainings=share)
+    return whole, Outcome(influence, trainings=share, details=dict(details))
 
 
 def _figures(monitor: InfluenceMonitor) -> dict[str, Any]:

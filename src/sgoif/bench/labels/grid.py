@@ -1,0 +1,351 @@
+"""The cells of the comparison: which there are, which are done, and where they are kept.
+
+A cell is one method on one data set with one kind of noise and one seed, trained by one recipe. Its result is one line
+of a JSON Lines file. A run that was interrupted, by whatever means, goes on where it stopped: a cell that stands in the
+file is not computed again, and a recipe that changed makes other cells.
+
+The file has one writer. Lines are appended in one piece and flushed to disk; what a kill in the middle of a write may
+leave is a last line without its end, which readers ignore and the next writer cuts off.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from itertools import pairwise, product
+from pathlib import Path
+from types import TracebackType
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sgoif.bench.errors import expected_calibration_error
+from sgoif.bench.labels.problem import Outcome
+from sgoif.bench.labels.recipes import Training, identity
+from sgoif.bench.labels.registry import METHODS, shares_training
+from sgoif.bench.metrics import (
+    average_precision,
+    detection_metrics,
+    flag_metrics,
+    precision_at,
+    precision_recall_curve,
+    top_kendall,
+)
+from sgoif.bench.provenance import plain
+from sgoif.errors import SettingError
+
+Line = dict[str, Any]
+Say = Callable[[str], None]
+RANKS = "ranks_over_epochs"
+"""In an outcome's details: [epochs, examples], how suspicious each example was after each epoch (higher = more so).
+Judged here, since a method does not know which labels are wrong, and too large to be written down."""
+PRODUCTS = "curvature_products_per_step"
+DETECTION = ("p_at_1", "recall_at_1", "recall_at_5", "recall_at_10", "aupr", "auroc")
+FLAGS = ("precision", "recall", "f1")
+NOISE_RATE = ("noise_rate", "noise_rate_low", "noise_rate_high")
+CLAIMS = ("calibration_error", "top_100_stated", "top_100_real", "suggested_right", *NOISE_RATE, "noise_rate_error")
+"""How far a method's own statements hold: expected calibration error of its probabilities, what it expects of its
+first hundred and what they are, share of the found errors for which it names the right class, its noise rate with
+interval and how far it is off."""
+FOUND = 0.95
+"""An epoch has found the wrong labels when the first percent of its ranking holds this share of them."""
+
+
+class Key(NamedTuple):
+    """What tells one cell from another."""
+
+    set: str
+    noise: str
+    method: str
+    seed: int
+    recipe_id: str
+    shared: bool
+
+
+def key_of(line: Mapping[str, Any]) -> Key:
+    """The cell that a line belongs to."""
+    return Key(*(line[name] for name in Key._fields))
+
+
+@dataclass(frozen=True)
+class Job:
+    """One training: all methods of a family on one data set with one noise and seed, or one of them alone."""
+
+    set: str
+    noise: str
+    seed: int
+    family: str
+    methods: tuple[str, ...]
+    training: Training
+    human: str | None = None
+    """Identity of the file with human labels, where the noise needs one."""
+    solo: bool = False
+
+    @property
+    def shared(self) -> bool:
+        """Whether several methods' outcomes come from this training."""
+        return shares_training(self.methods[0], solo=self.solo)
+
+    @property
+    def recipe(self) -> dict[str, Any]:
+        """Everything else that the outcome depends on."""
+        return self.training.described(human=self.human)
+
+    def key(self, method: str) -> Key:
+        return Key(self.set, self.noise, method, self.seed, identity(self.recipe), self.shared)
+
+    def __str__(self) -> str:
+        return f"{self.set} {self.noise} {self.family if self.shared else self.methods[0]} seed {self.seed}"
+
+
+def plan(
+    trainings: Mapping[str, Training],
+    noises: Sequence[str],
+    methods: Sequence[str],
+    seeds: Sequence[int],
+    *,
+    human: str | None = None,
+    solo: bool = False,
+) -> list[Job]:
+    """Every job of the grid, data set by data set; `trainings` gives each data set its recipe."""
+    together: dict[str, list[str]] = {}
+    for name in methods:
+        together.setdefault(METHODS[name].family if shares_training(name, solo=solo) else name, []).append(name)
+    return [
+        Job(
+            name,
+            noise,
+            seed,
+            METHODS[group[0]].family,
+            tuple(group),
+            training,
+            human if noise.startswith("human") else None,
+            solo,
+        )
+        for (name, training), noise, seed, group in product(trainings.items(), noises, seeds, together.values())
+    ]
+
+
+def pending(jobs: Iterable[Job], done: Mapping[Key, Line], remove: float | None = None) -> list[Job]:
+    """The jobs that still have something to do, each with the methods that are missing.
+
+    With `remove`, a line without a retraining after removing that share is not enough.
+    """
+
+    def is_done(job: Job, method: str) -> bool:
+        line = done.get(job.key(method))
+        return line is not None and (remove is None or (line.get("removal") or {}).get("share") == remove)
+
+    left = (replace(job, methods=tuple(m for m in job.methods if not is_done(job, m))) for job in jobs)
+    return [job for job in left if job.methods]
+
+
+def to_keep(job: Job, lines: Sequence[Line], done: Mapping[Key, Line]) -> list[Line]:
+    """The lines of a finished job that belong in the file.
+
+    Variants of ours that a family returns without their being registered are kept as well. They come first: when a
+    kill tears the last lines off, it is a registered method that is missing, and the next start computes the job again.
+    """
+    variants = [line for line in lines if line["method"] not in METHODS and key_of(line) not in done]
+    return variants + [line for line in lines if line["method"] in job.methods]
+
+
+def asked_for(jobs: Iterable[Job], done: Mapping[Key, Line]) -> list[Line]:
+    """What the file holds of these jobs, variants that are not registered included."""
+    registered = {job.key(method) for job in jobs for method in job.methods}
+    places = {(key._replace(method=""), METHODS[key.method].family) for key in registered}
+    return [
+        line
+        for key, line in done.items()
+        if key in registered or (key.method not in METHODS and (key._replace(method=""), line["family"]) in places)
+    ]
+
+
+def measure(
+    is_wrong: NDArray[np.bool_],
+    outcome: Outcome,
+    known: NDArray[np.bool_] | None = None,
+    true: NDArray[np.int64] | None = None,
+) -> Line:
+    """The part of a line that says how well an outcome finds the wrong labels.
+
+    It is over all examples of the data set, anchors and all, unless `known` marks the only ones whose right label
+    somebody knows. `true` are the right labels, for methods that suggest some.
+    """
+    if outcome.suspicion.shape != is_wrong.shape:
+        raise SettingError(f"scores of shape {outcome.suspicion.shape} came back for {len(is_wrong)} examples")
+    rows = np.arange(len(is_wrong)) if known is None else np.flatnonzero(known)
+    is_wrong, suspicion = is_wrong[rows], outcome.suspicion[rows]
+    details = {name.replace(" ", "_"): value for name, value in outcome.details.items()}
+    some = bool(is_wrong.any())
+    metrics: Line = dict.fromkeys((*DETECTION, *FLAGS, *CLAIMS, "flagged_share", "top_kendall", "found_at_share"))
+    metrics[PRODUCTS] = details.get(PRODUCTS)
+    if some:
+        metrics |= detection_metrics(is_wrong, suspicion)
+    if outcome.flagged is not None:
+        metrics |= flag_metrics(is_wrong, outcome.flagged[rows])
+        metrics["flagged_share"] = float(np.mean(outcome.flagged))
+    if outcome.probability is not None:
+        stated = outcome.probability[rows]
+        metrics["calibration_error"] = expected_calibration_error(stated, is_wrong)
+        first = np.argsort(-stated, kind="stable")[:100]
+        metrics["top_100_stated"], metrics["top_100_real"] = float(stated[first].mean()), float(is_wrong[first].mean())
+    if outcome.suggested is not None and true is not None and some:
+        caught = is_wrong if outcome.flagged is None else is_wrong & outcome.flagged[rows]
+        right = (outcome.suggested == true)[rows][caught]
+        metrics["suggested_right"] = float(right.mean()) if len(right) else None
+    if outcome.noise_rate is not None:
+        metrics |= dict(zip(NOISE_RATE, outcome.noise_rate, strict=True))
+        metrics["noise_rate_error"] = abs(outcome.noise_rate[0] - float(np.mean(is_wrong)))
+    ranks = details.pop(RANKS, None)
+    if ranks is not None:
+        epochs, metrics["top_kendall"] = over_epochs(is_wrong, np.asarray(ranks)[:, rows], details.get("epochs"))
+        found = (number for number, epoch in enumerate(epochs, 1) if (epoch["p_at_1"] or 0.0) >= FOUND)
+        first_epoch = next(found, None)
+        metrics["found_at_share"] = None if first_epoch is None else first_epoch / len(epochs)
+        details["epochs"] = epochs
+    return {
+        "metrics": metrics,
+        "curve": precision_recall_curve(is_wrong, suspicion) if some else None,
+        "details": details,
+    }
+
+
+def over_epochs(
+    is_wrong: NDArray[np.bool_], ranks: NDArray[Any], records: Sequence[Mapping[str, Any]] | None
+) -> tuple[list[Line], float | None]:
+    """Per-epoch records with AUPR and agreement with the epoch before, and that agreement's mean.
+
+    They are over the examples that are ranked after some epoch: a hold-out that is scored at the end alone is left out.
+    """
+    known = [{"epoch": number + 1} for number in range(len(ranks))] if records is None else records
+    if ranks.ndim != 2 or ranks.shape[1] != len(is_wrong) or len(known) != len(ranks):
+        raise SettingError(
+            f"{RANKS} of shape {ranks.shape} does not go with {len(known)} epochs and {len(is_wrong)} examples"
+        )
+    scores = np.nan_to_num(ranks.astype(np.float64), nan=-np.inf, posinf=np.inf, neginf=-np.inf)
+    ranked = np.isfinite(scores).any(axis=0)
+    scores, is_wrong = scores[:, ranked], is_wrong[ranked]
+    agreement = [None, *(top_kendall(before, after) for before, after in pairwise(scores))]
+    full = [
+        {
+            **record,
+            "aupr": average_precision(is_wrong, row) if is_wrong.any() else None,
+            "p_at_1": precision_at(is_wrong, row) if is_wrong.any() else None,
+            "top_kendall": agree,
+        }
+        for record, row, agree in zip(known, scores, agreement, strict=True)
+    ]
+    defined = [agree for agree in agreement if agree is not None and np.isfinite(agree)]
+    return full, float(np.mean(defined)) if defined else None
+
+
+def read_results(paths: Sequence[Path], tell: Say = lambda message: None) -> list[Line]:
+    """All lines of these files, one per cell: of several the last one."""
+    if not paths:
+        raise SettingError("no result file was given; name one or more that `sgoif bench labels` wrote")
+    found: dict[Key, Line] = {}
+    for path in paths:
+        content = path.read_bytes()
+        lines, torn = _parse(path, content)
+        if torn:
+            tell(f"{path}: the last line is incomplete and is ignored")
+        for line in lines:
+            found.pop(key_of(line), None)
+            found[key_of(line)] = line
+    return list(found.values())
+
+
+def _parse(path: Path, content: bytes) -> tuple[list[Line], int]:
+    """The lines of a file, and how many bytes at its end are part of a line that was never finished."""
+    *whole, last = content.split(b"\n")
+    lines = [_line(path, number, text) for number, text in enumerate(whole, start=1) if text.strip()]
+    if not last.strip():
+        return lines, 0
+    try:
+        return [*lines, _line(path, len(whole) + 1, last)], 0
+    except SettingError:
+        return lines, len(last)
+
+
+def _line(path: Path, number: int, text: bytes) -> Line:
+    try:
+        line = json.loads(text)
+        key_of(line), line["metrics"].get, line["recipe"].get
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise SettingError(
+            f"line {number} of {path} is not a result of `sgoif bench labels` ({error!r}); take another file, or remove"
+            " that line"
+        ) from error
+    return line  # type: ignore[no-any-return]
+
+
+@dataclass
+class Journal:
+    """The result file of a grid, open for its one writer."""
+
+    path: Path
+    tell: Say = lambda message: None
+    done: dict[Key, Line] = field(default_factory=dict)
+
+    def __enter__(self) -> Journal:
+        self.path.parent.mkdir(parents=True, exist_ok=True)
+        self._file = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o666)
+        try:
+            _lock(self._file, self.path)
+            self._repair()
+        except BaseException:
+            os.close(self._file)
+            raise
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        os.close(self._file)
+
+    def append(self, lines: Sequence[Line]) -> None:
+        """Write these lines down for good, or none of them."""
+        texts = [json.dumps(plain(line), allow_nan=False) + "\n" for line in lines]
+        self._write("".join(texts).encode())
+        self.done |= {key_of(line): line for line in (json.loads(text) for text in texts)}
+
+    def _repair(self) -> None:
+        """Read what is there and cut off a line that was never finished."""
+        content = self.path.read_bytes()
+        lines, torn = _parse(self.path, content)
+        if torn:
+            self.tell(f"{self.path}: the last line is incomplete (a run was killed while writing); it is removed")
+            os.ftruncate(self._file, len(content) - torn)
+        elif content and not content.endswith(b"\n"):
+            self._write(b"\n")
+        self.done = {key_of(line): line for line in lines}
+
+    def _write(self, content: bytes) -> None:
+        size = os.fstat(self._file).st_size
+        try:
+            while content:
+                content = content[os.write(self._file, content) :]
+            os.fsync(self._file)
+        except OSError:
+            os.ftruncate(self._file, size)
+            raise
+
+
+def _lock(file: int, path: Path) -> None:
+    """Keep a second writer out, where the system can."""
+    try:
+        import fcntl
+    except ImportError:  # Windows
+        return
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError as error:
+        raise SettingError(
+            f"another run is writing to {path}; wait for it, or choose another file with --out"
+        ) from error
+    except OSError:  # a file system without locks
+        return

@@ -1,0 +1,284 @@
+"""Pictures of result files, drawn without a display.
+
+    sgoif bench plot KIND FILE.jsonl... --out FILE.png
+
+| kind               | what it shows                                                                                   |
+|--------------------|-------------------------------------------------------------------------------------------------|
+| `convergence`      | solver residual and AUPR after each epoch, for every method whose lines have both: our gate, a  |
+|                    | moving average, none                                                                            |
+| `seeds`            | a metric of every method: each seed a dot, their mean a bar                                     |
+| `confidence`       | mean confidence of the anchors after each epoch                                                 |
+| `gain`             | cumulative AUPR gain over the best rival, or over `--baseline`: across settings and epochs      |
+| `precision-recall` | precision at each recall, the mean over seeds                                                   |
+| `pareto`           | cost against mean AUPR over the settings that all methods have, and the front: no other method  |
+|                    | is cheaper and better                                                                           |
+
+The cumulative gain after k settings (or epochs) is G_k = Σ_{j≤k} (A_j − B_j) / Σ_{j≤k} B_j, where A is our mean AUPR
+over seeds and B the reference's: by how much the area under our curve is larger. The best rival is chosen anew for
+every setting (and epoch), with the truth at hand; no real rival can choose that well.
+
+Lines of several seeds are drawn as their mean with a band from the least to the largest.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import accumulate
+from pathlib import Path
+from statistics import fmean
+from typing import TYPE_CHECKING
+
+from sgoif.bench.labels.grid import Line
+from sgoif.bench.labels.lines import METRICS, check_comparable, chosen, value_of
+from sgoif.bench.labels.panels import (
+    GREEN,
+    OURS,
+    add_legend,
+    by_method,
+    by_setting,
+    colour_of,
+    curve_of,
+    draw_epochs,
+    has_epochs,
+    look_of,
+    new_panel,
+    setting_of,
+    tidy,
+)
+from sgoif.bench.labels.registry import in_order, is_rival, title_of
+from sgoif.errors import MissingExtraError, SettingError
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+FORMATS: Mapping[str, Mapping[str, None]] = {
+    ".png": {"Software": None},
+    ".svg": {"Date": None},
+    ".pdf": {"CreationDate": None},
+}
+"""File types, and what must be left out for the same results to give the same file."""
+
+
+@dataclass(frozen=True)
+class PlotSettings:
+    """What is drawn of the results."""
+
+    kind: str
+    where: tuple[str, ...] = ()
+    metric: str = "aupr"
+    """Of `seeds`, `pareto`."""
+    cost: str = "seconds"
+    """Of `pareto`: seconds, trainings or memory."""
+    baseline: str | None = None
+    """Of `gain`: a method, or None for the best rival."""
+    title: str = ""
+
+    def __post_init__(self) -> None:
+        if self.kind not in KINDS:
+            raise SettingError(f"there is no plot {self.kind!r}; choose from {', '.join(KINDS)}")
+        if self.metric not in METRICS:
+            raise SettingError(f"there is no metric {self.metric!r}; choose from {', '.join(METRICS)}")
+        costs = [name for name, metric in METRICS.items() if metric.is_cost]
+        if self.cost not in costs:
+            raise SettingError(f"there is no cost {self.cost!r}; choose from {', '.join(costs)}")
+
+
+def check_picture(path: Path) -> None:
+    """Refuse a picture that cannot be drawn before anything is read."""
+    if path.suffix.lower() not in FORMATS:
+        raise SettingError(f"{path} must end in one of {', '.join(FORMATS)}")
+
+
+def plot(lines: Iterable[Line], settings: PlotSettings, path: Path) -> None:
+    """Draw a picture of these results."""
+    check_picture(path)
+    found = chosen(lines, settings.where)
+    check_comparable(found)
+    try:
+        from matplotlib import rc_context
+        from matplotlib.backends.backend_agg import FigureCanvasAgg
+        from matplotlib.figure import Figure
+    except ImportError as error:
+        raise MissingExtraError("matplotlib", "plots", "Drawing a plot") from error
+    with rc_context({"svg.hashsalt": "sgoif"}):
+        figure = Figure(dpi=120, layout="constrained")
+        FigureCanvasAgg(figure)
+        KINDS[settings.kind](figure, found, settings)
+        if settings.title:
+            figure.suptitle(settings.title, fontsize=12, x=0.01, ha="left")
+        path.parent.mkdir(parents=True, exist_ok=True)
+        ending = path.suffix.lower()
+        figure.savefig(path, format=ending[1:], metadata=dict(FORMATS[ending]))
+
+
+def draw_convergence(figure: Figure, lines: list[Line], settings: PlotSettings) -> None:
+    """Above the residual, below the AUPR, one column per setting."""
+    lines = [line for line in lines if has_epochs(line, "residual") and has_epochs(line, "aupr")]
+    groups = by_setting(lines, "no result has a residual and an AUPR after each epoch")
+    names = in_order({line["method"] for line in lines})
+    for column, (setting, part) in enumerate(groups.items()):
+        above, below = new_panel(figure, groups, column, 2, 0), new_panel(figure, groups, column, 2, 1)
+        for name, own in by_method(part).items():
+            draw_epochs(above, own, "residual", name, names)
+            draw_epochs(below, own, "aupr", name, names, scale=100)
+        above.set(title=", ".join(setting), ylabel="residual ‖g − Hφ‖", yscale="log")
+        below.set(xlabel="epoch", ylabel="AUPR")
+        tidy(above, below)
+    add_legend(figure)
+
+
+def draw_confidence(figure: Figure, lines: list[Line], settings: PlotSettings) -> None:
+    """Confidence over epochs, one panel per setting."""
+    lines = [line for line in lines if has_epochs(line, "confidence")]
+    groups = by_setting(lines, "no result has a confidence by epoch")
+    names = in_order({line["method"] for line in lines})
+    for column, (setting, part) in enumerate(groups.items()):
+        axes = new_panel(figure, groups, column)
+        for name, own in by_method(part).items():
+            draw_epochs(axes, own, "confidence", name, names)
+        axes.set(title=", ".join(setting), xlabel="epoch", ylabel="mean confidence", ylim=(0, 1.02))
+        tidy(axes)
+    add_legend(figure)
+
+
+def draw_seeds(figure: Figure, lines: list[Line], settings: PlotSettings) -> None:
+    """Every seed of every method, one panel per setting."""
+    metric = METRICS[settings.metric]
+    lines = [line for line in lines if value_of(line, settings.metric) is not None]
+    groups = by_setting(lines, f"no result has {settings.metric}")
+    names = in_order({line["method"] for line in lines})
+    for column, (setting, part) in enumerate(groups.items()):
+        axes = new_panel(figure, groups, column, tall=len(names))
+        for name, own in by_method(part).items():
+            values = [metric.scale * (value_of(line, settings.metric) or 0.0) for line in own]
+            place, colour = -names.index(name), colour_of(name, names)
+            axes.plot(values, [place] * len(values), "o", color=colour, markersize=5, alpha=0.7)
+            axes.plot([fmean(values)] * 2, [place - 0.3, place + 0.3], color=colour, linewidth=2)
+        axes.set(title=", ".join(setting), xlabel=metric.title)
+        axes.set_yticks([-place for place in range(len(names))], [title_of(name) for name in names], fontsize=8)
+        tidy(axes)
+
+
+def draw_precision_recall(figure: Figure, lines: list[Line], settings: PlotSettings) -> None:
+    """Mean curve over seeds of every method, one panel per setting."""
+    lines = [line for line in lines if line.get("curve")]
+    groups = by_setting(lines, "no result has a precision–recall curve")
+    names = in_order({line["method"] for line in lines})
+    for column, (setting, part) in enumerate(groups.items()):
+        axes = new_panel(figure, groups, column)
+        for name, own in by_method(part).items():
+            precision = [fmean(values) for values in zip(*(line["curve"]["precision"] for line in own), strict=True)]
+            axes.plot(own[0]["curve"]["recall"], precision, label=title_of(name), **look_of(name, names))
+        axes.set(title=", ".join(setting), xlabel="recall", ylabel="precision", xlim=(0, 1), ylim=(0, 1.02))
+        tidy(axes)
+    add_legend(figure)
+
+
+def draw_gain(figure: Figure, lines: list[Line], settings: PlotSettings) -> None:
+    """Left across settings, right across epochs where the results have them."""
+    lines = [line for line in lines if value_of(line, "aupr") is not None]
+    left, right = figure.subplots(1, 2)
+    figure.set_size_inches(11, 4.2)
+    reference = "the best rival" if settings.baseline is None else title_of(settings.baseline)
+    steps = []
+    for setting, part in by_setting(lines, "no result has an AUPR", most=None).items():
+        means = {name: fmean(value_of(line, "aupr") or 0.0 for line in own) for name, own in by_method(part).items()}
+        rival = _reference(means, settings.baseline)
+        if OURS in means and rival is not None:
+            steps.append((setting, means[OURS], rival))
+    if not steps:
+        raise SettingError(f"no setting has results of both {OURS} and {reference}")
+    ticks = [", ".join(setting) for setting, _, _ in steps]
+    left.plot(range(len(steps)), cumulative_gain([(a, b) for _, a, b in steps]), "o-", color=GREEN)
+    left.set_xticks(range(len(steps)), ticks, rotation=30, ha="right", fontsize=8)
+    left.set(title="across settings", ylabel=f"cumulative AUPR gain over {reference}, %")
+    _draw_gain_by_epoch(right, lines, settings)
+    for axes in (left, right):
+        axes.axhline(0, color="#8a8d91", linewidth=0.8)
+    tidy(left, right)
+    add_legend(figure)
+
+
+def _draw_gain_by_epoch(axes: Axes, lines: list[Line], settings: PlotSettings) -> None:
+    axes.set(title="across epochs", xlabel="epoch")
+    for setting, part in by_setting(lines, "", most=None).items():
+        curves = {name: curve_of(own, "aupr") for name, own in by_method(part).items()}
+        epochs = sorted(curves.get(OURS, {}))
+        pairs = []
+        for epoch in epochs:
+            means = {name: fmean(curve[epoch]) for name, curve in curves.items() if epoch in curve}
+            rival = _reference(means, settings.baseline)
+            if rival is None:
+                break
+            pairs.append((means[OURS], rival))
+        if pairs:
+            axes.plot(epochs[: len(pairs)], cumulative_gain(pairs), linewidth=1.6, label=", ".join(setting))
+    if not axes.lines:
+        axes.text(0.5, 0.5, "no AUPR by epoch to compare with", ha="center", transform=axes.transAxes, fontsize=9)
+
+
+def _reference(means: Mapping[str, float], baseline: str | None) -> float | None:
+    if baseline is not None:
+        return means.get(baseline)
+    return max((value for name, value in means.items() if is_rival(name)), default=None)
+
+
+def cumulative_gain(pairs: Sequence[tuple[float, float]]) -> list[float]:
+    """By how many percent the sum of the first of each pair exceeds that of the second, up to each place."""
+    ours, theirs = (list(accumulate(values)) for values in zip(*pairs, strict=True))
+    return [100 * (a - b) / b if b else float("nan") for a, b in zip(ours, theirs, strict=True)]
+
+
+def draw_pareto(figure: Figure, lines: list[Line], settings: PlotSettings) -> None:
+    """Cost and quality of every method over the settings that all of them have."""
+    lines = [line for line in lines if None not in (value_of(line, settings.metric), value_of(line, settings.cost))]
+    if not lines:
+        raise SettingError(f"no result has both {settings.metric} and {settings.cost}")
+    methods = by_method(lines)
+    common = set.intersection(*({setting_of(line) for line in own} for own in methods.values()))
+    if not common:
+        raise SettingError("the methods have no setting in common; leave some out with --where method=…")
+    cost, quality = METRICS[settings.cost], METRICS[settings.metric]
+    points = {}
+    for name, own in methods.items():
+        kept = [line for line in own if setting_of(line) in common]
+        points[name] = tuple(
+            metric.scale * fmean(value_of(line, which) or 0.0 for line in kept)
+            for which, metric in ((settings.cost, cost), (settings.metric, quality))
+        )
+    axes = figure.subplots()
+    figure.set_size_inches(7.5, 5)
+    names = in_order(methods)
+    sign = 1 if quality.higher_is_better else -1
+    front = pareto_front({name: (x, sign * y) for name, (x, y) in points.items()})
+    for name, (x, y) in points.items():
+        shared = any(line["shared"] for line in methods[name])
+        colour = colour_of(name, names)
+        axes.plot(x, y, "o", color=colour, markerfacecolor="none" if shared else colour, markersize=7)
+        axes.annotate(title_of(name), (x, y), xytext=(5, 4), textcoords="offset points", fontsize=8)
+    axes.plot(*zip(*(points[name] for name in front), strict=True), "--", color="#8a8d91", linewidth=1, zorder=0)
+    axes.set(xlabel=f"{cost.title} (hollow: of a training that several methods share)", ylabel=quality.title)
+    axes.set(xscale="log", title=f"mean over {len(common)} settings")
+    axes.margins(x=0.12)
+    tidy(axes)
+
+
+def pareto_front(points: Mapping[str, tuple[float, float]]) -> list[str]:
+    """Names by rising cost: every one is better than all that are cheaper or as cheap."""
+    front: list[str] = []
+    for name in sorted(points, key=lambda name: (points[name][0], -points[name][1])):
+        if not front or points[name][1] > points[front[-1]][1]:
+            front.append(name)
+    return front
+
+
+KINDS: dict[str, Callable[[Figure, list[Line], PlotSettings], None]] = {
+    "convergence": draw_convergence,
+    "seeds": draw_seeds,
+    "confidence": draw_confidence,
+    "gain": draw_gain,
+    "precision-recall": draw_precision_recall,
+    "pareto": draw_pareto,
+}

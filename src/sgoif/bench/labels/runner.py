@@ -1,0 +1,202 @@
+"""One job: train once, judge every method that learns from that training, write down what it cost."""
+
+from __future__ import annotations
+
+import gc
+import sys
+import time
+import traceback
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from sgoif.bench.command import Say, say, sentence
+from sgoif.bench.labels.datasets import LabelledData, load
+from sgoif.bench.labels.grid import Job, Line, measure
+from sgoif.bench.labels.noises import make_noise
+from sgoif.bench.labels.problem import Outcome, Problem
+from sgoif.bench.labels.recipes import Training
+from sgoif.bench.labels.registry import METHODS, solver
+from sgoif.bench.labels.settings import LabelsSettings
+from sgoif.bench.noise import NoisyLabels
+from sgoif.bench.provenance import machine, plain, versions
+from sgoif.errors import SettingError, SgoifError
+
+
+@dataclass
+class Peak:
+    """The most memory held between making this object and asking it."""
+
+    device: torch.device
+
+    def __post_init__(self) -> None:
+        self.since = "start of the training"
+        if self.device.type == "cuda":
+            torch.cuda.init()
+            torch.cuda.reset_peak_memory_stats(self.device)
+            return
+        try:
+            Path("/proc/self/clear_refs").write_text("5", encoding="ascii")
+        except OSError:
+            self.since = "start of the process"
+
+    def read(self) -> dict[str, Any]:
+        """Peak in bytes: CUDA memory of the training, or resident memory of the whole process on a CPU."""
+        if self.device.type == "cuda":
+            return {"kind": "cuda", "since": self.since, "peak_bytes": torch.cuda.max_memory_allocated(self.device)}
+        return {"kind": "resident", "since": self.since, "peak_bytes": _resident_peak()}
+
+
+def _resident_peak() -> int | None:
+    try:
+        import resource
+    except ImportError:  # Windows
+        return None
+    unit = 1 if sys.platform == "darwin" else 1024
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit
+
+
+@dataclass(frozen=True)
+class Result:
+    """What came of a job: lines for the methods that worked, reasons for the others."""
+
+    lines: list[Line] = field(default_factory=list)
+    failures: dict[str, str] = field(default_factory=dict)
+    seconds: float = 0.0
+
+
+@dataclass
+class Runner:
+    """Does jobs, one after the other, on one device."""
+
+    settings: LabelsSettings
+    command: str
+    device: torch.device
+    tell: Say = say
+
+    def __post_init__(self) -> None:
+        self._loaded: dict[tuple[str, bool], LabelledData] = {}
+
+    def data(self, name: str, training: Training, *, train: bool = True) -> LabelledData:
+        """A data set as the recipe wants it. One is kept in memory: jobs come data set by data set."""
+        if (name, train) not in self._loaded:
+            if (name, not train) not in self._loaded:
+                self.forget()
+            limit = training.limit if train else None
+            self._loaded[name, train] = load(
+                name, self.settings.data, train=train, size=training.image, limit=limit, tell=self.tell
+            )
+        return self._loaded[name, train]
+
+    def noisy(self, job: Job) -> tuple[LabelledData, NoisyLabels]:
+        """The data set of a job with its wrong labels."""
+        data = self.data(job.set, job.training)
+        return data, make_noise(job.noise, data, job.seed, self.settings.human)
+
+    def check(self, jobs: Sequence[Job]) -> None:
+        """Find out before anything is trained that a data set, a noise or a number does not fit."""
+        if self.settings.remove is not None:
+            for name, training in {job.set: job.training for job in jobs}.items():
+                self.data(name, training, train=False)
+        for job in {(job.set, job.noise): job for job in reversed(jobs)}.values():
+            data, _ = self.noisy(job)
+            if job.training.anchors >= len(data.labels):
+                raise SettingError(
+                    f"anchors = {job.training.anchors} leave nothing to train on: {job.set} has {len(data.labels)}"
+                    " examples here"
+                )
+            side = int(data.images.shape[-1])
+            job.training.recipe(side).model(int(data.images.shape[1]), len(data.classes))
+
+    def forget(self) -> None:
+        """Give the data set's memory back."""
+        self._loaded.clear()
+
+    def do(self, job: Job) -> Result:
+        """Train and judge. An error is an answer too; only an interrupt gets through."""
+        start = time.perf_counter()
+        try:
+            lines, failures = self._lines(job)
+        except Exception as error:
+            lines, failures = [], dict.fromkeys(job.methods, _reason(error))
+        if failures and self.device.type == "cuda":
+            gc.collect()
+            torch.cuda.empty_cache()
+        return Result(lines, failures, time.perf_counter() - start)
+
+    def _lines(self, job: Job) -> tuple[list[Line], dict[str, str]]:
+        data, noise = self.noisy(job)
+        true = data.labels if data.clean_labels is None else data.clean_labels
+        recipe = job.training.recipe(int(data.images.shape[-1]))
+        problem = Problem(data.images, noise.labels, len(data.classes), recipe, self.device, job.seed)
+        torch.manual_seed(job.seed)
+        solve = solver(job.methods, solo=job.solo)
+        peak, start = Peak(self.device), time.perf_counter()
+        outcomes = solve(problem, lambda message: self.tell(f"  {job}: {message}"))
+        if problem.on_gpu:
+            torch.cuda.synchronize(self.device)
+        cost = {"seconds": time.perf_counter() - start, "memory": peak.read()}
+        failures = {name: f"{job.family} returned no outcome for it" for name in job.methods if name not in outcomes}
+        lines = []
+        for name, outcome in outcomes.items():
+            if name in METHODS and name not in job.methods:
+                continue
+            try:
+                judged = measure(noise.is_wrong, outcome, data.verified, true)
+                removal = self._removal(job, problem, outcome, noise.is_wrong) if name in job.methods else None
+            except Exception as error:
+                failures[name] = _reason(error)
+                continue
+            about = {"classes": problem.classes, "examples": len(problem), "wrong": int(noise.is_wrong.sum())}
+            about["judged"] = int(data.verified.sum())
+            further = {"trainings": outcome.trainings, "removal": removal, **judged}
+            lines.append(plain({**self._origin(job, name), **about, **cost, **further}))
+        return lines, failures
+
+    def _origin(self, job: Job, method: str) -> Line:
+        return {
+            **job.key(method)._asdict(),
+            "family": job.family,
+            "trains_robustly": method in METHODS and METHODS[method].trains_robustly,
+            "recipe": job.recipe,
+            "command": self.command,
+            "versions": versions(),
+            "machine": machine(self.device),
+        }
+
+    def _removal(self, job: Job, problem: Problem, outcome: Outcome, wrong: NDArray[np.bool_]) -> Line | None:
+        """Train plainly without what the method flags, or without its most suspicious share, and test."""
+        share = self.settings.remove
+        if share is None:
+            return None
+        removed = outcome.flagged if outcome.flagged is not None else _top(outcome.suspicion, share)
+        kept = np.flatnonzero(~removed)
+        facts: Line = {"share": share, "by": "top share" if outcome.flagged is None else "flags"}
+        facts |= {"removed": int(removed.sum()), "wrong_left": int(wrong[kept].sum()), "test_accuracy": None}
+        if len(kept) < 2:
+            return facts
+        start = time.perf_counter()
+        model = problem.fit(problem.new_model(), problem.batches(kept))
+        test = self.data(job.set, job.training, train=False)
+        judged = Problem(test.images, test.labels, problem.classes, problem.recipe, problem.device, problem.seed)
+        judged.mean, judged.spread = problem.mean, problem.spread
+        right = judged.predict(model).argmax(dim=1).cpu().numpy() == test.labels
+        return {**facts, "test_accuracy": float(right.mean()), "seconds": time.perf_counter() - start}
+
+
+def _top(suspicion: NDArray[np.float64], share: float) -> NDArray[np.bool_]:
+    chosen = np.zeros(len(suspicion), dtype=bool)
+    chosen[np.argsort(-suspicion, kind="stable")[: round(share * len(suspicion))]] = True
+    return chosen
+
+
+def _reason(error: Exception) -> str:
+    """A user's mistake as a sentence; anything else with where it happened."""
+    if isinstance(error, SgoifError):
+        return sentence(error)
+    return "".join(traceback.format_exception(error)).rstrip()

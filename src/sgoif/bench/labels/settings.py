@@ -1,0 +1,81 @@
+"""What is asked for on the command line of `sgoif bench labels`, and the jobs that come of it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from sgoif.bench.command import Device, setting
+from sgoif.bench.labels.grid import Job, plan
+from sgoif.bench.labels.noises import parse
+from sgoif.bench.labels.recipes import Training, file_identity, training_for
+from sgoif.bench.labels.registry import choose
+from sgoif.errors import SettingError
+
+
+@dataclass(frozen=True)
+class LabelsSettings:
+    """One grid. What is left unset comes from the data set's recipe."""
+
+    data: str | None = setting(None, help="folder that holds the data sets; digits needs none")
+    sets: str = setting("digits", help="data sets, separated by commas")
+    noises: str = setting("symmetric-20,class-dependent-20", help="kinds of wrong labels, separated by commas")
+    methods: str = setting(
+        "all", help="all, simple (share a training), heavy (train their own way), ablations, or names"
+    )
+    seeds: str = setting("0", help="seeds of noise, split, initial weights and batches, separated by commas")
+    epochs: int | None = setting(None, help="epochs of training; unset: by data set")
+    batch_size: int | None = setting(None, help="examples in a batch; unset: by data set")
+    learning_rate: float | None = setting(None, help="peak of the one-cycle schedule; unset: by data set")
+    model: str | None = setting(
+        None, help="network: resnet9, resnet18, small-cnn, tiny-vit or digits-net; unset: by data set"
+    )
+    image: int | None = setting(None, help="pixels a side to which images are brought; unset: by data set")
+    augment: bool | None = setting(None, help="move and mirror images at random; unset: by data set")
+    anchors: int | None = setting(None, help="held-out examples, with their noisy labels")
+    limit: int | None = setting(None, help="use only so many examples of each data set")
+    human: str | None = setting(None, help="FILE.npz with human labels, for noises that start with human")
+    solo: bool = setting(False, help="train for every method alone, for honest cost figures")
+    remove: float | None = setting(
+        None, help="also train again without what the method flags, or without this share, and test that network"
+    )
+    workers: int = setting(1, help="processes that train at the same time, dealt out over the GPUs")
+    device: Device = setting("auto", help="where to train")
+
+    def __post_init__(self) -> None:
+        if self.workers < 1:
+            raise SettingError(f"workers = {self.workers} must be at least 1")
+        if self.remove is not None and not 0 < self.remove < 1:
+            raise SettingError(f"remove = {self.remove} must lie strictly between 0 and 1")
+        for noise in _words(self.noises, "noises"):
+            parse(noise)
+        self.jobs()
+
+    def trainings(self) -> dict[str, Training]:
+        """The recipe of every data set."""
+        changes = ("epochs", "batch_size", "learning_rate", "model", "image", "augment", "anchors", "limit")
+        return {
+            name: training_for(name, **{change: getattr(self, change) for change in changes})
+            for name in _words(self.sets, "sets")
+        }
+
+    def jobs(self) -> list[Job]:
+        """Everything that is asked for, done or not."""
+        noises, human = _words(self.noises, "noises"), None
+        if self.human is not None and any(noise.startswith("human") for noise in noises):
+            human = file_identity(Path(self.human))
+        seeds = [_seed(word) for word in _words(self.seeds, "seeds")]
+        return plan(self.trainings(), noises, choose(self.methods), seeds, human=human, solo=self.solo)
+
+
+def _words(text: str, option: str) -> list[str]:
+    words = list(dict.fromkeys(word.strip() for word in text.split(",") if word.strip()))
+    if not words:
+        raise SettingError(f"--{option} is empty; give at least one, separated by commas")
+    return words
+
+
+def _seed(word: str) -> int:
+    if not word.isdecimal():
+        raise SettingError(f"--seeds takes whole numbers from 0 up, separated by commas; got {word!r}")
+    return int(word)
