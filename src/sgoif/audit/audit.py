@@ -12,12 +12,13 @@ outputs again.
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from sgoif.audit import outputs
+from sgoif.audit.checked import read_checked, write_to_check
 from sgoif.audit.errors import AuditError, AuditInterrupted, ModelError
 from sgoif.audit.interruption import Interruption
 from sgoif.audit.models import resolve
@@ -80,6 +81,10 @@ def _run(settings: AuditSettings, directory: RunDirectory, interruption: Interru
     collection, pixels = _read_images(settings, directory, show)
     copies = [row for group in pixels.duplicates for row in group.indices]
     rows, held = _split(settings, pixels.labels, copies)
+    checked = None
+    if settings.checked is not None:
+        checked = read_checked(settings.checked, collection, pixels, held.tolist())
+        show.say(f"{len(checked)} checked labels of held-out images are used")
     plan = make_plan(settings, len(rows))
     training = Training(pixels, settings, plan, rows, held)
     try:
@@ -94,7 +99,8 @@ def _run(settings: AuditSettings, directory: RunDirectory, interruption: Interru
         _train(training, directory, interruption, show, spent - start)
         seconds = spent + time.monotonic() - start
         with directory.explained():
-            return _write(settings, directory, collection, pixels, training, show, (len(rows), len(held)), seconds)
+            split = len(rows), len(held)
+            return _write(settings, directory, collection, pixels, training, show, split, seconds, checked)
     finally:
         training.close()
 
@@ -172,13 +178,18 @@ def _write(
     show: Progress,
     split: tuple[int, int],
     seconds: float,
+    checked: Mapping[int, int] | None,
 ) -> AuditResult:
     from sgoif.tasks import LabelErrors
 
     folder = directory.path
     show.stage("judging labels", 0)
     errors = LabelErrors(
-        training.monitor, decoys=training.decoys, dataset=training.dataset, class_names=pixels.class_names
+        training.monitor,
+        decoys=training.decoys,
+        dataset=training.dataset,
+        class_names=pixels.class_names,
+        checked=checked,
     )
     numbers = worst_first(errors.table(settings.fdr))
     table = outputs.with_names(numbers, pixels.names, pixels.class_names)
@@ -187,6 +198,7 @@ def _write(
     for note in notes:
         show.say(note)
     outputs.write_skipped(folder, pixels.skipped)
+    write_to_check(folder, errors, pixels)
     show.stage("writing the page", len(table))
     outputs.write_report(
         folder,

@@ -59,6 +59,9 @@ def audit_command(
     early_stop: Annotated[bool, typer.Option(help="Stop when the model memorises or the ranking has settled.")] = True,
     budget: Annotated[float | None, typer.Option(help="Largest share of training time for the scoring.")] = None,
     fdr: Annotated[float, typer.Option(help="Share of right labels that may be among those called wrong.")] = 0.1,
+    checked: Annotated[
+        Path | None, typer.Option(help="decisions.csv or to_check.csv with labels of held-out images that you checked.")
+    ] = None,
     seed: Annotated[int, typer.Option(help="Seed of split, weights, batches and augmentation.")] = 0,
     device: Annotated[str, typer.Option(help="auto, cpu or cuda.")] = "auto",
     as_json: AsJson = False,
@@ -95,6 +98,7 @@ def audit_command(
         early_stop=early_stop,
         budget=budget,
         fdr=fdr,
+        checked=checked,
         seed=seed,
         device=_device(device),
     )

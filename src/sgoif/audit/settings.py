@@ -12,7 +12,7 @@ from sgoif.errors import SettingError
 
 Device = Literal["auto", "cpu", "cuda"]
 SMALLEST_IMAGE = 8
-FREE = frozenset({"path", "out", "fdr"})
+FREE = frozenset({"path", "out", "fdr", "checked"})
 """Settings that may differ on resume: where things lie (the data have a digest of their own), and what only the outputs
 depend on."""
 
@@ -63,13 +63,16 @@ class AuditSettings:
     for bit."""
     fdr: float = 0.1
     """Share of right labels that may be among those called wrong."""
+    checked: Path | None = None
+    """decisions.csv with decisions about held-out images: where most labels of a class are wrong, they tell the classes
+    apart. Can be given to a finished run with `--resume`."""
     seed: int = 0
     """Seed of the split, the first weights, the batches and their augmentation."""
     device: Device = "auto"
     """Where to train; "auto" takes a GPU where there is one."""
 
     def __post_init__(self) -> None:
-        for name in ("path", "out", "root", "weights"):
+        for name in ("path", "out", "root", "weights", "checked"):
             value = getattr(self, name)
             if isinstance(value, str):
                 object.__setattr__(self, name, Path(value))

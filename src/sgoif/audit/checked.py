@@ -1,0 +1,58 @@
+"""Labels that somebody has looked at, given back to the audit.
+
+Decisions about held-out images say which class is which where most labels of a class are wrong. They come as the page
+exports them (decisions.csv), or as to_check.csv, a list of held-out images in the same columns, filled in by hand.
+Decisions about other images are for `sgoif apply` and are left alone here.
+"""
+
+from __future__ import annotations
+
+import csv
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from sgoif.audit.decisions import DROPPED, NEEDED, DecisionsError, new_labels, read_decisions
+from sgoif.images.collection import Collection
+from sgoif.images.text import plural, shown
+from sgoif.state import atomic_write
+from sgoif.table import to_cell
+
+if TYPE_CHECKING:
+    from sgoif.images import Pixels
+    from sgoif.tasks import LabelErrors
+
+TO_CHECK = "to_check.csv"
+
+
+def read_checked(path: Path, collection: Collection, pixels: Pixels, held_out: Sequence[int]) -> dict[int, int]:
+    """The right label of every held-out image that was decided about, by index."""
+    decided = [decision for decision in read_decisions(path)[0] if decision.decision]
+    labels = new_labels(decided, collection, path)
+    place, held = {name: index for index, name in enumerate(pixels.names)}, set(map(int, held_out))
+    classes = {name: index for index, name in enumerate(pixels.class_names)}
+    listed = {name: index for index, name in enumerate(collection.names)}
+    found: dict[int, int] = {}
+    for decision in decided:
+        index, label = place.get(decision.path), int(labels[listed[decision.path]])
+        if index is not None and index in held and label != DROPPED:
+            found[index] = classes[collection.class_names[label]]
+    if not found:
+        raise DecisionsError(
+            f"none of {plural(len(decided), 'decision')} in {shown(path)} is about an image that was held out of"
+            f" training; {TO_CHECK} in the run directory lists some of those"
+        )
+    return found
+
+
+def write_to_check(folder: Path, errors: LabelErrors, pixels: Pixels) -> None:
+    """to_check.csv: held-out images to look at, `decision` and `new_label` left open."""
+
+    def write(handle: Any) -> None:
+        writer = csv.writer(handle)
+        writer.writerow(NEEDED)
+        for index in errors.to_check().tolist():
+            given = pixels.class_names[int(pixels.labels[index])]
+            writer.writerow([to_cell(pixels.names[index]), "", to_cell(given), ""])
+
+    atomic_write(folder / TO_CHECK, write, text=True)
