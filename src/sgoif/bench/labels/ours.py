@@ -16,6 +16,7 @@ of them is a difference between two settings and nothing else. The paper's names
     low-rank                   the paper's curvature and solver in place of K-FAC and Richardson: low rank + diagonal
     without-low-rank           that without its low-rank part: diagonal curvature, Neumann series
     without-preconditioner     low rank + diagonal, solved by plain Richardson steps
+    one-tolerance              one τ for the anchors of all groups
     one-pool                   all anchors in one group, as the paper has it
     fixed-kappa                κ as it was after the first epoch
     influence                  without the margin; the margin without influence is `probability-margin` of the rivals
@@ -50,7 +51,7 @@ ABLATIONS: Mapping[str, Mapping[str, Any]] = {
     "low-rank": LOW_RANK,
     "without-low-rank": {"curvature": "diagonal", "solver": "neumann"},
     "without-preconditioner": {**LOW_RANK, "solver": "richardson"},
-    "tolerance-by-group": {"tolerance_by_group": True},
+    "one-tolerance": {"tolerance_by_group": False},
     "one-pool": {"groups": "one"},
     "fixed-kappa": {},
 }

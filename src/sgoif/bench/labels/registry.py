@@ -167,7 +167,7 @@ _LEFT_OUT = {
     "low-rank": "low-rank curvature",
     "without-low-rank": "without low rank",
     "without-preconditioner": "without preconditioner",
-    "tolerance-by-group": "tolerance by group",
+    "one-tolerance": "one tolerance for all",
     "one-pool": "one pool",
     "fixed-kappa": "fixed κ",
 }
