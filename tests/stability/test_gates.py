@@ -34,5 +34,7 @@ def test_a_group_of_few_anchors_keeps_most_of_the_common_tolerance() -> None:
     limit = group_tolerance(residual, groups, 2, 0.8, 1.0)
     own = 100 / float(torch.quantile(residual.double(), 0.8))
     assert float(limit[-1]) == pytest.approx(own ** (1 / 9), rel=1e-4)
+    solved = group_tolerance(torch.zeros(20), torch.arange(20) % 2, 2, 0.8, 1e-38)
+    assert bool((solved > 0).all())
     nothing = group_tolerance(torch.full((3,), torch.inf), torch.tensor([0, 1, 1]), 2, 0.8, 2.0)
     assert nothing.tolist() == [2.0, 2.0, 2.0]
