@@ -213,7 +213,7 @@ def test_held_out_examples_that_are_hurt_most(plain: LabelErrors, problem: Probl
     assert found.shape == (40, 3)
     assert set(found.ravel().tolist()) <= held | {-1}
     # Who calls a cat a dog hurts cats.
-    assert (problem.true[found[:, 0]] == problem.true[chosen]).mean() > 0.8
+    assert (problem.true[found[:, 0]] == problem.true[chosen]).mean() > 0.7
     assert LabelErrors(plain.monitor).harmed(chosen).shape == (40, 0)
 
 
