@@ -48,10 +48,13 @@ def normalise(images: Tensor, mean: Channels = CIFAR_MEAN, spread: Channels = CI
 
 @dataclass
 class Batches:
-    """Shuffled, augmented, normalised batches (x, y, index) of data that already lies on the training device."""
+    """Shuffled, augmented, normalised batches (x, y, index) on the device of the labels.
+
+    Images lie there too, or, where they are too many, on the CPU or on disk; then only a batch at a time is moved.
+    """
 
     images: Tensor
-    """uint8 [N, C, H, W]"""
+    """uint8 [N, C, H, W]; with `rows`, any number of them."""
     labels: Tensor
     index: Tensor
     """What each example is called in the data set it came from, int64 [N], on the CPU like a loader's."""
@@ -64,29 +67,29 @@ class Batches:
     padding: int = 4
     mean: Channels = CIFAR_MEAN
     spread: Channels = CIFAR_STD
+    rows: Tensor | None = None
+    """Where each example's image is among `images`; None: they are in order."""
 
     def __post_init__(self) -> None:
-        if not len(self.images) == len(self.labels) == len(self.index):
-            raise SettingError(
-                f"{len(self.images)} images, {len(self.labels)} labels and {len(self.index)} indices do not match"
-            )
-        if not 1 <= self.batch_size <= len(self.images):
-            raise SettingError(
-                f"batch_size = {self.batch_size} must lie between 1 and {len(self.images)}, the data's size"
-            )
-        self._generator = torch.Generator(device=self.images.device).manual_seed(self.seed)
+        size = len(self.images) if self.rows is None else len(self.rows)
+        if not size == len(self.labels) == len(self.index):
+            raise SettingError(f"{size} images, {len(self.labels)} labels and {len(self.index)} indices do not match")
+        if not 1 <= self.batch_size <= size:
+            raise SettingError(f"batch_size = {self.batch_size} must lie between 1 and {size}, the data's size")
+        self._generator = torch.Generator(device=self.labels.device).manual_seed(self.seed)
         self._order = torch.Generator().manual_seed(self.seed)
 
     def __len__(self) -> int:
-        return -(-len(self.images) // self.batch_size)
+        return -(-len(self.index) // self.batch_size)
 
     def __iter__(self) -> Iterator[tuple[Tensor, Tensor, Tensor]]:
         """One epoch: every example once, in batches of nearly equal size, none larger than `batch_size`."""
-        order = torch.randperm(len(self.images), generator=self._order)
+        order = torch.randperm(len(self.index), generator=self._order)
         layout = torch.channels_last if self.channels_last else torch.contiguous_format
         for chosen in order.tensor_split(len(self)):
-            here = chosen.to(self.images.device, non_blocking=True)
-            x = self.images[here]
+            here = chosen.to(self.labels.device, non_blocking=True)
+            place = chosen if self.rows is None else self.rows[chosen]
+            x = self.images[place.to(self.images.device, non_blocking=True)].to(self.labels.device)
             if self.augment:
                 x = crop_and_flip(x, self._generator, self.padding, self.mirror)
             yield (

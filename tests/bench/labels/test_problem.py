@@ -29,7 +29,7 @@ def test_hooks_of_a_fit_see_every_example_once_an_epoch() -> None:
         problem.new_model(),
         problem.batches(),
         epochs=2,
-        on_step=lambda logits, labels, index: seen.append(index.numpy()) or logits.sum(),
+        on_step=lambda logits, labels, index: seen.append(index.numpy()),
         on_epoch=epochs.append,
     )
     assert epochs == [1, 2]
@@ -61,3 +61,15 @@ def test_images_and_labels_must_match() -> None:
         Problem(problem.images, problem.labels[:50], 4, problem.recipe, problem.device)
     with pytest.raises(SettingError, match="no linear layer"):
         last_linear(torch.nn.ReLU())
+
+
+def test_sets_too_large_for_the_device_are_read_batch_by_batch(monkeypatch: pytest.MonkeyPatch) -> None:
+    problem, _ = striped(size=100, anchors=20)
+    rows = np.asarray(problem.split()[0].indices)
+    kept = [(x, y, index) for x, y, index in problem.batches(rows)]
+    monkeypatch.setattr("sgoif.bench.labels.problem.KEEP_ON_DEVICE", 0)
+    batches = problem.batches(rows)
+    assert batches.images.data_ptr() == problem.images.data_ptr()
+    for one, other in zip(kept, batches, strict=True):
+        for mine, theirs in zip(one, other, strict=True):
+            assert torch.equal(mine, theirs)

@@ -30,9 +30,13 @@ Rows = NDArray[np.int64]
 Scores = NDArray[np.float64]
 StepLoss = Callable[[Tensor, Tensor, Tensor], Tensor]
 """(logits, labels, index) of a batch to the loss of the step."""
+Observe = Callable[[Tensor, Tensor, Tensor], None]
+"""Told (logits, labels, index) of every training batch."""
 
 STATISTICS_FROM = 10_000
 PREDICT_BATCH = 1000
+KEEP_ON_DEVICE = 2**31
+"""Bytes of images up to which a training keeps its own on the device; larger sets are read batch by batch."""
 
 
 @dataclass(frozen=True)
@@ -129,8 +133,9 @@ class Problem:
         where = torch.from_numpy(self.rows() if rows is None else rows)
         given = torch.from_numpy(self.labels if labels is None else labels)
         r = self.recipe
+        small = self.images.numel() <= KEEP_ON_DEVICE
         return Batches(
-            self.images[where].to(self.device),
+            self.images[where].to(self.device) if small else self.images,
             given[where].to(self.device),
             where,
             min(r.batch_size, len(where)),
@@ -141,6 +146,7 @@ class Problem:
             padding=r.padding,
             mean=self.mean,
             spread=self.spread,
+            rows=None if small else where,
         )
 
     def optimizer(self, model: nn.Module, steps: int) -> tuple[torch.optim.Optimizer, OneCycle]:
@@ -158,7 +164,7 @@ class Problem:
         *,
         epochs: int | None = None,
         loss: StepLoss = lambda logits, labels, index: F.cross_entropy(logits, labels),
-        on_step: StepLoss | None = None,
+        on_step: Observe | None = None,
         on_epoch: Callable[[int], None] | None = None,
     ) -> nn.Module:
         """Train by the recipe. `on_step` sees (logits, labels, index) after each step, `on_epoch` the epoch from 1."""

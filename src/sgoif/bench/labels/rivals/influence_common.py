@@ -13,19 +13,16 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
 from sgoif.bench.batches import Batches
-from sgoif.bench.labels.problem import Problem, Rows, Scores, last_linear
+from sgoif.bench.labels.problem import Observe, Problem, Rows, Scores, last_linear
 from sgoif.tasks.labels.fusion import aligned
 
 Tell = Callable[[str], None]
-Observe = Callable[[Tensor, Tensor, Tensor], None]
-"""Told (logits, labels, index) of every training batch."""
 
 BLOCK = 1024
 
@@ -42,14 +39,13 @@ def train(
 ) -> nn.Module:
     """One training by the recipe, by default on everything, with one line per epoch under this name."""
     model = problem.new_model(number)
-    step: Any = observe
 
     def after(epoch: int) -> None:
         if on_epoch is not None:
             on_epoch(model, epoch)
         tell(f"{name}: epoch {epoch}/{problem.recipe.epochs}")
 
-    return problem.fit(model, problem.batches() if batches is None else batches, on_step=step, on_epoch=after)
+    return problem.fit(model, problem.batches() if batches is None else batches, on_step=observe, on_epoch=after)
 
 
 @dataclass(frozen=True)
