@@ -260,7 +260,8 @@ def draw_pareto(figure: Figure, lines: list[Line], settings: PlotSettings) -> No
         axes.annotate(title_of(name), (x, y), xytext=(5, 4), textcoords="offset points", fontsize=8)
     axes.plot(*zip(*(points[name] for name in front), strict=True), "--", color="#8a8d91", linewidth=1, zorder=0)
     axes.set(xlabel=f"{cost.title} (hollow: of a training that several methods share)", ylabel=quality.title)
-    axes.set(xscale="log", title=f"mean over {len(common)} settings")
+    title = f"mean over {len(common)} settings" if len(common) > 1 else ", ".join(next(iter(common)))
+    axes.set(xscale="log", title=title)
     axes.margins(x=0.12)
     tidy(axes)
 

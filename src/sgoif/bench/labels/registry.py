@@ -153,7 +153,7 @@ _ALL = (
         "knn",
         f"{RIVALS}.knn:knn",
         "nearest neighbours",
-        "Bahri et al., Deep k-NN for Noisy Labels, ICML 2020",
+        "Zhu et al., Detecting Corrupted Labels Without Training a Model to Predict, ICML 2022",
         family=PLAIN,
     ),
 )
