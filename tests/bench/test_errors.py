@@ -12,7 +12,8 @@ from cifar_files import write_learnable
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sgoif.bench.errors import BINS, ErrorsSettings, evaluate, expected_calibration_error, main, make_noise
+from sgoif.bench.errors import ErrorsSettings, evaluate, main, make_noise
+from sgoif.bench.metrics import BINS, expected_calibration_error
 from sgoif.errors import SettingError
 from sgoif.tasks.labels.evidence import Evidence, Rows
 

@@ -70,7 +70,8 @@ def run_command(
     given = list(sys.argv[1:] if arguments is None else arguments)
     parsed = vars(option_parser(program, settings_type, run.__doc__ or "", default_out).parse_args(given))
     out, as_json = parsed.pop("out"), parsed.pop("json")
-    try:
+
+    def act() -> int:
         settings = settings_type(**parsed)
         device = choose_device(settings.device)
         target = Path(out.replace("DEVICE", device.type)) if out else None
@@ -82,14 +83,22 @@ def run_command(
         if target is not None:
             write_json(target, whole)
             say(f"result written to {target}")
+        print(json.dumps(whole, allow_nan=False) if as_json else show(whole))
+        return 0
+
+    return answered(program, act)
+
+
+def answered(program: str, act: Callable[[], int]) -> int:
+    """The exit code of an action; a mistake is answered with a sentence and 2, Ctrl-C with 130."""
+    try:
+        return act()
     except (SgoifError, OSError) as error:
         say(f"{program}: {sentence(error)}")
         return 2
     except KeyboardInterrupt:
         say(f"{program}: interrupted")
         return 130
-    print(json.dumps(whole, allow_nan=False) if as_json else show(whole))
-    return 0
 
 
 UNNAMED, FILES = ("data", "plot", "evidence"), ("matrix", "human", "again")

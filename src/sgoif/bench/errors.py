@@ -26,9 +26,10 @@ from numpy.typing import NDArray
 from sgoif.bench.batches import Batches, LabelledImages
 from sgoif.bench.cifar import CLASSES, read_cifar10
 from sgoif.bench.command import Device, Say, check_writable, choose_device, run_command, say, setting
-from sgoif.bench.metrics import detection_metrics
+from sgoif.bench.metrics import detection_metrics, expected_calibration_error
 from sgoif.bench.models import MODELS
 from sgoif.bench.noise import CIFAR10_FLIPS, NoisyLabels, by_matrix, class_dependent, symmetric
+from sgoif.bench.noise.human import read_human
 from sgoif.bench.optimizers import make_optimizer
 from sgoif.bench.signals import SignalTracker
 from sgoif.data import split_holdout
@@ -36,6 +37,7 @@ from sgoif.errors import SettingError
 from sgoif.monitor import InfluenceMonitor
 from sgoif.state import atomic_write
 from sgoif.tasks.labels.calibration import selected_at
+from sgoif.tasks.labels.checked import to_check
 from sgoif.tasks.labels.decoys import flip_some
 from sgoif.tasks.labels.evidence import Evidence, Rows, anchor_evidence, training_evidence
 from sgoif.tasks.labels.fusion import channel_of, suspicion, weights
@@ -43,7 +45,6 @@ from sgoif.tasks.labels.judgement import Judgement, judge, suggestions
 
 PROGRAM = "python -m sgoif.bench.errors"
 FOUND = 0.95
-BINS = 15
 COLUMNS = ("influence", "margin", "logit_margin", "loss")
 
 
@@ -95,10 +96,7 @@ def make_noise(labels: NDArray[np.int64], settings: ErrorsSettings) -> NoisyLabe
         return by_matrix(labels, _read_matrix(Path(settings.matrix)), settings.seed)
     assert settings.human is not None
     path, _, key = settings.human.rpartition(":")
-    with np.load(path, allow_pickle=False) as archive:
-        if key not in archive:
-            raise SettingError(f"{path} has no labels {key!r}; it has {', '.join(archive)}")
-        given = archive[key].astype(np.int64)[: len(labels)]
+    given = read_human(path, key)[: len(labels)]
     if given.shape != labels.shape:
         raise SettingError(f"{path} has {len(given)} labels for {len(labels)} images under {key!r}")
     if given.min() < 0 or given.max() >= CLASSES:
@@ -215,7 +213,7 @@ def evaluate(known: Mapping[str, Any], checked: int = 0, seed: int = 0) -> dict[
         CLASSES,
         float(known["structure"]),
         decoys if len(decoys) else None,
-        _look_at(known["anchors"].index, true, checked, seed),
+        {int(example): int(true[example]) for example in to_check(known["anchors"].index, checked, seed)},
     )
     index = verdict.training.index
     place = np.searchsorted(known["rows"], index)
@@ -232,12 +230,6 @@ def evaluate(known: Mapping[str, Any], checked: int = 0, seed: int = 0) -> dict[
         result["found_at_share"] = float(reached[0] + 1) / int(known["epochs"]) if len(reached) else None
     result["calibration"] = _calibration(verdict, wrong, true)
     return result
-
-
-def _look_at(index: NDArray[np.int64], true: NDArray[np.int64], count: int, seed: int) -> dict[int, int]:
-    """The right labels of some held-out examples."""
-    chosen = np.random.default_rng((seed, 0xC4EC)).choice(index, size=min(count, len(index)), replace=False)
-    return {int(example): int(true[example]) for example in chosen}
 
 
 def _calibration(verdict: Judgement, wrong: NDArray[np.bool_], true: NDArray[np.int64]) -> dict[str, Any]:
@@ -265,15 +257,6 @@ def _calibration(verdict: Judgement, wrong: NDArray[np.bool_], true: NDArray[np.
         "top_100_real": float(is_wrong[top].mean()),
         "suggested_right": float((other[caught] == true[index[caught]]).mean()) if len(caught) else None,
     }
-
-
-def expected_calibration_error(p: NDArray[np.float64], outcome: NDArray[np.bool_]) -> float:
-    """Mean distance between stated and real share over equal bins, weighed by their size."""
-    number = np.minimum((p * BINS).astype(int), BINS - 1)
-    size = np.bincount(number, minlength=BINS)
-    stated = np.bincount(number, weights=p, minlength=BINS)
-    real = np.bincount(number, weights=outcome.astype(np.float64), minlength=BINS)
-    return float(np.abs(stated - real).sum() / size.sum())
 
 
 def _save(path: Path, known: Mapping[str, Any]) -> None:

@@ -16,6 +16,8 @@ from numpy.typing import ArrayLike, NDArray
 from sgoif.errors import SettingError
 
 SHARES = (0.01, 0.05, 0.10)
+BINS = 15
+"""Equal bins of probability in which stated and real shares are compared."""
 CURVE_POINTS = 101
 
 
@@ -144,6 +146,15 @@ def _inversions(ranks: NDArray[np.int64]) -> int:
         start = np.searchsorted(group, group)
         count += int((before - before[start])[ones == 0].sum())
     return count
+
+
+def expected_calibration_error(p: NDArray[np.float64], outcome: NDArray[np.bool_]) -> float:
+    """Mean distance between stated and real share over equal bins, weighed by their size."""
+    number = np.minimum((p * BINS).astype(int), BINS - 1)
+    size = np.bincount(number, minlength=BINS)
+    stated = np.bincount(number, weights=p, minlength=BINS)
+    real = np.bincount(number, weights=outcome.astype(np.float64), minlength=BINS)
+    return float(np.abs(stated - real).sum() / size.sum())
 
 
 def _checked(is_wrong: ArrayLike, score: ArrayLike) -> tuple[NDArray[np.bool_], NDArray[np.float64]]:

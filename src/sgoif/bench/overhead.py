@@ -34,6 +34,7 @@ from torch import Tensor
 from torch.utils.data import TensorDataset
 
 from sgoif.bench.command import Device, Say, choose_device, run_command, say, setting
+from sgoif.bench.memory import resident_peak
 from sgoif.bench.models import MODELS
 from sgoif.errors import SettingError, SgoifError
 from sgoif.monitor import InfluenceMonitor
@@ -302,12 +303,13 @@ def _short_training(plan: Plan, layers: str | None, steps: int = 30) -> None:
 
 def _probe(request: str) -> int:
     """Train for a moment in this fresh process and print its peak resident size in MiB."""
-    import resource  # there is none on Windows
-
     asked = json.loads(request)
     _short_training(Plan(**asked["plan"]), asked["layers"])
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    print(peak / (2**20 if sys.platform == "darwin" else 2**10))
+    peak = resident_peak()
+    if peak is None:
+        print("this system does not tell how much memory a process has held", file=sys.stderr)
+        return 1
+    print(peak / 2**20)
     return 0
 
 

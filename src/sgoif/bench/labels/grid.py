@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import pairwise, product
 from pathlib import Path
@@ -22,13 +22,14 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from sgoif.bench.errors import expected_calibration_error
+from sgoif.bench.command import Say
 from sgoif.bench.labels.problem import Outcome
 from sgoif.bench.labels.recipes import Training, identity
 from sgoif.bench.labels.registry import METHODS, shares_training
 from sgoif.bench.metrics import (
     average_precision,
     detection_metrics,
+    expected_calibration_error,
     flag_metrics,
     precision_at,
     precision_recall_curve,
@@ -38,7 +39,6 @@ from sgoif.bench.provenance import plain
 from sgoif.errors import SettingError
 
 Line = dict[str, Any]
-Say = Callable[[str], None]
 RANKS = "ranks_over_epochs"
 """In an outcome's details: [epochs, examples], how suspicious each example was after each epoch (higher = more so).
 Judged here, since a method does not know which labels are wrong, and too large to be written down."""

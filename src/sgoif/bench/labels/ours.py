@@ -24,12 +24,12 @@ of them is a difference between two settings and nothing else. The paper's names
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from contextlib import ExitStack
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, contextmanager
 from typing import Any
 
 import numpy as np
-import torch.nn.functional as F
+from torch import Tensor
 
 from sgoif.bench.command import Say
 from sgoif.bench.labels.problem import Outcome, Problem, Scores
@@ -102,24 +102,23 @@ def _watch(problem: Problem, tell: Say, variants: Mapping[str, Mapping[str, Any]
             )
             for name, own in variants.items()
         }
-        for epoch in range(1, problem.recipe.epochs + 1):
-            model.train()
-            for x, y, index in batches:
-                with ExitStack() as steps:
-                    for monitor in monitors.values():
-                        steps.enter_context(monitor.step(index))
-                    with problem.autocast():
-                        logits = model(x)
-                    F.cross_entropy(logits.float(), y).backward()
-                optimizer.step()
-                optimizer.zero_grad()
-                schedule.step()
+
+        @contextmanager
+        def watching(index: Tensor) -> Iterator[None]:
+            with ExitStack() as steps:
+                for monitor in monitors.values():
+                    steps.enter_context(monitor.step(index))
+                yield
+
+        def on_epoch(epoch: int) -> None:
             if epoch == 1 and "fixed-kappa" in monitors:
                 monitors["fixed-kappa"].controller.fixed_kappa = monitors[FULL].controller.kappa
             score.append(_score_now(problem, monitors[FULL], decoys))
             for name, monitor in monitors.items():
                 influences[name].append(_influence_now(problem, monitor, decoys))
             tell(f"SG-OIF: epoch {epoch}/{problem.recipe.epochs}")
+
+        problem.fit(model, batches, optimizer=(optimizer, schedule), watching=watching, on_epoch=on_epoch)
         share = len(rows) / len(problem)
         outcomes: dict[str, Outcome] = {}
         for name, monitor in monitors.items():

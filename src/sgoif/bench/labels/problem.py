@@ -39,12 +39,10 @@ KEEP_ON_DEVICE = 2**31
 """Bytes of images up to which a training keeps its own on the device; larger sets are read batch by batch."""
 
 
-@dataclass(frozen=True)
-class Recipe:
-    """How a network is trained; the same for every method."""
+@dataclass(frozen=True, kw_only=True)
+class Schedule:
+    """How long and on what a network is trained, whatever the network."""
 
-    model: Callable[[int, int], nn.Module]
-    """Called with (channels, classes)."""
     epochs: int = 20
     batch_size: int = 512
     learning_rate: float = 0.4
@@ -54,6 +52,14 @@ class Recipe:
     padding: int = 4
     anchors: int = 2000
     """Examples that methods with a hold-out leave out of training; their labels are as noisy as the others."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Recipe(Schedule):
+    """How a network is trained; the same for every method."""
+
+    model: Callable[[int, int], nn.Module]
+    """Called with (channels, classes)."""
 
 
 @dataclass(frozen=True)
@@ -163,21 +169,28 @@ class Problem:
         batches: Batches,
         *,
         epochs: int | None = None,
+        optimizer: tuple[torch.optim.Optimizer, OneCycle] | None = None,
         loss: StepLoss = lambda logits, labels, index: F.cross_entropy(logits, labels),
+        watching: Callable[[Tensor], AbstractContextManager[Any]] = lambda index: nullcontext(),
         on_step: Observe | None = None,
         on_epoch: Callable[[int], None] | None = None,
     ) -> nn.Module:
-        """Train by the recipe. `on_step` sees (logits, labels, index) after each step, `on_epoch` the epoch from 1."""
+        """Train by the recipe.
+
+        `watching` is entered with the indices of each batch around its forward and backward pass, `on_step` sees
+        (logits, labels, index) after each step, `on_epoch` the epoch from 1. `optimizer` is one that was made before.
+        """
         total = self.recipe.epochs if epochs is None else epochs
-        optimizer, schedule = self.optimizer(model, total * len(batches))
+        steps, schedule = optimizer or self.optimizer(model, total * len(batches))
         for epoch in range(1, total + 1):
             model.train()
             for x, y, index in batches:
-                with self.autocast():
-                    logits = model(x)
-                loss(logits.float(), y, index).backward()
-                optimizer.step()
-                optimizer.zero_grad()
+                with watching(index):
+                    with self.autocast():
+                        logits = model(x)
+                    loss(logits.float(), y, index).backward()
+                steps.step()
+                steps.zero_grad()
                 schedule.step()
                 if on_step is not None:
                     on_step(logits.detach().float(), y, index)

@@ -5,14 +5,14 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, fields, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 from torch import nn
 
-from sgoif.bench.labels.problem import Recipe
+from sgoif.bench.labels.problem import Recipe, Schedule
 from sgoif.bench.models import digits_net, resnet18_cifar, small_cnn, tiny_vit
 from sgoif.errors import SettingError
 from sgoif.networks import ResNet9
@@ -21,18 +21,11 @@ ANCHOR_SHARE = 5
 """At most one in so many examples of a shortened data set is an anchor, unless a number is asked for."""
 
 
-@dataclass(frozen=True)
-class Training:
+@dataclass(frozen=True, kw_only=True)
+class Training(Schedule):
     """A recipe in words and numbers, as it is written down and compared."""
 
     model: str = "resnet9"
-    epochs: int = 20
-    batch_size: int = 512
-    learning_rate: float = 0.4
-    augment: bool = True
-    mirror: bool = True
-    padding: int = 4
-    anchors: int = 2000
     image: int | None = None
     """Side to which images are brought; None leaves them as they are."""
     limit: int | None = None
@@ -54,16 +47,8 @@ class Training:
 
     def recipe(self, side: int) -> Recipe:
         """What a method gets, for images of so many pixels a side."""
-        return Recipe(
-            model=partial(NETWORKS[self.model], image=side),
-            epochs=self.epochs,
-            batch_size=self.batch_size,
-            learning_rate=self.learning_rate,
-            augment=self.augment,
-            mirror=self.mirror,
-            padding=self.padding,
-            anchors=self.anchors,
-        )
+        shared = {item.name: getattr(self, item.name) for item in fields(Schedule)}
+        return Recipe(model=partial(NETWORKS[self.model], image=side), **shared)
 
     def described(self, **further: Any) -> dict[str, Any]:
         """Everything that the outcome depends on beside data set, noise, method and seed."""
@@ -108,9 +93,11 @@ NETWORKS: Mapping[str, Callable[..., nn.Module]] = {
 """Networks by name, each called with (channels, classes, image=side)."""
 
 _CIFAR = Training()
-_DIGITS = Training("digits-net", epochs=30, batch_size=64, learning_rate=0.1, mirror=False, padding=1, anchors=300)
-_MNIST = Training("small-cnn", epochs=10, learning_rate=0.2, mirror=False, padding=2)
-_PHOTOS = Training("resnet18", image=64)
+_DIGITS = Training(
+    model="digits-net", epochs=30, batch_size=64, learning_rate=0.1, mirror=False, padding=1, anchors=300
+)
+_MNIST = Training(model="small-cnn", epochs=10, learning_rate=0.2, mirror=False, padding=2)
+_PHOTOS = Training(model="resnet18", image=64)
 
 TRAININGS: dict[str, Training] = {
     "digits": _DIGITS,

@@ -18,14 +18,13 @@ from typing import Any
 
 import numpy as np
 
-from sgoif.bench.command import Say, check_writable, choose_device, option_parser, say, sentence
+from sgoif.bench.command import Say, answered, check_writable, choose_device, option_parser, say
 from sgoif.bench.labels.grid import Job, Journal, Line, asked_for, pending, to_keep
 from sgoif.bench.labels.runner import Result, Runner
 from sgoif.bench.labels.settings import LabelsSettings
 from sgoif.bench.labels.table import TableSettings, render
 from sgoif.bench.labels.workers import results_here, results_in_workers
 from sgoif.bench.provenance import command_line, machine, plain, versions
-from sgoif.errors import SgoifError
 
 PROGRAM = "python -m sgoif.bench.labels.run"
 DEFAULT_OUT = "runs/labels.jsonl"
@@ -123,16 +122,13 @@ def main(arguments: list[str] | None = None, program: str = PROGRAM) -> int:
     options = option_parser(program, LabelsSettings, run_labels.__doc__ or "", DEFAULT_OUT, file="FILE.jsonl")
     parsed = vars(options.parse_args(given))
     out, as_json = Path(parsed.pop("out")), parsed.pop("json")
-    try:
+
+    def act() -> int:
         whole = run_labels(LabelsSettings(**parsed), out, command_line(program, given))
         print(json.dumps(whole, allow_nan=False) if as_json else show(whole))
-    except (SgoifError, OSError) as error:
-        say(f"{program}: {sentence(error)}")
-        return 2
-    except KeyboardInterrupt:
-        say(f"{program}: interrupted")
-        return 130
-    return 1 if whole["failed"] else 0
+        return 1 if whole["failed"] else 0
+
+    return answered(program, act)
 
 
 if __name__ == "__main__":

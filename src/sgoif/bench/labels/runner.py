@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import gc
-import sys
 import time
 import traceback
 from collections.abc import Sequence
@@ -23,6 +22,7 @@ from sgoif.bench.labels.problem import Outcome, Problem
 from sgoif.bench.labels.recipes import Training
 from sgoif.bench.labels.registry import METHODS, solver
 from sgoif.bench.labels.settings import LabelsSettings
+from sgoif.bench.memory import resident_peak
 from sgoif.bench.noise import NoisyLabels
 from sgoif.bench.provenance import machine, plain, versions
 from sgoif.errors import SettingError, SgoifError
@@ -49,16 +49,7 @@ class Peak:
         """Peak in bytes: CUDA memory of the training, or resident memory of the whole process on a CPU."""
         if self.device.type == "cuda":
             return {"kind": "cuda", "since": self.since, "peak_bytes": torch.cuda.max_memory_allocated(self.device)}
-        return {"kind": "resident", "since": self.since, "peak_bytes": _resident_peak()}
-
-
-def _resident_peak() -> int | None:
-    try:
-        import resource
-    except ImportError:  # Windows
-        return None
-    unit = 1 if sys.platform == "darwin" else 1024
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit
+        return {"kind": "resident", "since": self.since, "peak_bytes": resident_peak()}
 
 
 @dataclass(frozen=True)

@@ -30,6 +30,12 @@ ASTRAY, AGREED = 0.5, 0.75
 rests on the given names is believed, and from which all of it is."""
 
 
+def to_check(held_out: Labels, count: int, seed: int = 0) -> Labels:
+    """So many held-out examples to look at, drawn at random."""
+    generator = np.random.default_rng((seed, 0xC4EC))
+    return np.sort(generator.choice(held_out, size=min(count, len(held_out)), replace=False))
+
+
 def rows_of(anchors: Evidence, checked: Mapping[int, int], classes: int) -> tuple[Labels, Labels]:
     """Rows of the checked held-out examples and the labels they should have."""
     index = np.asarray(list(checked), dtype=np.int64)

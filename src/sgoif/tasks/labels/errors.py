@@ -22,6 +22,7 @@ from sgoif.ledger import Ledger
 from sgoif.table import ScoreTable
 from sgoif.tasks.labels.calibration import NoiseRate, selected_at
 from sgoif.tasks.labels.channel import Array, Labels
+from sgoif.tasks.labels.checked import to_check
 from sgoif.tasks.labels.decoys import Decoys, Relabelled
 from sgoif.tasks.labels.evidence import Evidence, anchor_evidence, from_ledger, training_evidence
 from sgoif.tasks.labels.fusion import aligned, suspicion
@@ -152,9 +153,7 @@ class LabelErrors:
 
     def to_check(self, count: int | None = None, seed: int = 0) -> Labels:
         """Held-out examples to look at and to give back as `checked`, drawn at random; by default four per class."""
-        held_out = self.judgement.anchors.index
-        wanted = min(4 * self.classes if count is None else count, len(held_out))
-        return np.sort(np.random.default_rng((seed, 0xC4EC)).choice(held_out, size=wanted, replace=False))
+        return to_check(self.judgement.anchors.index, 4 * self.classes if count is None else count, seed)
 
     def harmed(self, indices: Sequence[int] | Labels, count: int = 4) -> Labels:
         """Indices of the held-out examples that each of these hurts most, [n, count]; −1: no more.

@@ -98,14 +98,36 @@ def _growing(structure: float, least: float, gain: float, most: float) -> float:
     return min(least + gain * structure, most)
 
 
+@dataclass(frozen=True)
+class Signals:
+    """The standardised signals of some examples, higher = more suspicious, ready for any weights."""
+
+    influence: Array
+    margin: Array
+    logit_margin: Array
+    channel: Array | None
+    """None where there is no channel."""
+
+    @classmethod
+    def of(cls, evidence: Evidence, joint: Array | None) -> Signals:
+        """Inverting the channel is the dear part; it does not depend on the weights."""
+        return cls(
+            standard(evidence.influence),
+            standard(-evidence.margin),
+            standard(-evidence.logit_margin),
+            None if joint is None else standard(channel_logit(evidence, joint)),
+        )
+
+    def weighed(self, weigh: Weights) -> Array:
+        """v of every example."""
+        v = weigh.influence * self.influence
+        v = v + weigh.margin * ((1 - weigh.logits) * self.margin + weigh.logits * self.logit_margin)
+        return v if self.channel is None else v + weigh.channel * self.channel
+
+
 def suspicion(evidence: Evidence, joint: Array | None, weigh: Weights) -> Array:
     """v of every example, higher = more suspicious; `joint` is None where there is no channel."""
-    v = weigh.influence * standard(evidence.influence)
-    margin = (1 - weigh.logits) * standard(-evidence.margin) + weigh.logits * standard(-evidence.logit_margin)
-    v = v + weigh.margin * margin
-    if joint is not None:
-        v = v + weigh.channel * standard(channel_logit(evidence, joint))
-    return v
+    return Signals.of(evidence, joint).weighed(weigh)
 
 
 def channel_logit(evidence: Evidence, joint: Array) -> Array:

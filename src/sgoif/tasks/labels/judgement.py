@@ -12,7 +12,7 @@ from sgoif.tasks.labels.calibration import Calibration, calibrate
 from sgoif.tasks.labels.channel import Array, Labels, noise_of, posterior
 from sgoif.tasks.labels.checked import checked_joint, rows_of, trust
 from sgoif.tasks.labels.evidence import Evidence
-from sgoif.tasks.labels.fusion import Weights, aligned, channel_of, steady_weights, suspicion, weights
+from sgoif.tasks.labels.fusion import Signals, Weights, aligned, channel_of, steady_weights, suspicion, weights
 
 LEAST_EXAMPLES = 20
 
@@ -63,7 +63,8 @@ def judge(
         believed = trust(anchors, joint, named)
         weigh, steady = weigh.believing(believed), steady.believing(believed)
         joint = named if believed < 1 else joint
-    everything, even = suspicion(training, joint, weigh), suspicion(training, joint, steady)
+    signals = Signals.of(training, joint)
+    everything, even = signals.weighed(weigh), signals.weighed(steady)
     planted = np.isin(training.index, decoys) if decoys is not None else np.zeros(len(training), dtype=bool)
     v, scale, marked = everything[~planted], even[~planted], even[planted]
     calibration = calibrate(

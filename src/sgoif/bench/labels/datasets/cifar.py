@@ -41,12 +41,7 @@ def cifar10(ask: Ask) -> LabelledData:
     """Ten classes, 50,000 images for training and 10,000 for the test."""
     stems = cifar.BATCHES if ask.train else ("test_batch",)
     binary = tuple(f"{stem}.bin" for stem in stems)
-    places = (
-        Place("cifar-10-batches-bin", binary),
-        Place("cifar-10-batches-py", stems),
-        Place(".", binary),
-        Place(".", stems),
-    )
+    places = _places("cifar-10-batches-bin", binary, "cifar-10-batches-py", stems)
     folder, _ = find(ask, places, f"ROOT/cifar-10-batches-bin/{binary[0]} or ROOT/cifar-10-batches-py/{stems[0]}")
     return from_arrays(ask, cifar.read(Request(folder, ask.split)), CIFAR10_CLASSES)
 
@@ -54,12 +49,12 @@ def cifar10(ask: Ask) -> LabelledData:
 def cifar100(ask: Ask) -> LabelledData:
     """A hundred fine classes, and which superclass each belongs to."""
     binary, python = (f"{ask.split}.bin",), ("train", "test", "meta")
-    places = (
-        Place("cifar-100-binary", binary),
-        Place("cifar-100-python", python),
-        Place(".", binary),
-        Place(".", python),
-    )
+    places = _places("cifar-100-binary", binary, "cifar-100-python", python)
     folder, place = find(ask, places, f"ROOT/cifar-100-binary/{binary[0]} or ROOT/cifar-100-python/{ask.split}")
     request = Request(folder / binary[0]) if place.contents == binary else Request(folder, ask.split)
     return from_arrays(ask, cifar.read(request), CIFAR100_CLASSES, CIFAR100_SUPERCLASSES)
+
+
+def _places(bin_folder: str, binary: tuple[str, ...], py_folder: str, python: tuple[str, ...]) -> tuple[Place, ...]:
+    """Both versions, each in its own folder below the root or in the root itself."""
+    return Place(bin_folder, binary), Place(py_folder, python), Place(".", binary), Place(".", python)

@@ -6,17 +6,13 @@ would be a leak: whoever planted the noise may have drawn from that very stream.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import numpy as np
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from sgoif.bench.command import Say
 from sgoif.bench.labels.problem import Problem, Rows, Scores
-
-Tell = Callable[[str], None]
-"""Takes a short line of progress."""
 
 LATE_SHARE = 0.25
 """Share of the epochs, at the end of training, over which a rival averages what it sees."""
@@ -75,7 +71,7 @@ class LateLosses:
     The score of a network that was trained to withstand wrong labels: what it still does not believe at the end.
     """
 
-    def __init__(self, problem: Problem, tell: Tell, name: str) -> None:
+    def __init__(self, problem: Problem, tell: Say, name: str) -> None:
         self._problem, self._tell, self._name = problem, tell, name
         self._mean = MeanPerExample(len(problem), problem.device)
         self._everything = torch.arange(len(problem), device=problem.device)

@@ -22,8 +22,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from sgoif.bench.command import Say
 from sgoif.bench.labels.problem import Outcome, Problem, Rows
-from sgoif.bench.labels.rivals.influence_common import Tell, train
+from sgoif.bench.labels.rivals.influence_common import train
 from sgoif.errors import MissingExtraError
 
 FOLDS = 4
@@ -31,7 +32,7 @@ FILTER = "prune_by_noise_rate"
 QUALITY = "normalized_margin"
 
 
-def confident_learning(problem: Problem, tell: Tell) -> Outcome:
+def confident_learning(problem: Problem, tell: Say) -> Outcome:
     """What cleanlab says of out-of-sample probabilities."""
     find_label_issues, get_label_quality_scores = _cleanlab()
     probabilities = out_of_sample(problem, tell)
@@ -47,7 +48,7 @@ def confident_learning(problem: Problem, tell: Tell) -> Outcome:
     )
 
 
-def out_of_sample(problem: Problem, tell: Tell) -> NDArray[np.float64]:
+def out_of_sample(problem: Problem, tell: Say) -> NDArray[np.float64]:
     """Probabilities [N, C] of every example by the network that was trained without its fold."""
     fold_of = folds(problem)
     probabilities = np.zeros((len(problem), problem.classes))

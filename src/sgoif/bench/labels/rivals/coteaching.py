@@ -32,8 +32,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from sgoif.bench.command import Say
 from sgoif.bench.labels.problem import Labels, Outcome, Problem
-from sgoif.bench.labels.rivals.common import MeanPerExample, Tell, is_late
+from sgoif.bench.labels.rivals.common import MeanPerExample, is_late
 from sgoif.bench.optimizers import OneCycle
 
 GRADUAL_SHARE = 10 / 200
@@ -110,7 +111,7 @@ class Pair:
 
 
 def teach(
-    pair: Pair, epochs: int, lessons: Callable[[int], Lessons], on_look: Callable[[int, Tensor, Look], None], tell: Tell
+    pair: Pair, epochs: int, lessons: Callable[[int], Lessons], on_look: Callable[[int, Tensor, Look], None], tell: Say
 ) -> int:
     """Train the pair on `lessons(epoch)` of each epoch from 1 on; returns how many examples one network has seen."""
     seen = 0
@@ -135,7 +136,7 @@ def noise_rate(probabilities: Tensor, labels: Labels) -> float:
     return 1 - agreement
 
 
-def estimate_forget_rate(problem: Problem, tell: Tell) -> tuple[float, float]:
+def estimate_forget_rate(problem: Problem, tell: Say) -> tuple[float, float]:
     """τ by a plain network and the hold-out; and the cost in trainings."""
     training, held_out = (np.array(part.indices) for part in problem.split())
     model = problem.fit(
@@ -147,7 +148,7 @@ def estimate_forget_rate(problem: Problem, tell: Tell) -> tuple[float, float]:
     return min(rate, MAX_FORGET_RATE), len(training) / len(problem)
 
 
-def coteaching(problem: Problem, tell: Tell) -> Outcome:
+def coteaching(problem: Problem, tell: Say) -> Outcome:
     """Train a pair; suspicion is the late loss, flagged what the networks mostly kept from each other."""
     forget_rate, cost = estimate_forget_rate(problem, tell)
     tell(f"co-teaching: noise rate estimated as {forget_rate:.3f}")

@@ -17,8 +17,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from sgoif.bench.command import Say
 from sgoif.bench.labels.problem import Outcome, Problem
-from sgoif.bench.labels.rivals.influence_common import Tell, to_scores, train
+from sgoif.bench.labels.rivals.influence_common import to_scores, train
 
 
 class DataMap:
@@ -57,7 +58,7 @@ class DataMap:
         return Outcome(to_scores(1 - self.confidence()), details=summary)
 
 
-def data_maps(problem: Problem, tell: Tell) -> Outcome:
+def data_maps(problem: Problem, tell: Say) -> Outcome:
     """One minus the mean probability of the given label over a plain training."""
     watch = DataMap(len(problem), problem.device)
     train(problem, tell, "data maps", observe=watch.update)

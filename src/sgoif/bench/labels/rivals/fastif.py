@@ -41,10 +41,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from sgoif.bench.command import Say
 from sgoif.bench.labels.problem import Outcome, Problem, Rows, Scores
 from sgoif.bench.labels.rivals.influence_common import (
     HeadGradients,
-    Tell,
     head_gradients,
     nearest,
     on_one_scale,
@@ -72,20 +72,20 @@ class Pairs:
     details: dict[str, Any]
 
 
-def fastif(problem: Problem, tell: Tell) -> Outcome:
+def fastif(problem: Problem, tell: Say) -> Outcome:
     """Mean harm to the held-out anchors that have the example as a neighbour, each anchor having one voice."""
     pairs = influences(problem, tell)
     norms = np.linalg.norm(pairs.harm, axis=1, keepdims=True)
     return _outcome(problem, pairs, pairs.harm / np.maximum(norms, np.finfo(np.float64).tiny))
 
 
-def fastif_sum(problem: Problem, tell: Tell) -> Outcome:
+def fastif_sum(problem: Problem, tell: Say) -> Outcome:
     """Mean harm to the held-out anchors that have the example as a neighbour."""
     pairs = influences(problem, tell)
     return _outcome(problem, pairs, pairs.harm)
 
 
-def influences(problem: Problem, tell: Tell) -> Pairs:
+def influences(problem: Problem, tell: Say) -> Pairs:
     """Train without the anchors and compute I(z, v) for every anchor and its neighbours."""
     training, held_out = problem.split()
     rows = np.asarray(training.indices)

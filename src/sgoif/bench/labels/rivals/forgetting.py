@@ -16,8 +16,9 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from sgoif.bench.command import Say
 from sgoif.bench.labels.problem import Outcome, Problem
-from sgoif.bench.labels.rivals.influence_common import Tell, to_scores, train
+from sgoif.bench.labels.rivals.influence_common import to_scores, train
 
 
 class ForgettingCounter:
@@ -50,7 +51,7 @@ class ForgettingCounter:
         )
 
 
-def forgetting(problem: Problem, tell: Tell) -> Outcome:
+def forgetting(problem: Problem, tell: Say) -> Outcome:
     """Forgetting events over a plain training."""
     counter = ForgettingCounter(len(problem), problem.device)
     train(problem, tell, "forgetting", observe=counter.update)

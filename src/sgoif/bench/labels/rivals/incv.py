@@ -40,8 +40,9 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from sgoif.bench.batches import Batches
+from sgoif.bench.command import Say
 from sgoif.bench.labels.problem import Outcome, Problem, Rows, Scores
-from sgoif.bench.labels.rivals.common import Tell, example_losses, label_losses, numpy_stream
+from sgoif.bench.labels.rivals.common import example_losses, label_losses, numpy_stream
 from sgoif.bench.labels.rivals.coteaching import Lessons, Pair, kept, remember_share, teach
 
 ROUNDS = 4
@@ -120,7 +121,7 @@ class Selection:
         return score
 
 
-def judge(problem: Problem, training: Rows, half: Rows, number: int, tell: Tell) -> Verdict:
+def judge(problem: Problem, training: Rows, half: Rows, number: int, tell: Say) -> Verdict:
     """Train a fresh network on some rows and let it look at others."""
     epochs = problem.recipe.epochs
     model = problem.fit(
@@ -133,7 +134,7 @@ def judge(problem: Problem, training: Rows, half: Rows, number: int, tell: Tell)
     return Verdict(half, agrees, label_losses(problem, logits, half).double().cpu().numpy())
 
 
-def cross_validate(problem: Problem, tell: Tell, rounds: int = ROUNDS) -> tuple[Selection, float, float]:
+def cross_validate(problem: Problem, tell: Say, rounds: int = ROUNDS) -> tuple[Selection, float, float]:
     """The rounds of selection; returns also the noise rate ε and the cost in trainings."""
     stream, selection = numpy_stream(problem, _HALVES_STREAM), Selection(len(problem))
     rate: float | None = None
@@ -164,7 +165,7 @@ def endless(batches: Batches) -> Iterator[tuple[Tensor, Tensor, Tensor]]:
         yield from batches
 
 
-def train_pair(problem: Problem, selection: Selection, rate: float, tell: Tell) -> tuple[list[nn.Module], float]:
+def train_pair(problem: Problem, selection: Selection, rate: float, tell: Say) -> tuple[list[nn.Module], float]:
     """Co-teaching on the selected examples, joined by candidates after warm-up; returns also the cost in trainings."""
     epochs = problem.recipe.epochs
     chosen, candidates = np.flatnonzero(selection.selected), np.flatnonzero(selection.candidate)
@@ -191,7 +192,7 @@ def train_pair(problem: Problem, selection: Selection, rate: float, tell: Tell) 
     return pair.models, 2 * seen / (epochs * len(problem))
 
 
-def incv(problem: Problem, tell: Tell, rounds: int = ROUNDS) -> Outcome:
+def incv(problem: Problem, tell: Say, rounds: int = ROUNDS) -> Outcome:
     """Select by cross-validation, then train a pair on the selection; suspicion is rejections, then loss."""
     selection, rate, fold_cost = cross_validate(problem, tell, rounds)
     if not selection.selected.any():

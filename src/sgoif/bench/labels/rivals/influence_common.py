@@ -19,17 +19,16 @@ import torch
 from torch import Tensor, nn
 
 from sgoif.bench.batches import Batches
+from sgoif.bench.command import Say
 from sgoif.bench.labels.problem import Observe, Problem, Rows, Scores, last_linear
 from sgoif.tasks.labels.fusion import aligned
-
-Tell = Callable[[str], None]
 
 BLOCK = 1024
 
 
 def train(
     problem: Problem,
-    tell: Tell,
+    tell: Say,
     name: str,
     *,
     batches: Batches | None = None,

@@ -17,19 +17,20 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from sgoif.bench.command import Say
 from sgoif.bench.labels.problem import Outcome, Problem
-from sgoif.bench.labels.rivals.influence_common import BLOCK, Tell, nearest, to_scores, train
+from sgoif.bench.labels.rivals.influence_common import BLOCK, nearest, to_scores, train
 
 NEIGHBOURS = 200
 TEMPERATURE = 0.07
 
 
-def knn(problem: Problem, tell: Tell) -> Outcome:
+def knn(problem: Problem, tell: Say) -> Outcome:
     """Weighted share of neighbours that carry another label."""
     return knn_of(problem, problem.features(train(problem, tell, "kNN")), tell)
 
 
-def knn_of(problem: Problem, features: Tensor, tell: Tell) -> Outcome:
+def knn_of(problem: Problem, features: Tensor, tell: Say) -> Outcome:
     """The same from the features of a network that is trained already."""
     count = neighbour_count(len(problem), problem.classes)
     tell(f"kNN: {count} neighbours of each example")

@@ -45,8 +45,9 @@ import torch.nn.functional as F
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
+from sgoif.bench.command import Say
 from sgoif.bench.labels.problem import Labels, Outcome, Problem
-from sgoif.bench.labels.rivals.common import MeanPerExample, Tell, is_late, numpy_stream, torch_stream
+from sgoif.bench.labels.rivals.common import MeanPerExample, is_late, numpy_stream, torch_stream
 
 HISTORY = 10
 """Looks at an example that the LSTM reads."""
@@ -187,7 +188,7 @@ def plant_flips(problem: Problem) -> Planted:
     return Planted(labels, labels != problem.labels)
 
 
-def record_pilot(problem: Problem, planted: Planted, tell: Tell) -> LossRecord:
+def record_pilot(problem: Problem, planted: Planted, tell: Say) -> LossRecord:
     """Train a student on the planted labels and return how its losses ran."""
     curriculum = Curriculum(problem, None, _PILOT_STREAM)
 
@@ -238,7 +239,7 @@ class Examples:
         return torch.randint(low, high, (count,), generator=self._generator, device=self._device)
 
 
-def learn_mentor(problem: Problem, planted: Planted, record: LossRecord, tell: Tell) -> Mentor:
+def learn_mentor(problem: Problem, planted: Planted, record: LossRecord, tell: Say) -> Mentor:
     """Learn to tell flipped from other labels; the state that does best on the validation examples is returned."""
     examples, mentor = Examples(problem, planted, record), new_mentor(problem)
     *seen, truth = examples.draw(VALIDATION_LOOKS, validation=True)
@@ -263,7 +264,7 @@ def learn_mentor(problem: Problem, planted: Planted, record: LossRecord, tell: T
     return mentor.eval()
 
 
-def mentornet(problem: Problem, tell: Tell) -> Outcome:
+def mentornet(problem: Problem, tell: Say) -> Outcome:
     """Learn a mentor from planted flips, then train a student under it; suspicion is the late distrust 1 − v."""
     planted = plant_flips(problem)
     mentor = learn_mentor(problem, planted, record_pilot(problem, planted, tell), tell)

@@ -21,8 +21,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from sgoif.bench.command import Say
 from sgoif.bench.labels.problem import Outcome, Problem
-from sgoif.bench.labels.rivals.common import LateLosses, Tell, numpy_stream, torch_stream
+from sgoif.bench.labels.rivals.common import LateLosses, numpy_stream, torch_stream
 
 ALPHA = 8.0
 """Both parameters of the Beta distribution that λ is drawn from."""
@@ -39,7 +40,7 @@ def mixed_loss(logits: Tensor, labels: Tensor, partner: Tensor, share: float) ->
     return share * F.cross_entropy(logits, labels) + (1 - share) * F.cross_entropy(logits, labels[partner])
 
 
-def mixup(problem: Problem, tell: Tell) -> Outcome:
+def mixup(problem: Problem, tell: Say) -> Outcome:
     """Train with mixup; suspicion is the late cross entropy of the given label."""
     model, batches, epochs = problem.new_model(), problem.batches(), problem.recipe.epochs
     optimizer, schedule = problem.optimizer(model, epochs * len(batches))

@@ -21,8 +21,9 @@ from __future__ import annotations
 import torch.nn.functional as F
 from torch import Tensor
 
+from sgoif.bench.command import Say
 from sgoif.bench.labels.problem import Outcome, Problem
-from sgoif.bench.labels.rivals.common import LateLosses, Tell
+from sgoif.bench.labels.rivals.common import LateLosses
 
 ALPHA = 0.1
 """Weight of the cross entropy."""
@@ -43,7 +44,7 @@ def symmetric_cross_entropy(logits: Tensor, labels: Tensor) -> Tensor:
     return ALPHA * F.cross_entropy(logits, labels) + BETA * reverse_cross_entropy(logits, labels).mean()
 
 
-def sce(problem: Problem, tell: Tell) -> Outcome:
+def sce(problem: Problem, tell: Say) -> Outcome:
     """Train with the symmetric loss; suspicion is the late cross entropy of the given label."""
     model = problem.new_model()
     late = LateLosses(problem, tell, "sce")

@@ -22,20 +22,21 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from sgoif.bench.command import Say
 from sgoif.bench.labels.problem import Outcome, Problem
-from sgoif.bench.labels.rivals.influence_common import HeadGradients, Tell, head_gradients, to_scores, train
+from sgoif.bench.labels.rivals.influence_common import HeadGradients, head_gradients, to_scores, train
 
 DAMPING = 0.1
 EXACT_UP_TO = 6000
 CHUNK = 1000
 
 
-def self_influence(problem: Problem, tell: Tell) -> Outcome:
+def self_influence(problem: Problem, tell: Say) -> Outcome:
     """Self-influence of every example on the last layer of the trained network."""
     return self_influence_of(head_gradients(problem, train(problem, tell, "self-influence")), tell)
 
 
-def self_influence_of(gradients: HeadGradients, tell: Tell) -> Outcome:
+def self_influence_of(gradients: HeadGradients, tell: Say) -> Outcome:
     """The same from the gradients of a network that is trained already."""
     weights = gradients.delta.shape[1] * gradients.inputs.shape[1]
     exact = weights <= EXACT_UP_TO

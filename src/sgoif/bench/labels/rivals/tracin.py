@@ -29,10 +29,10 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from sgoif.bench.command import Say
 from sgoif.bench.labels.problem import Outcome, Problem
 from sgoif.bench.labels.rivals.influence_common import (
     HeadGradients,
-    Tell,
     head_gradients,
     on_one_scale,
     to_scores,
@@ -71,14 +71,14 @@ class Trace:
         return Outcome(to_scores(self._total), trainings=self._share, details={"checkpoints": self._rates})
 
 
-def tracin_self(problem: Problem, tell: Tell) -> Outcome:
+def tracin_self(problem: Problem, tell: Say) -> Outcome:
     """Self-influence along the run."""
     trace = Trace.of_itself(problem)
     train(problem, tell, "TracIn", on_epoch=trace.look)
     return trace.outcome()
 
 
-def tracin_anchors(problem: Problem, tell: Tell) -> Outcome:
+def tracin_anchors(problem: Problem, tell: Say) -> Outcome:
     """Minus the influence on the mean loss of the held-out anchors along the run."""
     training, held_out = problem.split()
     anchors = torch.tensor(held_out.indices, device=problem.device)

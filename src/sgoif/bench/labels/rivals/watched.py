@@ -28,10 +28,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from sgoif.bench.command import Say
 from sgoif.bench.labels.problem import Outcome, Problem, Rows, Scores
 from sgoif.bench.labels.rivals.data_maps import DataMap
 from sgoif.bench.labels.rivals.forgetting import ForgettingCounter
-from sgoif.bench.labels.rivals.influence_common import Tell, train
+from sgoif.bench.labels.rivals.influence_common import train
 from sgoif.bench.signals import SignalTracker
 
 PERCENTILE = 99
@@ -67,29 +68,29 @@ class TrainingWatch:
         }
 
 
-def watched(problem: Problem, tell: Tell) -> dict[str, Outcome]:
+def watched(problem: Problem, tell: Say) -> dict[str, Outcome]:
     """One plain training and all that it shows."""
     watch = TrainingWatch(len(problem), problem.device)
     train(problem, tell, "watched training", observe=watch.update)
     return watch.outcomes()
 
 
-def mean_loss(problem: Problem, tell: Tell) -> Outcome:
+def mean_loss(problem: Problem, tell: Say) -> Outcome:
     """Mean loss over a plain training."""
     return watched(problem, tell)["mean_loss"]
 
 
-def aum(problem: Problem, tell: Tell) -> Outcome:
+def aum(problem: Problem, tell: Say) -> Outcome:
     """Minus the mean logit margin over a plain training."""
     return watched(problem, tell)["aum"]
 
 
-def probability_margin(problem: Problem, tell: Tell) -> Outcome:
+def probability_margin(problem: Problem, tell: Say) -> Outcome:
     """Minus the mean probability margin over a plain training."""
     return watched(problem, tell)["probability_margin"]
 
 
-def aum_threshold(problem: Problem, tell: Tell) -> Outcome:
+def aum_threshold(problem: Problem, tell: Say) -> Outcome:
     """AUM against the threshold that samples of an extra class set."""
     suspicion = np.full(len(problem), np.nan)
     thresholds = []
