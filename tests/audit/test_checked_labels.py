@@ -12,6 +12,7 @@ from sklearn.metrics import average_precision_score
 
 from sgoif.audit.audit import AuditResult, audit
 from sgoif.audit.decisions import DecisionsError
+from sgoif.audit.errors import AuditError
 from sgoif.audit.settings import AuditSettings
 
 CLASSES = ("bars", "columns", "dots")
@@ -88,6 +89,8 @@ def test_mistakes_in_the_file_are_named(astray: tuple[AuditSettings, AuditResult
     rows[0]["decision"], rows[0]["new_label"] = "relabel", "dotz"
     with pytest.raises(DecisionsError, match="did you mean 'dots'"):
         again(settings, write(rows, tmp_path / "typo.csv"))
+    with pytest.raises(AuditError, match="there is no such file"):
+        again(settings, tmp_path / "nowhere.csv")
     rows[0]["path"] = "bars/none.png"
     with pytest.raises(DecisionsError, match="is not in the data"):
         again(settings, write(rows, tmp_path / "missing.csv"))

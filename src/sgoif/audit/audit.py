@@ -63,6 +63,8 @@ def audit(settings: AuditSettings, progress: Progress | None = None, *, resume: 
     resolve(settings.model, device)
     if settings.weights is not None and not settings.weights.is_file():
         raise ModelError(f"--weights {settings.weights}: there is no such file")
+    if settings.checked is not None and not settings.checked.is_file():
+        raise AuditError(f"--checked {settings.checked}: there is no such file")
     with claim(settings, resume) as directory, interruption.watching():
         try:
             with isolated_random_state(device):
