@@ -94,7 +94,7 @@ def test_the_recipe_fits_the_data_set(name: str) -> None:
 @pytest.mark.parametrize("name", NETWORKS)
 def test_every_network_can_be_chosen(name: str) -> None:
     channels, side = (1, 8) if name == "digits-net" else (3, 32)
-    model = Training(name).recipe(side).model(channels, 3).eval()
+    model = Training(model=name).recipe(side).model(channels, 3).eval()
     with torch.no_grad():
         assert model(torch.zeros(1, channels, side, side)).shape == (1, 3)
 
