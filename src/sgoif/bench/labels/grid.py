@@ -110,7 +110,7 @@ def plan(
     human: str | None = None,
     solo: bool = False,
 ) -> list[Job]:
-    """Every job of the grid, data set by data set; `trainings` gives each data set its recipe."""
+    """Every job of the grid, data set by data set and seed by seed; `trainings` gives each data set its recipe."""
     together: dict[str, list[str]] = {}
     for name in methods:
         together.setdefault(METHODS[name].family if shares_training(name, solo=solo) else name, []).append(name)
@@ -125,7 +125,7 @@ def plan(
             human if noise.startswith("human") else None,
             solo,
         )
-        for (name, training), noise, seed, group in product(trainings.items(), noises, seeds, together.values())
+        for (name, training), seed, noise, group in product(trainings.items(), seeds, noises, together.values())
     ]
 
 
