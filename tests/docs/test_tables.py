@@ -1,0 +1,48 @@
+"""The tables of the pages are those of the result files."""
+
+from __future__ import annotations
+
+import importlib.util
+import re
+import sys
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+DOCS = Path(__file__).resolve().parents[2] / "docs"
+
+
+@pytest.fixture(scope="module")
+def tables() -> ModuleType:
+    spec = importlib.util.spec_from_file_location("docs_tables", DOCS / "tables.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[spec.name] = module
+    spec.loader.exec_module(module)
+    return module
+
+
+def test_no_page_is_out_of_date(tables: ModuleType) -> None:
+    for page in tables.PAGES:
+        text = page.read_text(encoding="utf-8")
+        assert tables.filled(text) == text, f"{page.name} is out of date; run: python docs/tables.py"
+        assert len(tables.MARK.findall(text)) == text.count("<!-- table:")
+
+
+def test_a_figure_that_was_typed_is_replaced(tables: ModuleType) -> None:
+    page = tables.PAGES[0].read_text(encoding="utf-8")
+    typed = re.sub(r"(\| mean \| \*\*)[\d.]+", r"\g<1>99.9", page, count=1)
+    assert typed != page
+    assert tables.filled(typed) == page
+
+
+def test_an_unknown_table_is_named(tables: ModuleType) -> None:
+    with pytest.raises(SystemExit, match="no table 'nonsense'"):
+        tables.filled("<!-- table: nonsense -->\n<!-- end -->")
+
+
+def test_ties_are_all_marked_and_missing_cells_are_dashes(tables: ModuleType) -> None:
+    assert tables.marked([[98.61], [98.64], [90.0], []]) == ["**98.6**", "**98.6**", "90.0", "–"]
+    assert tables.number([1.0, 3.0]) == "2.0 ± 1.4"
