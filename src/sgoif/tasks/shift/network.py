@@ -1,0 +1,179 @@
+"""What a trained network says about a batch of inputs, taken from one forward pass.
+
+    logits     what it answers, [n, classes]
+    features   what goes into its head, the last linear layer that the forward pass uses, [n, D]
+    stages     what comes out of its body at a few depths, [n, D_l, positions…]
+
+A stage is the last thing computed at a given size: for a convolutional network the last map of every resolution, for a
+transformer the tokens after each quarter of its blocks. A network without either, such as a perceptron, has no stages.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.utils.hooks import RemovableHandle
+
+from sgoif.errors import LayerError
+
+TOKEN_STAGES = 4
+"""Depths at which a transformer is looked at."""
+
+
+@dataclass(frozen=True)
+class Seen:
+    """A batch as the network saw it; everything float32 and without a graph."""
+
+    images: Tensor
+    """As they were given to the network."""
+    logits: Tensor
+    features: Tensor
+    stages: tuple[Tensor, ...]
+    """[n, D_l, H_l, W_l] of maps, [n, D_l, T] of tokens."""
+
+    def __len__(self) -> int:
+        return len(self.logits)
+
+    @cached_property
+    def pooled(self) -> tuple[Tensor, ...]:
+        """Mean of every stage over its positions, [n, D_l]."""
+        return tuple(stage.flatten(2).mean(2) for stage in self.stages)
+
+
+class Network:
+    """A classifier in evaluation mode with places to look at.
+
+    `example` is a batch as the network takes it, one image is enough; it is used to find the head and the stages, and
+    not needed where both are given by the names of their modules. The network is left in evaluation mode.
+    """
+
+    def __init__(
+        self,
+        model: nn.Module,
+        example: Tensor | None = None,
+        stages: Sequence[str] | None = None,
+        head: str | None = None,
+    ) -> None:
+        self.model = model.eval()
+        calls = _calls(model, example) if example is not None else []
+        self.head_name = _head(model, calls) if head is None else head
+        self.stages = tuple(_stages(calls)) if stages is None else tuple(stages)
+        known = dict(model.named_modules())
+        if unknown := [name for name in (self.head_name, *self.stages) if name not in known]:
+            raise LayerError(f"the model has no modules {', '.join(unknown)}; it has {', '.join(filter(None, known))}")
+        found = known[self.head_name]
+        if not isinstance(found, nn.Linear):
+            raise LayerError(f"the head {self.head_name!r} is a {type(found).__name__}; a linear layer is needed")
+        self.head = found
+
+    @property
+    def classes(self) -> int:
+        """Number of classes, the outputs of the head."""
+        return int(self.head.weight.shape[0])
+
+    @torch.no_grad()
+    def see(self, images: Tensor, stages: bool = True) -> Seen:
+        """One forward pass. Without `stages`, none are kept."""
+        found: dict[str, Tensor] = {}
+
+        def keep(name: str) -> Callable[..., None]:
+            def hook(module: nn.Module, inputs: tuple[Any, ...], output: Any) -> None:
+                found[name] = inputs[0] if name == self.head_name else output
+
+            return hook
+
+        with ExitStack() as hooks:
+            for name in (self.head_name, *(self.stages if stages else ())):
+                hooks.enter_context(_removed(self.model.get_submodule(name).register_forward_hook(keep(name))))
+            logits = self.model(images)
+        if self.head_name not in found:
+            raise LayerError(f"the head {self.head_name!r} was not used for these inputs; the model changed its path")
+        kept = tuple(_positions_last(found[name]) for name in self.stages) if stages else ()
+        return Seen(images, logits.float(), found[self.head_name].float(), kept)
+
+    def answer(self, features: Tensor) -> Tensor:
+        """The head's logits for features that may have been changed."""
+        return nn.functional.linear(features, self.head.weight.detach().float(), self._bias())
+
+    def _bias(self) -> Tensor | None:
+        return None if self.head.bias is None else self.head.bias.detach().float()
+
+
+@dataclass(frozen=True)
+class _Call:
+    """One use of a module in the forward pass."""
+
+    name: str
+    kind: type[nn.Module]
+    output: torch.Size
+    container: bool
+
+
+def _calls(model: nn.Module, example: Tensor) -> list[_Call]:
+    """Modules with a tensor as output, in the order in which they finish."""
+    calls: list[_Call] = []
+
+    def note(name: str, module: nn.Module) -> Callable[..., None]:
+        def hook(_: nn.Module, inputs: tuple[Any, ...], output: Any) -> None:
+            if isinstance(output, Tensor):
+                calls.append(_Call(name, type(module), output.shape, any(True for _ in module.children())))
+
+        return hook
+
+    with ExitStack() as hooks, torch.no_grad():
+        for name, module in model.named_modules():
+            if name:
+                hooks.enter_context(_removed(module.register_forward_hook(note(name, module))))
+        model(example)
+    return calls
+
+
+def _head(model: nn.Module, calls: Sequence[_Call]) -> str:
+    linear = [call.name for call in calls if issubclass(call.kind, nn.Linear) and len(call.output) == 2]
+    if not linear:
+        raise LayerError(
+            f"{type(model).__name__} uses no linear layer with one output row per input; its last layer must be one"
+        )
+    return linear[-1]
+
+
+def _stages(calls: Sequence[_Call]) -> list[str]:
+    maps = {call.output[2:]: call.name for call in calls if len(call.output) == 4 and max(call.output[2:]) > 1}
+    if len(maps) > 1 or not (tokens := _token_blocks(calls)):
+        return list(maps.values())
+    at = [round((number + 1) * len(tokens) / TOKEN_STAGES) - 1 for number in range(TOKEN_STAGES)]
+    return list(dict.fromkeys(tokens[max(0, position)] for position in at))
+
+
+def _token_blocks(calls: Sequence[_Call]) -> list[str]:
+    """The repeated blocks of a transformer: siblings of one kind and one output shape, in order."""
+    groups: dict[tuple[str, type[nn.Module], torch.Size], list[str]] = {}
+    for call in calls:
+        if len(call.output) == 3 and call.container:
+            parent = call.name.rpartition(".")[0]
+            groups.setdefault((parent, call.kind, call.output), []).append(call.name)
+    return max(groups.values(), key=len, default=[])
+
+
+def _positions_last(stage: Tensor) -> Tensor:
+    """Maps as they are; tokens [n, T, D] as [n, D, T]."""
+    return stage.float() if stage.dim() == 4 else stage.float().transpose(1, 2)
+
+
+class _removed:
+    """Takes a hook off again."""
+
+    def __init__(self, handle: RemovableHandle) -> None:
+        self._handle = handle
+
+    def __enter__(self) -> None:
+        return None
+
+    def __exit__(self, *_: object) -> None:
+        self._handle.remove()

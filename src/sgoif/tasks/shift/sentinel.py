@@ -1,0 +1,346 @@
+"""Whether an input belongs: the energy of the answer over the spread of what led to it.
+
+    s(x) = ½ ln κ(x) − ln E(x),      E(x) = logsumexp_k (z_k − z̄),      κ(x) = mean over layers of r_l(x)
+
+z are the logits, z̄ their mean (softmax does not see it, and E ≥ ln C without it), and r_l how far the activations of a
+layer lie from the reference in units of their curvature, about 1 for inputs that belong (`moments`). The layers are
+the pooled stages of the network, each with one centre, and the input of its head with one centre for every class.
+Nothing is weighed by hand: exp(s) is √κ/E, so an answer that is given with conviction by activations never seen before
+counts no more than a doubtful one.
+
+The reference may hold wrong labels. Those would widen every class, so an example counts by the confidence that the gate
+has in it, c = clip(1 − ‖p − e_y‖ / τ, 0, 1): its residual, once the network's answer p is held against its label y. A
+monitor has such confidences already, for its anchors.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+import os
+from collections.abc import Iterable, Iterator
+from typing import TYPE_CHECKING, Any, Self
+
+import torch
+from torch import Tensor, nn
+
+from sgoif.anchors import evaluation
+from sgoif.errors import LayerError, SettingError, StateError
+from sgoif.state import load_state, save_state
+from sgoif.tasks.shift.conformal import p_values, threshold
+from sgoif.tasks.shift.moments import Layer, Sums
+from sgoif.tasks.shift.network import Network, Seen
+
+if TYPE_CHECKING:
+    from sgoif.monitor import InfluenceMonitor
+    from sgoif.tasks.shift.stream import ShiftWatch
+
+TOLERANCE = 1.0
+"""τ of the gate: a residual norm lies between 0 (right and sure) and √2 (wrong and sure)."""
+HELD_BACK = 5
+"""One example in so many is kept for the calibration where none is given."""
+MOST_CALIBRATION = 10_000
+LEAST_CALIBRATION = 20
+FOLDS = 5
+VERSION = 1
+
+
+class Sentinel:
+    """Scores inputs of one network by how little they resemble its reference; higher = stranger.
+
+    Made by `fit` from a model and data, by `from_monitor` from a finished or running monitor, or by `load`.
+    """
+
+    def __init__(self, network: Network, layers: list[Layer], calibration: Tensor, shape: tuple[int, ...]) -> None:
+        self.network = network
+        self.layers = layers
+        self.calibration = calibration.sort().values
+        """Scores of inputs that belong, smallest first."""
+        self.shape = shape
+        """Of one input."""
+
+    @classmethod
+    def fit(
+        cls,
+        model: nn.Module,
+        loader: Iterable[Any],
+        *,
+        calibration: Iterable[Any] | None = None,
+        gate: bool = True,
+        stages: list[str] | None = None,
+    ) -> Self:
+        """Learn from batches of inputs that belong: x, (x, y) or (x, y, index), as a training loader yields them.
+
+        `calibration` are batches that the model was not trained on; p-values and alarms are only as honest as these
+        are. Without them, every fifth example of `loader` is kept back. Labels, where given, gate the reference and
+        name the classes; without labels the network's answers do. The model is left in evaluation mode.
+        """
+        inputs = _inputs(loader, model)
+        first = next(inputs, None)
+        if first is None:
+            raise SettingError("the loader is empty: a sentinel needs examples of what belongs")
+        network = Network(model, first[0][:1], stages)
+        held_out = None if calibration is None else (network.see(x) for x, _ in _inputs(calibration, model, first[0]))
+        views = ((network.see(x), y) for x, y in itertools.chain([first], inputs))
+        return cls.of_views(network, views, held_out, gate=gate)
+
+    @classmethod
+    def of_views(
+        cls,
+        network: Network,
+        views: Iterable[tuple[Seen, Tensor | None]],
+        calibration: Iterable[Seen] | None = None,
+        *,
+        gate: bool = True,
+    ) -> Self:
+        """The same from batches that the network has seen, with their labels."""
+        reference, kept, position = _Reference(network, gate), _Kept(), 0
+        shape: tuple[int, ...] = ()
+        for seen, labels in views:
+            shape = tuple(seen.images.shape[1:])
+            places = torch.arange(position, position + len(seen))
+            back = (places % HELD_BACK == HELD_BACK - 1) & (calibration is None)
+            position += len(seen)
+            reference.add(seen, labels, ~back)
+            kept.add(seen, back)
+        for seen in calibration or ():
+            kept.add(seen, torch.ones(len(seen), dtype=torch.bool))
+        return cls._finished(network, reference.layers(), kept, shape)
+
+    @classmethod
+    def from_monitor(cls, monitor: InfluenceMonitor, *, gate: bool = True) -> Self:
+        """Learn from the anchors of a monitor, weighted by its confidence in each of them.
+
+        The anchors were held out from training, so they serve as the calibration too: each is scored by a sentinel that
+        was made without its fifth of them.
+        """
+        bank = monitor.anchors
+        trust = bank.confidence.detach().clone()
+        if not gate or float(trust.sum()) <= 0:
+            trust = torch.ones_like(trust)
+        with evaluation(monitor.model):
+            first, _ = bank.batch(bank.members[:1])
+            if not isinstance(first, Tensor):
+                raise LayerError("a sentinel watches models that take one tensor; these anchors have several inputs")
+            network = Network(monitor.model, first)
+            whole, kept = _Reference(network, gate=False), _Kept()
+            others = [_Reference(network, gate=False) for _ in range(FOLDS)]
+            for rows in torch.arange(len(bank)).split(monitor.anchor_batch):
+                x, y = bank.batch(bank.members[rows])
+                seen, weights = network.see(x), trust[rows.to(trust.device)]
+                whole.add(seen, y, weights=weights)
+                for fold, part in enumerate(others):
+                    part.add(seen, y, rows % FOLDS != fold, weights)
+                kept.add(seen, torch.ones(len(rows), dtype=torch.bool))
+        finished = cls._finished(network, whole.layers(), kept, tuple(first.shape[1:]))
+        out_of_fold = []
+        for fold, part in enumerate(others):
+            left_out = kept.take(torch.arange(fold, kept.count, FOLDS))
+            without = cls._finished(network, part.layers(), left_out, finished.shape, least=1)
+            out_of_fold.append(without.calibration)
+        finished.calibration = torch.cat(out_of_fold).sort().values
+        return finished
+
+    @classmethod
+    def _finished(
+        cls, network: Network, layers: list[Layer], kept: _Kept, shape: tuple[int, ...], least: int = LEAST_CALIBRATION
+    ) -> Self:
+        if kept.count < least:
+            raise SettingError(
+                f"{kept.count} examples are too few to calibrate with; {least} are the least, 1,000 or more are better."
+                " Give more data, or held-out batches as calibration=..."
+            )
+        seen = kept.seen()
+        scaled = [layer.scaled(a) for layer, a in zip(layers, _activations(seen), strict=True)]
+        sentinel = cls(network, scaled, torch.zeros(1), shape)
+        scores = sentinel.strangeness(seen)
+        if not bool(torch.isfinite(scores).all()):
+            raise SettingError("the calibration holds inputs for which the network's answer is not a finite number")
+        sentinel.calibration = scores.sort().values
+        return sentinel
+
+    def strangeness(self, seen: Seen) -> Tensor:
+        """s of a batch that the network has seen, [n]; infinite where it is not a number."""
+        spread = torch.stack(
+            [layer.distance(a) for layer, a in zip(self.layers, _activations(seen), strict=True)]
+        ).mean(0)
+        scores = 0.5 * spread.clamp_min(1e-12).log() - energy(seen.logits).clamp_min(1e-12).log()
+        return torch.nan_to_num(scores, nan=math.inf, posinf=math.inf)
+
+    def score(self, x: Tensor) -> Tensor:
+        """How strange each input is, [n]; one that holds an infinite value or none at all is infinitely strange."""
+        _check(x, self.shape)
+        if len(x) == 0:
+            return torch.empty(0, device=x.device)
+        x = x.to(self.network.head.weight.device)
+        bad = ~torch.isfinite(x.flatten(1)).all(1)
+        with evaluation(self.network.model):
+            scores = self.strangeness(self.network.see(torch.nan_to_num(x, nan=0.0, posinf=0.0, neginf=0.0)))
+        return scores.masked_fill(bad, math.inf)
+
+    def p_value(self, x: Tensor) -> Tensor:
+        """How often an input that belongs would look at least as strange, [n]."""
+        return p_values(self.score(x), self.calibration)
+
+    def threshold(self, false_alarms: float = 0.05) -> float:
+        """The score that at most this share of inputs that belong exceed."""
+        return threshold(self.calibration, false_alarms)
+
+    def watch(self, false_alarms: float = 0.01, seed: int = 0) -> ShiftWatch:
+        """Follow a stream of inputs and raise an alarm when it changes."""
+        from sgoif.tasks.shift.stream import ShiftWatch
+
+        return ShiftWatch(self, false_alarms=false_alarms, seed=seed)
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write everything but the model; atomically and without pickle."""
+        state: dict[str, Any] = {
+            "version": VERSION,
+            "kind": "sentinel",
+            "head": self.network.head_name,
+            "stages": list(self.network.stages),
+            "shape": list(self.shape),
+            "scales": [layer.scale for layer in self.layers],
+            "calibration": self.calibration,
+        }
+        for number, layer in enumerate(self.layers):
+            state |= {f"centres{number}": layer.centres, f"root{number}": layer.root}
+        save_state(path, state)
+
+    @classmethod
+    def load(cls, path: str | os.PathLike[str], model: nn.Module) -> Self:
+        """Read what `save` wrote, for the model that it was made with."""
+        state = load_state(path)
+        if state.get("kind") != "sentinel" or state.get("version") != VERSION:
+            raise StateError(f"{os.fspath(path)} is not a sentinel of this version of sgoif; fit it again")
+        try:
+            network = Network(model, None, state["stages"], state["head"])
+        except LayerError as error:
+            raise StateError(f"the sentinel belongs to another model: {error}") from error
+        device = network.head.weight.device
+        layers = [
+            Layer(state[f"centres{number}"].to(device), state[f"root{number}"].to(device), scale)
+            for number, scale in enumerate(state["scales"])
+        ]
+        if layers[-1].root.shape[0] != network.head.in_features:
+            raise StateError(
+                f"the sentinel belongs to another model: its head takes {layers[-1].root.shape[0]} features, this one's"
+                f" {network.head.in_features}"
+            )
+        return cls(network, layers, state["calibration"].to(device), tuple(state["shape"]))
+
+
+def energy(logits: Tensor) -> Tensor:
+    """logsumexp of the logits about their mean, [n]; a single logit is that of two classes."""
+    both = _two_sided(logits)
+    return torch.logsumexp(both - both.mean(1, keepdim=True), 1)
+
+
+class _Reference:
+    """The sums of every layer over the examples that belong."""
+
+    def __init__(self, network: Network, gate: bool) -> None:
+        self.network, self.gate = network, gate
+        self.sums: list[Sums] = []
+
+    def add(
+        self, seen: Seen, labels: Tensor | None, chosen: Tensor | None = None, weights: Tensor | None = None
+    ) -> None:
+        device = seen.logits.device
+        classes = max(2, self.network.classes)
+        answers = _answers(seen.logits)
+        y = answers.argmax(1) if labels is None else labels.to(device)
+        if labels is not None and bool(((y < 0) | (y >= classes)).any()):
+            raise SettingError(f"labels must lie between 0 and {classes - 1}; found {int(y.min())} to {int(y.max())}")
+        w = torch.ones(len(y), device=device) if weights is None else weights.to(device)
+        if self.gate and labels is not None:
+            w = w * confidence(answers, y)
+        if chosen is not None:
+            w = w * chosen.to(device)
+        usable = torch.isfinite(answers).all(1)
+        w = w * usable
+        activations = _activations(seen)
+        if not self.sums:
+            self.sums = [Sums(a.shape[1], 1, device) for a in activations[:-1]]
+            self.sums.append(Sums(activations[-1].shape[1], classes, device))
+        one = torch.zeros_like(y)
+        for number, (sums, a) in enumerate(zip(self.sums, activations, strict=True)):
+            sums.add(torch.nan_to_num(a), y if number == len(activations) - 1 else one, w)
+
+    def layers(self) -> list[Layer]:
+        return [sums.layer() for sums in self.sums]
+
+
+def confidence(answers: Tensor, labels: Tensor, tolerance: float = TOLERANCE) -> Tensor:
+    """c of examples with these probabilities [n, C] and labels."""
+    residual: Tensor = (answers - nn.functional.one_hot(labels, answers.shape[1])).norm(dim=1)
+    return (1 - residual / tolerance).clamp(0, 1)
+
+
+class _Kept:
+    """Activations and logits of the examples that calibrate."""
+
+    def __init__(self) -> None:
+        self.logits: list[Tensor] = []
+        self.activations: list[tuple[Tensor, ...]] = []
+        self.count = 0
+
+    def add(self, seen: Seen, chosen: Tensor) -> None:
+        rows = chosen.nonzero().squeeze(1)[: MOST_CALIBRATION - self.count].to(seen.logits.device)
+        if len(rows):
+            self.count += len(rows)
+            self.logits.append(seen.logits[rows])
+            self.activations.append(tuple(a[rows] for a in _activations(seen)))
+
+    def take(self, rows: Tensor) -> _Kept:
+        part = _Kept()
+        whole = [torch.cat(parts) for parts in zip(*self.activations, strict=True)]
+        logits = torch.cat(self.logits)
+        at = rows.to(logits.device)
+        part.logits, part.activations, part.count = [logits[at]], [tuple(a[at] for a in whole)], len(rows)
+        return part
+
+    def seen(self) -> Seen:
+        """All of them as one batch; the images are gone."""
+        logits = torch.cat(self.logits)
+        *stages, features = (torch.cat(parts) for parts in zip(*self.activations, strict=True))
+        return Seen(logits, logits, features, tuple(stage.unsqueeze(2) for stage in stages))
+
+
+def _activations(seen: Seen) -> tuple[Tensor, ...]:
+    return (*seen.pooled, seen.features.flatten(1))
+
+
+def _answers(logits: Tensor) -> Tensor:
+    return _two_sided(logits).softmax(1)
+
+
+def _two_sided(logits: Tensor) -> Tensor:
+    return torch.cat([torch.zeros_like(logits), logits], 1) if logits.shape[1] == 1 else logits
+
+
+def _inputs(
+    loader: Iterable[Any], model: nn.Module, like: Tensor | None = None
+) -> Iterator[tuple[Tensor, Tensor | None]]:
+    """Batches on the model's device, all of one shape: that of `like`, or of the first."""
+    parameter = next(model.parameters(), None)
+    device = parameter.device if parameter is not None else torch.device("cpu")
+    shape = None if like is None else tuple(like.shape[1:])
+    for batch in loader:
+        x, y = (batch, None) if isinstance(batch, Tensor) else (batch[0], batch[1] if len(batch) > 1 else None)
+        if not isinstance(x, Tensor):
+            raise SettingError(f"a batch must start with a tensor of inputs, not {type(x).__name__}")
+        shape = tuple(x.shape[1:]) if shape is None else shape
+        _check(x, shape)
+        if len(x):
+            yield x.to(device), None if y is None else torch.as_tensor(y).to(device)
+
+
+def _check(x: Tensor, shape: tuple[int, ...]) -> None:
+    if not x.is_floating_point():
+        raise SettingError(f"inputs must be what the network takes, normalised floats, not {x.dtype}")
+    if tuple(x.shape[1:]) != shape:
+        raise SettingError(
+            f"inputs of shape {tuple(x.shape[1:])} do not go with a sentinel for {shape}: bring them to that size and"
+            " number of channels, normalised as for the network itself"
+        )

@@ -1,0 +1,86 @@
+"""Distances in units of curvature against dense algebra and scikit-learn."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from sgoif.errors import SettingError
+from sgoif.tasks.shift.moments import LEAST_SHRINKAGE, Sums, shrinkage
+
+
+def sample(count: int, size: int, seed: int = 0) -> torch.Tensor:
+    generator = torch.Generator().manual_seed(seed)
+    mix = torch.randn(size, size, generator=generator, dtype=torch.float64)
+    return torch.randn(count, size, generator=generator, dtype=torch.float64) @ mix + 3
+
+
+def test_distance_is_that_of_the_shrunk_covariance() -> None:
+    a = sample(200, 5)
+    sums = Sums(5, 1, torch.device("cpu"))
+    for part in a.split(30):
+        sums.add(part.float(), torch.zeros(len(part), dtype=torch.long), torch.ones(len(part)))
+    layer = sums.layer()
+    covariance = (a - a.mean(0)).T @ (a - a.mean(0)) / 200
+    rho = max(LEAST_SHRINKAGE, shrinkage(covariance, 200))
+    shrunk = (1 - rho) * covariance + rho * covariance.trace() / 5 * torch.eye(5, dtype=torch.float64)
+    x = sample(7, 5, seed=1)
+    expected = torch.einsum("nd,de,ne->n", x - a.mean(0), torch.linalg.inv(shrunk), x - a.mean(0))
+    torch.testing.assert_close(layer.distance(x.float()).double(), expected, rtol=1e-3, atol=1e-3)
+
+
+def test_shrinkage_is_scikit_learns() -> None:
+    covariance = pytest.importorskip("sklearn.covariance")
+    a = sample(40, 12).numpy()
+    mine = shrinkage(torch.from_numpy(covariance.empirical_covariance(a)), 40)
+    assert mine == pytest.approx(covariance.OAS().fit(a).shrinkage_, rel=0.2)
+
+
+def test_weights_count_like_repetitions() -> None:
+    a, classes = sample(20, 4).float(), torch.arange(20) % 2
+    twice, weighted = Sums(4, 2, torch.device("cpu")), Sums(4, 2, torch.device("cpu"))
+    twice.add(torch.cat([a, a[:5]]), torch.cat([classes, classes[:5]]), torch.ones(25))
+    weighted.add(a, classes, torch.where(torch.arange(20) < 5, 2.0, 1.0))
+    torch.testing.assert_close(twice.layer().centres, weighted.layer().centres)
+    torch.testing.assert_close(twice.second, weighted.second)
+
+
+def test_the_nearest_class_counts_and_an_absent_class_has_no_centre() -> None:
+    sums = Sums(2, 3, torch.device("cpu"))
+    a = torch.tensor([[0.0, 0.0], [0.0, 2.0], [10.0, 0.0], [10.0, 2.0]])
+    sums.add(a, torch.tensor([0, 0, 2, 2]), torch.ones(4))
+    layer = sums.layer()
+    assert layer.centres.tolist() == [[0.0, 1.0], [10.0, 1.0]]
+    # C = diag(0, 1) with ρ = 0.5 is diag(1/4, 3/4)
+    at = torch.tensor([[0.0, 1.0], [10.0, 1.0], [5.0, 1.0], [10.0, 2.0], [12.0, 1.0]])
+    assert layer.distance(at).tolist() == pytest.approx([0.0, 0.0, 100.0, 4 / 3, 16.0], abs=1e-2)
+
+
+def test_scale_makes_the_mean_one() -> None:
+    sums = Sums(3, 1, torch.device("cpu"))
+    a = sample(100, 3).float()
+    sums.add(a, torch.zeros(100, dtype=torch.long), torch.ones(100))
+    fresh = sample(50, 3, seed=5).float()
+    assert float(sums.layer().scaled(fresh).distance(fresh).mean()) == pytest.approx(1.0, rel=1e-4)
+
+
+@given(count=st.integers(2, 30), size=st.integers(1, 12), seed=st.integers(0, 100))
+@settings(max_examples=40, deadline=None)
+def test_few_or_constant_examples_give_finite_distances(count: int, size: int, seed: int) -> None:
+    generator = torch.Generator().manual_seed(seed)
+    a = torch.randn(count, size, generator=generator)
+    a[:, 0] = 1.0
+    sums = Sums(size, 1, torch.device("cpu"))
+    sums.add(a, torch.zeros(count, dtype=torch.long), torch.ones(count))
+    distance = sums.layer().distance(torch.randn(5, size, generator=generator))
+    assert bool(torch.isfinite(distance).all())
+    assert bool((distance >= 0).all())
+
+
+def test_a_reference_without_weight_is_refused() -> None:
+    sums = Sums(2, 1, torch.device("cpu"))
+    sums.add(torch.ones(3, 2), torch.zeros(3, dtype=torch.long), torch.zeros(3))
+    with pytest.raises(SettingError, match="nothing to compare"):
+        sums.layer()
