@@ -23,5 +23,6 @@ def make_optimizer(
         optimizer = torch.optim.SGD(model.parameters(), lr=peak, momentum=0.9, weight_decay=decay, nesterov=True)
     else:
         optimizer = torch.optim.AdamW(model.parameters(), lr=peak, weight_decay=decay)
-    schedule = OneCycle(optimizer, max_lr=peak, total_steps=steps + 1, pct_start=0.25, cycle_momentum=False)
+    rise = max(0.25, 2 / (steps + 1))  # with a rise of no step at all the schedule would divide by zero
+    schedule = OneCycle(optimizer, max_lr=peak, total_steps=steps + 1, pct_start=rise, cycle_momentum=False)
     return optimizer, schedule
