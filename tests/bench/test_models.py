@@ -8,12 +8,14 @@ import pytest
 import torch
 from torch import nn
 
-from sgoif.bench.models import MODELS, ResNet9, digits_net, resnet18_cifar, small_cnn, tiny_vit
+from sgoif.bench.models import MODELS, ResNet9, digits_net, lenet, resnet18_cifar, small_cnn, tiny_vit
 from sgoif.errors import SettingError
 
 CASES: dict[str, tuple[Callable[[], nn.Module], tuple[int, ...], int]] = {
     "small_cnn": (lambda: small_cnn(1, 7), (3, 1, 28, 28), 7),
     "digits_net": (digits_net, (3, 1, 8, 8), 10),
+    "lenet_28": (lenet, (3, 1, 28, 28), 10),
+    "lenet_32": (lambda: lenet(3, 7, 32), (3, 3, 32, 32), 7),
     "resnet9": (lambda: ResNet9(3, 10), (3, 3, 32, 32), 10),
     "resnet18": (lambda: resnet18_cifar(3, 100), (3, 3, 32, 32), 100),
     "tiny_vit": (lambda: tiny_vit(3, 5, depth=2), (3, 3, 32, 32), 5),
@@ -37,6 +39,12 @@ def test_sizes_are_those_of_the_published_networks() -> None:
 
     assert count(resnet18_cifar()) == 11_173_962
     assert count(ResNet9()) == 6_573_130
+    assert count(lenet()) == 61_706
+
+
+def test_lenet_has_its_own_sizes_of_images() -> None:
+    with pytest.raises(SettingError, match="28×28 or 32×32 pixels, not 30×30"):
+        lenet(image=30)
 
 
 @pytest.mark.parametrize("name", MODELS)

@@ -35,6 +35,23 @@ def say(message: str) -> None:
     print(message, file=sys.stderr, flush=True)
 
 
+def listed(text: str, option: str) -> list[str]:
+    """What stands between the commas of an option, each once."""
+    words = list(dict.fromkeys(word.strip() for word in text.split(",") if word.strip()))
+    if not words:
+        raise SettingError(f"--{option} is empty; give at least one, separated by commas")
+    return words
+
+
+def seeds_of(text: str) -> list[int]:
+    """The numbers of `--seeds`."""
+    words = listed(text, "seeds")
+    for word in words:
+        if not word.isdecimal():
+            raise SettingError(f"--seeds takes whole numbers from 0 up, separated by commas; got {word!r}")
+    return [int(word) for word in words]
+
+
 def sentence(error: Exception) -> str:
     """The error as something to read: no error numbers."""
     if isinstance(error, OSError) and error.strerror and error.filename:

@@ -3,6 +3,11 @@
 from __future__ import annotations
 
 import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
 
 
 def resident_peak() -> int | None:
@@ -13,3 +18,27 @@ def resident_peak() -> int | None:
         return None
     unit = 1 if sys.platform == "darwin" else 1024
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit
+
+
+@dataclass
+class Peak:
+    """The most memory held between making this object and asking it."""
+
+    device: torch.device
+
+    def __post_init__(self) -> None:
+        self.since = "start of the training"
+        if self.device.type == "cuda":
+            torch.cuda.init()
+            torch.cuda.reset_peak_memory_stats(self.device)
+            return
+        try:
+            Path("/proc/self/clear_refs").write_text("5", encoding="ascii")
+        except OSError:
+            self.since = "start of the process"
+
+    def read(self) -> dict[str, Any]:
+        """Peak in bytes: CUDA memory of the training, or resident memory of the whole process on a CPU."""
+        if self.device.type == "cuda":
+            return {"kind": "cuda", "since": self.since, "peak_bytes": torch.cuda.max_memory_allocated(self.device)}
+        return {"kind": "resident", "since": self.since, "peak_bytes": resident_peak()}

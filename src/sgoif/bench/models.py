@@ -37,6 +37,21 @@ def digits_net(classes: int = 10, width: int = 16) -> nn.Sequential:
     )
 
 
+def lenet(channels: int = 1, classes: int = 10, image: int = 28) -> nn.Sequential:
+    """LeNet-5 with ReLU and max-pools, as OpenOOD trains it: three 5×5 convolutions and two linear layers.
+
+    The original took 32×32 images; 28×28 images are padded by two pixels a side.
+    """
+    if image not in (28, 32):
+        raise SettingError(f"LeNet is for images of 28×28 or 32×32 pixels, not {image}×{image}; choose another --model")
+    return nn.Sequential(
+        *(nn.Conv2d(channels, 6, kernel_size=5, padding=(32 - image) // 2), nn.ReLU(), nn.MaxPool2d(2)),
+        *(nn.Conv2d(6, 16, kernel_size=5), nn.ReLU(), nn.MaxPool2d(2)),
+        *(nn.Conv2d(16, 120, kernel_size=5), nn.ReLU(), nn.Flatten()),
+        *(nn.Linear(120, 84), nn.ReLU(), nn.Linear(84, classes)),
+    )
+
+
 class BasicBlock(nn.Module):
     """Two 3×3 convolutions beside a shortcut."""
 

@@ -22,16 +22,20 @@ import numpy as np
 import pytest
 import torch
 
+from sgoif.bench import journal
+from sgoif.bench.jobs import Result
+from sgoif.bench.journal import Journal
 from sgoif.bench.labels import grid, runner
 from sgoif.bench.labels.datasets import LabelledData
-from sgoif.bench.labels.grid import Journal, key_of, measure, read_results
+from sgoif.bench.labels.grid import KIND, key_of, measure, read_results
 from sgoif.bench.labels.problem import Outcome, Problem
 from sgoif.bench.labels.recipes import Training
 from sgoif.bench.labels.registry import FAMILIES, METHODS, Method
-from sgoif.bench.labels.run import Progress, main
-from sgoif.bench.labels.runner import Peak, Result
-from sgoif.bench.labels.workers import device_of
+from sgoif.bench.labels.run import main
+from sgoif.bench.memory import Peak
 from sgoif.bench.metrics import average_precision, top_kendall
+from sgoif.bench.progress import Progress
+from sgoif.bench.workers import device_of
 from sgoif.errors import SettingError
 
 SMALL = ("--limit", "60", "--epochs", "2", "--noises", "symmetric-20")
@@ -433,7 +437,7 @@ def test_a_write_that_fails_leaves_nothing_behind(place: Path, monkeypatch: pyte
             raise OSError(28, "No space left on device", "r.jsonl")
         return real(file, content[:-50])
 
-    monkeypatch.setattr(grid.os, "write", full)
+    monkeypatch.setattr(journal.os, "write", full)
     assert bench(methods="beta") == 2
     monkeypatch.undo()
     assert Path(place / "r.jsonl").read_bytes() == before
@@ -441,7 +445,7 @@ def test_a_write_that_fails_leaves_nothing_behind(place: Path, monkeypatch: pyte
 
 @posix
 def test_a_second_writer_is_kept_out(place: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    with Journal(Path("r.jsonl")):
+    with Journal(Path("r.jsonl"), KIND):
         assert bench() == 2
     assert "another run is writing" in capsys.readouterr().err
     assert bench() == 0
@@ -574,7 +578,7 @@ def die_in_write(number: int) -> None:
             os.kill(os.getpid(), signal.SIGKILL)
         return real(file, content)
 
-    grid.os.write = write  # type: ignore[attr-defined]
+    journal.os.write = write  # type: ignore[attr-defined]
 
 
 if __name__ in ("__main__", "__mp_main__"):

@@ -1,28 +1,23 @@
-"""The cells of the comparison: which there are, which are done, and where they are kept.
+"""The cells of the comparison: which there are, and which are done.
 
 A cell is one method on one data set with one kind of noise and one seed, trained by one recipe. Its result is one line
-of a JSON Lines file. A run that was interrupted, by whatever means, goes on where it stopped: a cell that stands in the
-file is not computed again, and a recipe that changed makes other cells.
-
-The file has one writer. Lines are appended in one piece and flushed to disk; what a kill in the middle of a write may
-leave is a last line without its end, which readers ignore and the next writer cuts off.
+of a JSON Lines file (`bench.journal`). A cell that stands in the file is not computed again, and a recipe that changed
+makes other cells.
 """
 
 from __future__ import annotations
 
-import json
-import os
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from itertools import pairwise, product
 from pathlib import Path
-from types import TracebackType
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from sgoif.bench.command import Say
+from sgoif.bench.journal import Kind, Line, read_lines
 from sgoif.bench.labels.problem import Outcome
 from sgoif.bench.labels.recipes import Training, identity
 from sgoif.bench.labels.registry import METHODS, shares_training
@@ -35,10 +30,8 @@ from sgoif.bench.metrics import (
     precision_recall_curve,
     top_kendall,
 )
-from sgoif.bench.provenance import plain
 from sgoif.errors import SettingError
 
-Line = dict[str, Any]
 RANKS = "ranks_over_epochs"
 """In an outcome's details: [epochs, examples], how suspicious each example was after each epoch (higher = more so).
 Judged here, since a method does not know which labels are wrong, and too large to be written down."""
@@ -94,11 +87,20 @@ class Job:
         """Everything else that the outcome depends on."""
         return self.training.described(human=self.human)
 
+    @property
+    def place(self) -> dict[str, Any]:
+        """Data set, noise and seed."""
+        return {"set": self.set, "noise": self.noise, "seed": self.seed}
+
     def key(self, method: str) -> Key:
         return Key(self.set, self.noise, method, self.seed, identity(self.recipe), self.shared)
 
+    def called(self, name: str) -> str:
+        """A method or family at this place, for a person."""
+        return f"{self.set} {self.noise} {name} seed {self.seed}"
+
     def __str__(self) -> str:
-        return f"{self.set} {self.noise} {self.family if self.shared else self.methods[0]} seed {self.seed}"
+        return self.called(self.family if self.shared else self.methods[0])
 
 
 def plan(
@@ -243,109 +245,9 @@ def over_epochs(
     return full, float(np.mean(defined)) if defined else None
 
 
+KIND = Kind("sgoif bench labels", key_of)
+
+
 def read_results(paths: Sequence[Path], tell: Say = lambda message: None) -> list[Line]:
     """All lines of these files, one per cell: of several the last one."""
-    if not paths:
-        raise SettingError("no result file was given; name one or more that `sgoif bench labels` wrote")
-    found: dict[Key, Line] = {}
-    for path in paths:
-        content = path.read_bytes()
-        lines, torn = _parse(path, content)
-        if torn:
-            tell(f"{path}: the last line is incomplete and is ignored")
-        for line in lines:
-            found.pop(key_of(line), None)
-            found[key_of(line)] = line
-    return list(found.values())
-
-
-def _parse(path: Path, content: bytes) -> tuple[list[Line], int]:
-    """The lines of a file, and how many bytes at its end are part of a line that was never finished."""
-    *whole, last = content.split(b"\n")
-    lines = [_line(path, number, text) for number, text in enumerate(whole, start=1) if text.strip()]
-    if not last.strip():
-        return lines, 0
-    try:
-        return [*lines, _line(path, len(whole) + 1, last)], 0
-    except SettingError:
-        return lines, len(last)
-
-
-def _line(path: Path, number: int, text: bytes) -> Line:
-    try:
-        line = json.loads(text)
-        key_of(line), line["metrics"].get, line["recipe"].get
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
-        raise SettingError(
-            f"line {number} of {path} is not a result of `sgoif bench labels` ({error!r}); take another file, or remove"
-            " that line"
-        ) from error
-    return line  # type: ignore[no-any-return]
-
-
-@dataclass
-class Journal:
-    """The result file of a grid, open for its one writer."""
-
-    path: Path
-    tell: Say = lambda message: None
-    done: dict[Key, Line] = field(default_factory=dict)
-
-    def __enter__(self) -> Journal:
-        self.path.parent.mkdir(parents=True, exist_ok=True)
-        self._file = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o666)
-        try:
-            _lock(self._file, self.path)
-            self._repair()
-        except BaseException:
-            os.close(self._file)
-            raise
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        os.close(self._file)
-
-    def append(self, lines: Sequence[Line]) -> None:
-        """Write these lines down for good, or none of them."""
-        texts = [json.dumps(plain(line), allow_nan=False) + "\n" for line in lines]
-        self._write("".join(texts).encode())
-        self.done |= {key_of(line): line for line in (json.loads(text) for text in texts)}
-
-    def _repair(self) -> None:
-        """Read what is there and cut off a line that was never finished."""
-        content = self.path.read_bytes()
-        lines, torn = _parse(self.path, content)
-        if torn:
-            self.tell(f"{self.path}: the last line is incomplete (a run was killed while writing); it is removed")
-            os.ftruncate(self._file, len(content) - torn)
-        elif content and not content.endswith(b"\n"):
-            self._write(b"\n")
-        self.done = {key_of(line): line for line in lines}
-
-    def _write(self, content: bytes) -> None:
-        size = os.fstat(self._file).st_size
-        try:
-            while content:
-                content = content[os.write(self._file, content) :]
-            os.fsync(self._file)
-        except OSError:
-            os.ftruncate(self._file, size)
-            raise
-
-
-def _lock(file: int, path: Path) -> None:
-    """Keep a second writer out, where the system can."""
-    try:
-        import fcntl
-    except ImportError:  # Windows
-        return
-    try:
-        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError as error:
-        raise SettingError(
-            f"another run is writing to {path}; wait for it, or choose another file with --out"
-        ) from error
-    except OSError:  # a file system without locks
-        return
+    return read_lines(paths, KIND, tell)

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from statistics import fmean
 from typing import TYPE_CHECKING, Any
 
-from sgoif.bench.labels.grid import Line
+from sgoif.bench.journal import Line
 from sgoif.bench.labels.registry import in_order, title_of
 from sgoif.errors import SettingError
 

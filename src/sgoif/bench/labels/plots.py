@@ -29,8 +29,8 @@ from pathlib import Path
 from statistics import fmean
 from typing import TYPE_CHECKING
 
-from sgoif.bench.labels.grid import Line
-from sgoif.bench.labels.lines import METRICS, check_comparable, chosen, value_of
+from sgoif.bench.journal import Line
+from sgoif.bench.labels.lines import METRICS, value_of
 from sgoif.bench.labels.panels import (
     GREEN,
     OURS,
@@ -47,6 +47,7 @@ from sgoif.bench.labels.panels import (
     tidy,
 )
 from sgoif.bench.labels.registry import in_order, is_rival, title_of
+from sgoif.bench.tables.lines import check_comparable, chosen
 from sgoif.errors import MissingExtraError, SettingError
 
 if TYPE_CHECKING:

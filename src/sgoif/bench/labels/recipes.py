@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, fields, replace
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar, TypeVar
 
 from torch import nn
 
@@ -19,40 +19,6 @@ from sgoif.networks import ResNet9
 
 ANCHOR_SHARE = 5
 """At most one in so many examples of a shortened data set is an anchor, unless a number is asked for."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class Training(Schedule):
-    """A recipe in words and numbers, as it is written down and compared."""
-
-    model: str = "resnet9"
-    image: int | None = None
-    """Side to which images are brought; None leaves them as they are."""
-    limit: int | None = None
-    """Only so many examples of the data set; None for all."""
-
-    def __post_init__(self) -> None:
-        if self.model not in NETWORKS:
-            raise SettingError(f"there is no model {self.model!r}; choose from {', '.join(NETWORKS)}")
-        least = {"epochs": 1, "batch_size": 2, "anchors": 2}
-        for name, smallest in least.items():
-            if getattr(self, name) < smallest:
-                raise SettingError(f"{name} = {getattr(self, name)} must be at least {smallest}")
-        if not self.learning_rate > 0:
-            raise SettingError(f"learning_rate = {self.learning_rate} must be positive")
-        if self.limit is not None and self.limit < 10:
-            raise SettingError(f"limit = {self.limit} leaves too little to learn from; 10 is the least")
-        if self.limit is not None and self.anchors >= self.limit:
-            raise SettingError(f"anchors = {self.anchors} leave nothing to train on of limit = {self.limit} examples")
-
-    def recipe(self, side: int) -> Recipe:
-        """What a method gets, for images of so many pixels a side."""
-        shared = {item.name: getattr(self, item.name) for item in fields(Schedule)}
-        return Recipe(model=partial(NETWORKS[self.model], image=side), **shared)
-
-    def described(self, **further: Any) -> dict[str, Any]:
-        """Everything that the outcome depends on beside data set, noise, method and seed."""
-        return {**asdict(self), **{name: value for name, value in further.items() if value is not None}}
 
 
 def _resnet9(channels: int, classes: int, *, image: int) -> nn.Module:
@@ -92,6 +58,42 @@ NETWORKS: Mapping[str, Callable[..., nn.Module]] = {
 }
 """Networks by name, each called with (channels, classes, image=side)."""
 
+
+@dataclass(frozen=True, kw_only=True)
+class Training(Schedule):
+    """A recipe in words and numbers, as it is written down and compared."""
+
+    networks: ClassVar[Mapping[str, Callable[..., nn.Module]]] = NETWORKS
+    model: str = "resnet9"
+    image: int | None = None
+    """Side to which images are brought; None leaves them as they are."""
+    limit: int | None = None
+    """Only so many examples of the data set; None for all."""
+
+    def __post_init__(self) -> None:
+        if self.model not in self.networks:
+            raise SettingError(f"there is no model {self.model!r}; choose from {', '.join(self.networks)}")
+        least = {"epochs": 1, "batch_size": 2, "anchors": 2}
+        for name, smallest in least.items():
+            if getattr(self, name) < smallest:
+                raise SettingError(f"{name} = {getattr(self, name)} must be at least {smallest}")
+        if not self.learning_rate > 0:
+            raise SettingError(f"learning_rate = {self.learning_rate} must be positive")
+        if self.limit is not None and self.limit < 10:
+            raise SettingError(f"limit = {self.limit} leaves too little to learn from; 10 is the least")
+        if self.limit is not None and self.anchors >= self.limit:
+            raise SettingError(f"anchors = {self.anchors} leave nothing to train on of limit = {self.limit} examples")
+
+    def recipe(self, side: int) -> Recipe:
+        """What a method gets, for images of so many pixels a side."""
+        shared = {item.name: getattr(self, item.name) for item in fields(Schedule)}
+        return Recipe(model=partial(self.networks[self.model], image=side), **shared)
+
+    def described(self, **further: Any) -> dict[str, Any]:
+        """Everything that the outcome depends on beside data set, noise, method and seed."""
+        return {**asdict(self), **{name: value for name, value in further.items() if value is not None}}
+
+
 _CIFAR = Training()
 _DIGITS = Training(
     model="digits-net", epochs=30, batch_size=64, learning_rate=0.1, mirror=False, padding=1, anchors=300
@@ -113,17 +115,25 @@ TRAININGS: dict[str, Training] = {
 """The defaults by data set."""
 
 
+T = TypeVar("T", bound=Training)
+
+
 def training_for(name: str, limit: int | None = None, **changes: Any) -> Training:
-    """The recipe of a data set with these changes; None changes nothing.
+    """The recipe of a data set with these changes; None changes nothing."""
+    return changed(TRAININGS, name, limit, **changes)
+
+
+def changed(trainings: Mapping[str, T], name: str, limit: int | None = None, **changes: Any) -> T:
+    """One of these recipes with these changes; None changes nothing.
 
     Where the data set is shortened and no number of anchors is asked for, they are at most a fifth of it.
     """
-    if name not in TRAININGS:
-        raise SettingError(f"there is no data set {name!r}; choose from {', '.join(TRAININGS)}")
+    if name not in trainings:
+        raise SettingError(f"there is no data set {name!r}; choose from {', '.join(trainings)}")
     wanted = {field: value for field, value in changes.items() if value is not None}
     if limit is not None:
-        wanted.setdefault("anchors", max(2, min(TRAININGS[name].anchors, limit // ANCHOR_SHARE)))
-    return replace(TRAININGS[name], limit=limit, **wanted)
+        wanted.setdefault("anchors", max(2, min(trainings[name].anchors, limit // ANCHOR_SHARE)))
+    return replace(trainings[name], limit=limit, **wanted)
 
 
 def identity(description: Mapping[str, Any]) -> str:

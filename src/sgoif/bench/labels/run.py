@@ -12,60 +12,28 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from sgoif.bench.command import Say, answered, check_writable, choose_device, option_parser, say
-from sgoif.bench.labels.grid import Job, Journal, Line, asked_for, pending, to_keep
-from sgoif.bench.labels.runner import Result, Runner
+from sgoif.bench.jobs import Result
+from sgoif.bench.journal import Journal
+from sgoif.bench.labels.grid import KIND, Job, asked_for, pending, to_keep
+from sgoif.bench.labels.runner import Runner
 from sgoif.bench.labels.settings import LabelsSettings
 from sgoif.bench.labels.table import TableSettings, render
-from sgoif.bench.labels.workers import results_here, results_in_workers
+from sgoif.bench.progress import carry_out
 from sgoif.bench.provenance import command_line, machine, plain, versions
 
 PROGRAM = "python -m sgoif.bench.labels.run"
 DEFAULT_OUT = "runs/labels.jsonl"
 
 
-@dataclass
-class Progress:
-    """What the person who waits is told."""
-
-    jobs: list[Job]
-    workers: int
-    tell: Say
-    spent: dict[tuple[str, str], list[float]] = field(default_factory=dict)
-    finished: int = 0
-
-    def report(self, job: Job, result: Result) -> None:
-        """One line for a job that came to an end, and one for each method that failed."""
-        self.finished += 1
-        self.spent.setdefault((job.set, job.family), []).append(result.seconds)
-        auprs = {line["method"]: line["metrics"]["aupr"] for line in result.lines if line["method"] in job.methods}
-        found = [f"{name} {100 * aupr:.1f}" for name, aupr in auprs.items() if aupr is not None]
-        quality = f": AUPR {', '.join(found)}" if found else ""
-        left = "" if self.finished == len(self.jobs) else f"; about {_duration(self._left())} left"
-        self.tell(
-            f"[{self.finished}/{len(self.jobs)}] {job} took {_duration(result.seconds)}{quality}{left}"
-        )  # fmt: skip
-        for name, reason in result.failures.items():
-            self.tell(f"FAILED {job.set} {job.noise} {name} seed {job.seed}: {reason}")
-
-    def _left(self) -> float:
-        """Seconds for the rest, each job taking what its like took, or else the mean of all."""
-        everything = [seconds for some in self.spent.values() for seconds in some]
-        rest = self.jobs[self.finished :]
-        each = (np.mean(self.spent.get((job.set, job.family), everything)) for job in rest)
-        return float(sum(each)) / min(self.workers, max(1, len(rest)))
-
-
-def _duration(seconds: float) -> str:
-    if seconds < 60:
-        return f"{seconds:.1f} s"
-    return f"{seconds / 60:.0f} min" if seconds < 5400 else f"{seconds / 3600:.1f} h"
+def quality(job: Job, result: Result) -> str:
+    """The AUPR of each method of a finished job."""
+    auprs = {line["method"]: line["metrics"]["aupr"] for line in result.lines if line["method"] in job.methods}
+    found = [f"{name} {100 * aupr:.1f}" for name, aupr in auprs.items() if aupr is not None]
+    return f"AUPR {', '.join(found)}" if found else ""
 
 
 def run_labels(settings: LabelsSettings, out: Path, command: str, tell: Say = say) -> dict[str, Any]:
@@ -73,39 +41,23 @@ def run_labels(settings: LabelsSettings, out: Path, command: str, tell: Say = sa
     check_writable(out)
     runner = Runner(settings, command, choose_device(settings.device), tell)
     jobs = settings.jobs()
-    with Journal(out, tell) as journal:
+    with Journal(out, KIND, tell) as journal:
         todo = pending(jobs, journal.done, settings.remove)
         asked = sum(len(job.methods) for job in jobs)
         tell(f"{asked} results asked for, {asked - sum(len(job.methods) for job in todo)} already in {out}")
         runner.check(todo)
-        failed = _run(todo, runner, journal)
+        failed = carry_out(
+            todo,
+            runner,
+            settings.workers,
+            journal,
+            keep=lambda job, lines: to_keep(job, lines, journal.done),
+            left=lambda: len(pending(todo, journal.done, settings.remove)),
+            quality=quality,
+        )
         results = asked_for(jobs, journal.done)
     origin = {"command": command, "versions": versions(), "machine": machine(runner.device)}
     return plain({**origin, "results": results, "failed": failed})  # type: ignore[no-any-return]
-
-
-def _run(jobs: list[Job], runner: Runner, journal: Journal) -> list[Line]:
-    workers = min(runner.settings.workers, max(1, len(jobs)))
-    progress = Progress(jobs, workers, runner.tell)
-    failed: list[Line] = []
-    if workers > 1:
-        runner.forget()
-    stream = results_here(jobs, runner) if workers == 1 else results_in_workers(jobs, runner, workers)
-    try:
-        for job, result in stream:
-            journal.append(to_keep(job, result.lines, journal.done))
-            progress.report(job, result)
-            where = {"set": job.set, "noise": job.noise, "seed": job.seed}
-            failed += [
-                {**where, "method": name, "reason": why.splitlines()[-1]} for name, why in result.failures.items()
-            ]
-    except KeyboardInterrupt:
-        kept = len(jobs) - len(pending(jobs, journal.done, runner.settings.remove))
-        runner.tell(f"{kept} of {len(jobs)} trainings are kept; the same command goes on from there")
-        raise
-    finally:
-        stream.close()
-    return failed
 
 
 def show(whole: Mapping[str, Any]) -> str:

@@ -4,61 +4,27 @@ from __future__ import annotations
 
 import gc
 import time
-import traceback
 from collections.abc import Sequence
-from dataclasses import dataclass, field
-from pathlib import Path
-from typing import Any
+from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from sgoif.bench.command import Say, say, sentence
+from sgoif.bench.command import Say, say
+from sgoif.bench.jobs import Result, reason_of
+from sgoif.bench.journal import Line
 from sgoif.bench.labels.datasets import LabelledData, load
-from sgoif.bench.labels.grid import Job, Line, measure
+from sgoif.bench.labels.grid import Job, measure
 from sgoif.bench.labels.noises import make_noise
 from sgoif.bench.labels.problem import Outcome, Problem
 from sgoif.bench.labels.recipes import Training
 from sgoif.bench.labels.registry import METHODS, solver
 from sgoif.bench.labels.settings import LabelsSettings
-from sgoif.bench.memory import resident_peak
+from sgoif.bench.memory import Peak
 from sgoif.bench.noise import NoisyLabels
 from sgoif.bench.provenance import machine, plain, versions
-from sgoif.errors import SettingError, SgoifError
-
-
-@dataclass
-class Peak:
-    """The most memory held between making this object and asking it."""
-
-    device: torch.device
-
-    def __post_init__(self) -> None:
-        self.since = "start of the training"
-        if self.device.type == "cuda":
-            torch.cuda.init()
-            torch.cuda.reset_peak_memory_stats(self.device)
-            return
-        try:
-            Path("/proc/self/clear_refs").write_text("5", encoding="ascii")
-        except OSError:
-            self.since = "start of the process"
-
-    def read(self) -> dict[str, Any]:
-        """Peak in bytes: CUDA memory of the training, or resident memory of the whole process on a CPU."""
-        if self.device.type == "cuda":
-            return {"kind": "cuda", "since": self.since, "peak_bytes": torch.cuda.max_memory_allocated(self.device)}
-        return {"kind": "resident", "since": self.since, "peak_bytes": resident_peak()}
-
-
-@dataclass(frozen=True)
-class Result:
-    """What came of a job: lines for the methods that worked, reasons for the others."""
-
-    lines: list[Line] = field(default_factory=list)
-    failures: dict[str, str] = field(default_factory=dict)
-    seconds: float = 0.0
+from sgoif.errors import SettingError
 
 
 @dataclass
@@ -108,13 +74,17 @@ class Runner:
         """Give the data set's memory back."""
         self._loaded.clear()
 
+    def moved(self, device: torch.device) -> Runner:
+        """The same for another process."""
+        return replace(self, device=device, tell=say)
+
     def do(self, job: Job) -> Result:
         """Train and judge. An error is an answer too; only an interrupt gets through."""
         start = time.perf_counter()
         try:
             lines, failures = self._lines(job)
         except Exception as error:
-            lines, failures = [], dict.fromkeys(job.methods, _reason(error))
+            lines, failures = [], dict.fromkeys(job.methods, reason_of(error))
         if failures and self.device.type == "cuda":
             gc.collect()
             torch.cuda.empty_cache()
@@ -141,7 +111,7 @@ class Runner:
                 judged = measure(noise.is_wrong, outcome, data.verified, true)
                 removal = self._removal(job, problem, outcome, noise.is_wrong) if name in job.methods else None
             except Exception as error:
-                failures[name] = _reason(error)
+                failures[name] = reason_of(error)
                 continue
             about = {"classes": problem.classes, "examples": len(problem), "wrong": int(noise.is_wrong.sum())}
             about["judged"] = int(data.verified.sum())
@@ -184,10 +154,3 @@ def _top(suspicion: NDArray[np.float64], share: float) -> NDArray[np.bool_]:
     chosen = np.zeros(len(suspicion), dtype=bool)
     chosen[np.argsort(-suspicion, kind="stable")[: round(share * len(suspicion))]] = True
     return chosen
-
-
-def _reason(error: Exception) -> str:
-    """A user's mistake as a sentence; anything else with where it happened."""
-    if isinstance(error, SgoifError):
-        return sentence(error)
-    return "".join(traceback.format_exception(error)).rstrip()

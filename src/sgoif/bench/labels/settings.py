@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-from sgoif.bench.command import Device, setting
+from sgoif.bench.command import Device, listed, seeds_of, setting
 from sgoif.bench.labels.grid import Job, plan
 from sgoif.bench.labels.noises import parse
 from sgoif.bench.labels.recipes import Training, file_identity, training_for
@@ -47,7 +47,7 @@ class LabelsSettings:
             raise SettingError(f"workers = {self.workers} must be at least 1")
         if self.remove is not None and not 0 < self.remove < 1:
             raise SettingError(f"remove = {self.remove} must lie strictly between 0 and 1")
-        for noise in _words(self.noises, "noises"):
+        for noise in listed(self.noises, "noises"):
             parse(noise)
         self.jobs()
 
@@ -56,26 +56,13 @@ class LabelsSettings:
         changes = ("epochs", "batch_size", "learning_rate", "model", "image", "augment", "anchors", "limit")
         return {
             name: training_for(name, **{change: getattr(self, change) for change in changes})
-            for name in _words(self.sets, "sets")
+            for name in listed(self.sets, "sets")
         }
 
     def jobs(self) -> list[Job]:
         """Everything that is asked for, done or not."""
-        noises, human = _words(self.noises, "noises"), None
+        noises, human = listed(self.noises, "noises"), None
         if self.human is not None and any(noise.startswith("human") for noise in noises):
             human = file_identity(Path(self.human))
-        seeds = [_seed(word) for word in _words(self.seeds, "seeds")]
+        seeds = seeds_of(self.seeds)
         return plan(self.trainings(), noises, choose(self.methods), seeds, human=human, solo=self.solo)
-
-
-def _words(text: str, option: str) -> list[str]:
-    words = list(dict.fromkeys(word.strip() for word in text.split(",") if word.strip()))
-    if not words:
-        raise SettingError(f"--{option} is empty; give at least one, separated by commas")
-    return words
-
-
-def _seed(word: str) -> int:
-    if not word.isdecimal():
-        raise SettingError(f"--seeds takes whole numbers from 0 up, separated by commas; got {word!r}")
-    return int(word)

@@ -17,12 +17,13 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from sgoif.bench.labels.cells import Cell, Label, Table
-from sgoif.bench.labels.formats import FORMATS
-from sgoif.bench.labels.grid import Line
-from sgoif.bench.labels.lines import METRICS, check_comparable, chosen, field_of, shown_label, value_of, words
+from sgoif.bench.journal import Line
+from sgoif.bench.labels.lines import METRICS, shown_label, value_of
 from sgoif.bench.labels.recipes import TRAININGS
 from sgoif.bench.labels.registry import in_order
+from sgoif.bench.tables.cells import Cell, Label, Table
+from sgoif.bench.tables.formats import FORMATS
+from sgoif.bench.tables.lines import check_comparable, chosen, field_of, words
 from sgoif.errors import SettingError
 
 
@@ -98,6 +99,7 @@ def _table(label: Label, cells: dict[tuple[Label, Label], Cell], settings: Table
         cells,
         row_fields=rows,
         column_fields=columns,
+        shown=shown_label,
         is_turned=settings.is_turned,
     )
     if found.compares and "metric" not in columns and len(found.columns) > 1:

@@ -12,34 +12,31 @@ import signal
 import threading
 from collections.abc import Generator, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from multiprocessing.connection import Connection, wait
 from multiprocessing.context import SpawnProcess
+from typing import Generic
 
 import torch
 
-from sgoif.bench.command import say
-from sgoif.bench.labels.grid import Job
-from sgoif.bench.labels.runner import Result, Runner
-
-Results = Generator[tuple[Job, Result], None, None]
+from sgoif.bench.jobs import J, Result, Runner
 
 
-def results_here(jobs: Iterable[Job], runner: Runner) -> Results:
+def results_here(jobs: Iterable[J], runner: Runner[J]) -> Generator[tuple[J, Result], None, None]:
     """Do the jobs in this process."""
     for job in jobs:
         yield job, runner.do(job)
 
 
 @dataclass
-class Worker:
+class Worker(Generic[J]):
     """A process that does jobs, and the job it is at."""
 
     process: SpawnProcess
     connection: Connection
-    job: Job
+    job: J
 
-    def give(self, job: Job) -> None:
+    def give(self, job: J) -> None:
         """The next job. A process that is dead already will not answer, and that is noticed then."""
         self.job = job
         with suppress(ConnectionError):
@@ -56,9 +53,9 @@ class Worker:
         return f"signal {-code}" if code < 0 else f"exit code {code}"
 
 
-def results_in_workers(jobs: Sequence[Job], runner: Runner, count: int) -> Results:
+def results_in_workers(jobs: Sequence[J], runner: Runner[J], count: int) -> Generator[tuple[J, Result], None, None]:
     """Do the jobs in so many processes. One that dies takes its job with it and is replaced."""
-    waiting, running = list(reversed(jobs)), dict[int, Worker]()
+    waiting, running = list(reversed(jobs)), dict[int, Worker[J]]()
     try:
         while waiting or running:
             for number in range(count):
@@ -86,10 +83,10 @@ def results_in_workers(jobs: Sequence[Job], runner: Runner, count: int) -> Resul
             worker.end()
 
 
-def _start(number: int, count: int, runner: Runner, job: Job) -> Worker:
+def _start(number: int, count: int, runner: Runner[J], job: J) -> Worker[J]:
     context = multiprocessing.get_context("spawn")
     ours, theirs = context.Pipe()
-    theirs_alone = replace(runner, device=device_of(number, runner.device), tell=say)
+    theirs_alone = runner.moved(device_of(number, runner.device))
     threads = max(1, (os.cpu_count() or 1) // count)
     process = context.Process(target=_work, args=(theirs, theirs_alone, threads))
     with _ignored_interrupts():
@@ -118,7 +115,7 @@ def _ignored_interrupts() -> Iterator[None]:
         signal.signal(signal.SIGINT, before)
 
 
-def _work(connection: Connection, runner: Runner, threads: int) -> None:
+def _work(connection: Connection, runner: Runner[J], threads: int) -> None:
     """The life of a worker: a job comes in, its result goes out, until the other end closes."""
     threading.Thread(target=_leave_with_parent, daemon=True).start()
     torch.set_num_threads(threads)

@@ -6,13 +6,13 @@ The rules stand in the description of `sgoif bench table`.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from statistics import fmean, stdev
 from typing import Any
 
-from sgoif.bench.labels.grid import Line
-from sgoif.bench.labels.lines import Metric, refuse_same_place
+from sgoif.bench.journal import Line
+from sgoif.bench.tables.lines import Metric, refuse_same_place
 
 Label = tuple[Any, ...]
 
@@ -58,6 +58,8 @@ class Table:
     row_fields: Sequence[str]
     """What the values in the label of a row are, such as method."""
     column_fields: Sequence[str]
+    shown: Callable[[str, Any], str]
+    """A value of a field as a person reads it."""
     is_turned: bool = False
     """Whether rows are shown as columns."""
     average: Label | None = None

@@ -7,8 +7,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from sgoif.bench.labels.cells import Label, Table
-from sgoif.bench.labels.lines import shown_label
+from sgoif.bench.tables.cells import Label, Table
 
 
 @dataclass(frozen=True)
@@ -36,15 +35,18 @@ def _grid(table: Table, style: Style) -> list[list[str]]:
     marks = {column: table.best(column) for column in table.columns}
     for row in table.rows:
         shown = [_cell(table, row, column, marks[column], style) for column in table.columns]
-        label = ", ".join(shown_label(name, value) for name, value in zip(table.row_fields, row, strict=True))
-        grid.append([style.text(label), *shown, style.text(table.seeds(row))])
+        grid.append([style.text(_label(table, table.row_fields, row)), *shown, style.text(table.seeds(row))])
     return [list(row) for row in zip(*grid, strict=True)] if table.is_turned else grid
 
 
 def _heading(table: Table, column: Label) -> str:
     if column is table.average:
         return str(column[0])
-    return ", ".join(shown_label(name, value) for name, value in zip(table.column_fields, column, strict=True))
+    return _label(table, table.column_fields, column)
+
+
+def _label(table: Table, fields: Sequence[str], label: Label) -> str:
+    return ", ".join(filter(None, map(table.shown, fields, label)))
 
 
 def _cell(table: Table, row: Label, column: Label, marks: tuple[set[Label], set[Label]], style: Style) -> str:

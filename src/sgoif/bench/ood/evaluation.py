@@ -1,0 +1,128 @@
+"""Scores of whole sets and what they cost, for several methods that share one look at every batch.
+
+The cost of a method is the time from images on the device to scores: the forward pass that its detector looks at, plus
+its score. It is compared with a plain forward pass of the network on the same 256 images. All are measured in turn,
+round after round, so that a change of the machine's pace meets all of them alike, and the middle round counts.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from statistics import median
+from typing import Generic, TypeVar
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+
+from sgoif.bench.jobs import reason_of
+from sgoif.bench.ood.measures import Scores
+from sgoif.errors import SettingError
+
+S = TypeVar("S")
+BATCH = 256
+ROUNDS = 5
+
+
+@dataclass
+class Panel(Generic[S]):
+    """Methods that look at the same batches. One that fails is left out from then on, with the reason."""
+
+    see: Callable[[Tensor], S]
+    """What all of them need of a batch, made once."""
+    score: dict[str, Callable[[S], Tensor]]
+    anew: Callable[[S], S] = lambda seen: seen
+    """A batch as it was seen, without what others have computed from it, so that each pays for what it needs."""
+    failures: dict[str, str] = field(default_factory=dict)
+
+    def scores(self, batches: Iterable[Tensor], what: str) -> dict[str, Scores]:
+        """Every method's scores of a set; `what` names it in a reason."""
+        parts: dict[str, list[Scores]] = {name: [] for name in self.score}
+        any_batch = False
+        for x in batches:
+            any_batch, seen = True, self.see(x)
+            for name in list(self.score):
+                found = self._tried(name, seen, len(x), what)
+                if found is not None:
+                    parts[name].append(found)
+        if not any_batch:
+            raise SettingError(f"no image of {what} can be read")
+        return {name: np.concatenate(parts[name]) for name in self.score}
+
+    def _tried(self, name: str, seen: S, size: int, what: str) -> Scores | None:
+        try:
+            found: Scores = self.score[name](seen).detach().double().cpu().numpy()
+            if found.shape != (size,):
+                raise SettingError(f"scores of shape {found.shape} came back for {size} images of {what}")
+            if np.isnan(found).any():
+                raise SettingError(f"{int(np.isnan(found).sum())} of {size} scores of {what} are not numbers")
+        except Exception as error:
+            self.failures[name] = reason_of(error)
+            del self.score[name]
+            return None
+        return found
+
+    def cost(self, plain: nn.Module, x: Tensor, rounds: int = ROUNDS) -> dict[str, dict[str, float]]:
+        """For every method milliseconds per image and how many plain forward passes that is."""
+        seen = self.see(x)
+        forward = no_grad(plain)
+        every: dict[str, Callable[[], object]] = {"plain": lambda: forward(x), "see": lambda: self.see(x)}
+        every |= {f"score {name}": self._scoring(score, seen) for name, score in self.score.items()}
+        spent: dict[str, list[float]] = {name: [] for name in every}
+        for number in range(rounds + 1):
+            for name, task in every.items():
+                seconds = timed(task, x.device)
+                if number:  # the first round warms up
+                    spent[name].append(seconds)
+        whole = {
+            name: [sum(both) for both in zip(spent["see"], spent[f"score {name}"], strict=True)] for name in self.score
+        }
+        base = median(spent["plain"])
+        return {
+            name: {"ms_per_image": 1000 * median(times) / len(x), "time_ratio": median(times) / base}
+            for name, times in whole.items()
+        }
+
+    def _scoring(self, score: Callable[[S], Tensor], seen: S) -> Callable[[], object]:
+        return lambda: score(self.anew(seen))
+
+
+def no_grad(model: nn.Module) -> Callable[[Tensor], Tensor]:
+    """A forward pass in evaluation mode that keeps no graph."""
+    model.eval()
+
+    def forward(x: Tensor) -> Tensor:
+        with torch.no_grad():
+            logits: Tensor = model(x)
+        return logits
+
+    return forward
+
+
+def timed(task: Callable[[], object], device: torch.device) -> float:
+    """Seconds until the task is done, on the device too."""
+    _synchronise(device)
+    start = time.perf_counter()
+    task()
+    _synchronise(device)
+    return time.perf_counter() - start
+
+
+def _synchronise(device: torch.device) -> None:
+    if device.type == "cuda":
+        torch.cuda.synchronize(device)
+
+
+def accuracy(classifier: nn.Module, batches: Iterable[Tensor], labels: NDArray[np.int64]) -> float:
+    """Share of the in-distribution test images that are classified rightly."""
+    forward = no_grad(classifier)
+    predicted = torch.cat([forward(x).argmax(dim=1).cpu() for x in batches])
+    return float((predicted.numpy() == labels).mean())
+
+
+def exactly(images: Tensor, count: int) -> Tensor:
+    """So many images, repeated from the start where there are fewer."""
+    return images[torch.arange(count) % len(images)]

@@ -1,0 +1,86 @@
+"""Every detector on every in-distribution set and seed, as one command that can be interrupted at any moment.
+
+    sgoif bench ood --data ROOT --sets mnist,cifar10 --protocol v1.5 --methods all --seeds 0,1,2 --out FILE.jsonl
+
+Started again with the same file, it computes what is missing and nothing else. A method that fails is reported on
+standard error, the others go on, and the exit code is 1; the next start tries it again. An out-of-distribution set that
+is not below ROOT is named and left out, and made up for when it is there.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from sgoif.bench.command import Say, answered, check_writable, choose_device, option_parser, say
+from sgoif.bench.jobs import Result
+from sgoif.bench.journal import Journal
+from sgoif.bench.ood.grid import KIND, Job, asked_for, pending
+from sgoif.bench.ood.runner import Runner
+from sgoif.bench.ood.settings import OodSettings
+from sgoif.bench.ood.table import OodTableSettings, render
+from sgoif.bench.progress import carry_out
+from sgoif.bench.provenance import command_line, machine, plain, versions
+
+PROGRAM = "python -m sgoif.bench.ood.run"
+DEFAULT_OUT = "runs/ood.jsonl"
+
+
+def quality(job: Job, result: Result) -> str:
+    """The mean AUROC of each method of a finished job."""
+    found = [f"{line['method']} {100 * line['metrics']['mean_auroc']:.1f}" for line in result.lines]
+    return f"mean AUROC {', '.join(found)}" if found else ""
+
+
+def run_ood(settings: OodSettings, out: Path, command: str, tell: Say = say) -> dict[str, Any]:
+    """Run the comparison of out-of-distribution detectors; what --out already holds is not computed again."""
+    check_writable(out)
+    runner = Runner(settings, command, choose_device(settings.device), tell)
+    jobs = settings.jobs()
+    for name in settings.chosen()[1]:
+        tell(f"{name} is left out: it trains with outliers; give --outliers, a folder of images or an .npz file")
+    there = runner.there(settings.trainings())
+    with Journal(out, KIND, tell) as journal:
+        todo = pending(jobs, journal.done, there)
+        asked = sum(len(job.methods) for job in jobs)
+        tell(f"{asked} results asked for, {asked - sum(len(job.methods) for job in todo)} already in {out}")
+        runner.check(todo)
+        failed = carry_out(
+            todo,
+            runner,
+            settings.workers,
+            journal,
+            keep=lambda job, lines: lines,
+            left=lambda: len(pending(todo, journal.done, there)),
+            quality=quality,
+        )
+        results = asked_for(jobs, journal.done)
+    origin = {"command": command, "versions": versions(), "machine": machine(runner.device)}
+    return plain({**origin, "results": results, "failed": failed})  # type: ignore[no-any-return]
+
+
+def show(whole: Mapping[str, Any]) -> str:
+    """The results as a table."""
+    return render(whole["results"], OodTableSettings()) if whole["results"] else "no results"
+
+
+def main(arguments: list[str] | None = None, program: str = PROGRAM) -> int:
+    """Run the comparison from the command line; returns the exit code."""
+    given = list(sys.argv[1:] if arguments is None else arguments)
+    options = option_parser(program, OodSettings, run_ood.__doc__ or "", DEFAULT_OUT, file="FILE.jsonl")
+    parsed = vars(options.parse_args(given))
+    out, as_json = Path(parsed.pop("out")), parsed.pop("json")
+
+    def act() -> int:
+        whole = run_ood(OodSettings(**parsed), out, command_line(program, given))
+        print(json.dumps(whole, allow_nan=False) if as_json else show(whole))
+        return 1 if whole["failed"] else 0
+
+    return answered(program, act)
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())
