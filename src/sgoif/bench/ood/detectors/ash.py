@@ -19,7 +19,8 @@ others and keeps the range. An input without any positive feature has the expone
 
 from __future__ import annotations
 
-from typing import Self
+from abc import abstractmethod
+from typing import ClassVar, Self
 
 import torch
 from torch import Tensor
@@ -49,20 +50,16 @@ def shaping_factor(features: Tensor, pruned: Tensor) -> Tensor:
     return torch.where(kept > 0, everything / kept, 1.0).exp()
 
 
-class ASH(Detector):
-    """The energy of the logits of pruned and sharpened features."""
+class Shaping(Detector):
+    """The energy of the logits of features that were changed by what share of them is large."""
 
-    name = "ash"
-    title = "ASH-S"
-    paper = (
-        "Djurisic, Bozanic, Ashok, Liu: Extremely Simple Activation Shaping for Out-of-Distribution Detection. "
-        "ICLR 2023"
-    )
+    percentile: ClassVar[float]
 
-    def __init__(self, *, percentile: float = PERCENTILE) -> None:
-        if not 0 <= percentile < 100:
-            raise SettingError(f"percentile = {percentile} must lie in [0, 100): some features must be left")
-        self.percentile = percentile
+    def __init__(self, *, percentile: float | None = None) -> None:
+        given = self.percentile if percentile is None else percentile
+        if not 0 <= given < 100:
+            raise SettingError(f"percentile = {given} must lie in [0, 100): some features must be left")
+        self._percentile = given
         self._network: Network | None = None
 
     def fit(self, bank: Bank) -> Self:
@@ -72,7 +69,25 @@ class ASH(Detector):
 
     def score(self, seen: Seen) -> Tensor:
         if self._network is None:
-            raise SettingError("ASH has no head to answer with: call fit(bank) before score(seen)")
-        pruned = keep_largest(seen.features, self.percentile)
-        shaped = pruned * shaping_factor(seen.features, pruned)
+            raise SettingError(f"{self.title} has no head to answer with: call fit(bank) before score(seen)")
+        shaped = self.shaped(seen.features, keep_largest(seen.features, self._percentile))
         return energy(self._scale * self._network.answer(shaped))
+
+    @abstractmethod
+    def shaped(self, features: Tensor, pruned: Tensor) -> Tensor:
+        """The features that the head answers, from those that came and those that are left of them."""
+
+
+class ASH(Shaping):
+    """The energy of the logits of pruned and sharpened features."""
+
+    name = "ash"
+    title = "ASH-S"
+    paper = (
+        "Djurisic, Bozanic, Ashok, Liu: Extremely Simple Activation Shaping for Out-of-Distribution Detection. "
+        "ICLR 2023"
+    )
+    percentile = PERCENTILE
+
+    def shaped(self, features: Tensor, pruned: Tensor) -> Tensor:
+        return pruned * shaping_factor(features, pruned)

@@ -16,21 +16,15 @@ Negative features are treated as in ASH: the sums run over positive ones only, a
 
 from __future__ import annotations
 
-from typing import Self
-
 from torch import Tensor
 
-from sgoif.bench.ood.detector import Bank, Detector
-from sgoif.bench.ood.detectors.ash import keep_largest, shaping_factor
-from sgoif.bench.ood.detectors.energy import energy, logit_scale
-from sgoif.errors import SettingError
-from sgoif.tasks.shift.network import Network, Seen
+from sgoif.bench.ood.detectors.ash import Shaping, shaping_factor
 
 PERCENTILE = 85.0
 """q in the authors' configuration and in OpenOOD's."""
 
 
-class SCALE(Detector):
+class SCALE(Shaping):
     """The energy of the logits of features raised by their own factor."""
 
     name = "scale"
@@ -39,20 +33,7 @@ class SCALE(Detector):
         "Xu, Chen, Franchi, Yao: Scaling for Training Time and Post-hoc Out-of-distribution Detection Enhancement. "
         "ICLR 2024"
     )
+    percentile = PERCENTILE
 
-    def __init__(self, *, percentile: float = PERCENTILE) -> None:
-        if not 0 <= percentile < 100:
-            raise SettingError(f"percentile = {percentile} must lie in [0, 100): some features must be left")
-        self.percentile = percentile
-        self._network: Network | None = None
-
-    def fit(self, bank: Bank) -> Self:
-        self._network = bank.network
-        self._scale = logit_scale(bank)
-        return self
-
-    def score(self, seen: Seen) -> Tensor:
-        if self._network is None:
-            raise SettingError("SCALE has no head to answer with: call fit(bank) before score(seen)")
-        factor = shaping_factor(seen.features, keep_largest(seen.features, self.percentile))
-        return energy(self._scale * self._network.answer(factor * seen.features))
+    def shaped(self, features: Tensor, pruned: Tensor) -> Tensor:
+        return shaping_factor(features, pruned) * features
