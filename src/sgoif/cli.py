@@ -15,7 +15,10 @@ MISTAKE, INTERRUPTED = 2, 130
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run one command and return its exit code: 0 done, 2 a mistake in what was asked, 130 interrupted."""
+    """Run one command and return its exit code: 0 done, 2 a mistake in what was asked, 130 interrupted.
+
+    `sgoif sentinel watch` adds 3, an alarm.
+    """
     try:
         for package in ("typer", "rich"):
             if find_spec(package) is None:

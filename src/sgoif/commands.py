@@ -13,6 +13,7 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, Ti
 from rich.table import Table
 
 from sgoif.audit.command import register as register_audit
+from sgoif.sentinel.command import register as register_sentinel
 
 if TYPE_CHECKING:
     from sgoif.bench.demo import DemoSettings
@@ -27,6 +28,7 @@ app = typer.Typer(
 )
 bench = typer.Typer(help="Measure the library; each benchmark writes a result file.", no_args_is_help=True)
 register_audit(app)
+register_sentinel(app)
 app.add_typer(bench, name="bench")
 
 messages = Console(stderr=True)
@@ -193,7 +195,23 @@ def labels(context: typer.Context) -> None:
     sys.exit(main(context.args, program="sgoif bench labels"))
 
 
-Results = Annotated[list[Path], typer.Argument(help="Result files of `sgoif bench labels`.")]
+@bench.command(context_settings=PASSED_ON, add_help_option=False)
+def ood(context: typer.Context) -> None:
+    """Compare out-of-distribution detectors, over data sets and seeds. --help lists the options."""
+    from sgoif.bench.ood.run import main
+
+    sys.exit(main(context.args, program="sgoif bench ood"))
+
+
+@bench.command(context_settings=PASSED_ON, add_help_option=False)
+def streams(context: typer.Context) -> None:
+    """False alarms and delays of the sentinel's alarm on streams of test images. --help lists the options."""
+    from sgoif.bench.ood.streams import main
+
+    sys.exit(main(context.args, program="sgoif bench streams"))
+
+
+Results = Annotated[list[Path], typer.Argument(help="Result files of `sgoif bench labels` or `sgoif bench ood`.")]
 Where = Annotated[
     list[str] | None, typer.Option("--where", help="Only results with FIELD=VALUE[,VALUE...]; can be repeated.")
 ]
@@ -202,21 +220,44 @@ Where = Annotated[
 @bench.command()
 def table(
     files: Results,
-    metric: Annotated[str, typer.Option(help="What is compared: aupr, auroc, p_at_1, f1, seconds, ...")] = "aupr",
+    metric: Annotated[
+        str | None,
+        typer.Option(
+            help="What is compared: aupr, auroc, p_at_1, f1, fpr95, seconds, ...",
+            show_default="aupr; for outliers auroc and more",
+        ),
+    ] = None,
     layout: Annotated[str, typer.Option("--format", help="markdown, latex or json.")] = "markdown",
     rows: Annotated[str, typer.Option(help="What the rows are.")] = "method",
-    columns: Annotated[str, typer.Option(help="What the columns are.")] = "noise",
-    by: Annotated[str, typer.Option(help="A table for every value of this.")] = "set",
+    columns: Annotated[
+        str | None,
+        typer.Option(help="What the columns are.", show_default="noise; for outliers always sets and metrics"),
+    ] = None,
+    by: Annotated[
+        str | None,
+        typer.Option(help="A table for every value of this.", show_default="set; for outliers set,protocol,noise"),
+    ] = None,
     where: Where = None,
     as_json: AsJson = False,
 ) -> None:
     """Mean and spread over seeds as a table; the best is bold, what cannot be told from it is marked."""
     from sgoif.bench.command import say
-    from sgoif.bench.labels.grid import read_results
-    from sgoif.bench.labels.table import TableSettings, render
+    from sgoif.bench.labels import grid as labels_grid
+    from sgoif.bench.labels import table as labels_table
+    from sgoif.bench.ood import grid as ood_grid
+    from sgoif.bench.ood import table as ood_table
+    from sgoif.errors import SettingError
 
-    settings = TableSettings(metric, rows, columns, by, "json" if as_json else layout, tuple(where or ()))
-    print(render(read_results(files, say), settings))
+    options: dict[str, Any] = {"metric": metric, "columns": columns, "by": by}
+    given = {name: value for name, value in options.items() if value is not None}
+    given |= {"rows": rows, "format": "json" if as_json else layout, "where": tuple(where or ())}
+    if not ood_table.are_ood(files):
+        settings = labels_table.TableSettings(**given)
+        print(labels_table.render(labels_grid.read_results(files, say), settings))
+    elif columns is not None:
+        raise SettingError("the columns of a table of outliers are its sets and metrics; leave --columns away")
+    else:
+        print(ood_table.render(ood_grid.read_results(files, say), ood_table.OodTableSettings(**given)))
 
 
 @bench.command()

@@ -46,12 +46,12 @@ def with_names(table: ScoreTable, names: Sequence[str], class_names: Sequence[st
     return ScoreTable({name: columns[name] for name in COLUMNS})
 
 
-def write_tables(folder: Path, table: ScoreTable) -> list[str]:
+def write_tables(folder: Path, table: ScoreTable, stem: str = "issues") -> list[str]:
     """issues.csv and, where pyarrow is installed, issues.parquet; returns what a person should know."""
-    table.to_csv(folder / "issues.csv")
+    table.to_csv(folder / f"{stem}.csv")
     if find_spec("pyarrow") is None:
-        return ["issues.parquet was not written: it needs the package 'pyarrow' (pip install 'sgoif[tables]')"]
-    table.to_parquet(folder / "issues.parquet")
+        return [f"{stem}.parquet was not written: it needs the package 'pyarrow' (pip install 'sgoif[tables]')"]
+    table.to_parquet(folder / f"{stem}.parquet")
     return []
 
 

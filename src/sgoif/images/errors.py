@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import tempfile
 from pathlib import Path
 
 from sgoif.errors import SgoifError
@@ -28,3 +29,13 @@ def cannot_write(folder: Path, error: OSError) -> ImagesError:
         )
     reason = error.strerror or str(error)
     return ImagesError(f"cannot write to {shown(folder)}: {reason}. Choose a folder that you may write to")
+
+
+def make_writable(folder: Path) -> None:
+    """Make a folder and try to write there, so that a long run does not end with the news that it cannot."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryFile(dir=folder) as trial:
+            trial.write(b"x")
+    except OSError as error:
+        raise cannot_write(folder, error) from error

@@ -11,10 +11,12 @@ import numpy as np
 
 from sgoif.images.classes import class_text, numbered
 from sgoif.images.collection import Collection, ManifestRows, Skipped
+from sgoif.images.decode import SUFFIXES
 from sgoif.images.errors import ImagesError
 from sgoif.images.sources import LAYOUTS
 from sgoif.images.sources.base import Found, Request
-from sgoif.images.text import few, plural, shown
+from sgoif.images.stores import Files
+from sgoif.images.text import as_unicode, few, plural, shown
 
 KNOWN = (
     "a folder with one subfolder per class, a CSV, TSV or Parquet table of paths and labels, a Hugging Face data set on"
@@ -38,26 +40,92 @@ def open_images(
     the paths of a table start from. The two column names are for tables and archives. `limit` takes that many images,
     spread evenly over all of them.
     """
-    source = Path(os.path.abspath(path))
-    if not os.path.exists(source):
-        raise ImagesError(f"{shown(os.fspath(path))} does not exist; give the path of {KNOWN}")
-    request = Request(source, split, None if root is None else Path(os.path.abspath(root)), image_column, label_column)
-    if limit is not None and limit < 2:
-        raise ImagesError(f"limit = {limit} is too small; at least 2 images are needed")
-    name = _layout(source, layout)
-    for option in ("split", "root", "image_column", "label_column"):
-        if getattr(request, option) is not None and option not in LAYOUTS[name].options:
-            raise ImagesError(f"{option} means nothing for {shown(source)}, which is read as {name!r}; leave it away")
+    request = _request(path, split, root, image_column, label_column, limit)
+    name = _layout(request, layout)
     collection = _collect(LAYOUTS[name].read(request), request, name)
     if limit is not None and limit < len(collection):
-        spread = np.linspace(0, len(collection) - 1, limit).round().astype(int)
-        collection = without_empty_classes(collection.pick(spread.tolist()))
-        collection.notes.append(f"taking {limit:,} of the images, spread evenly")
+        collection = without_empty_classes(_some(collection, limit))
     check(collection)
     return collection
 
 
-def _layout(source: Path, layout: str) -> str:
+def open_unlabelled(
+    path: str | os.PathLike[str],
+    *,
+    layout: str = "auto",
+    split: str | None = None,
+    root: str | os.PathLike[str] | None = None,
+    image_column: str | None = None,
+    label_column: str | None = None,
+    limit: int | None = None,
+) -> Collection:
+    """Open images whose labels do not matter: whatever `open_images` reads, all images below any folder, an archive
+    without labels, or a single image. Every label is -1.
+    """
+    request = replace(_request(path, split, root, image_column, label_column, limit), labelled=False)
+    source = request.path
+    if layout == "auto" and source.is_file() and source.suffix.lower() in SUFFIXES:
+        name, found = "image", Found([as_unicode(source.name)], [None], Files([source]), root=source.parent)
+    else:
+        name = _layout(request, layout)
+        found = LAYOUTS[name].read(request)
+    collection = Collection(
+        names=_unique(found.names),
+        labels=np.full(len(found.names), -1, dtype=np.int64),
+        class_names=[],
+        layout=name,
+        source=source,
+        store=found.store,
+        root=found.root,
+        split=found.split,
+        skipped=found.skipped,
+        notes=found.notes,
+    )
+    if not collection:
+        why = "".join(f"; {shown(entry.name)}: {entry.reason}" for entry in collection.skipped[:3])
+        raise ImagesError(
+            f"{shown(source)} holds no image (read as {name!r}){why}. Expected is a folder with images at any depth,"
+            f" one image, or {KNOWN}"
+        )
+    return collection if limit is None or limit >= len(collection) else _some(collection, limit)
+
+
+def _request(
+    path: str | os.PathLike[str],
+    split: str | None,
+    root: str | os.PathLike[str] | None,
+    image_column: str | None,
+    label_column: str | None,
+    limit: int | None,
+) -> Request:
+    """What was asked for, after a look at whether it is there."""
+    source = Path(os.path.abspath(path))
+    if not os.path.exists(source):
+        raise ImagesError(f"{shown(os.fspath(path))} does not exist; give the path of {KNOWN}")
+    if limit is not None and limit < 2:
+        raise ImagesError(f"limit = {limit} is too small; at least 2 images are needed")
+    return Request(source, split, None if root is None else Path(os.path.abspath(root)), image_column, label_column)
+
+
+def _some(collection: Collection, limit: int) -> Collection:
+    """So many of the images, spread evenly."""
+    spread = np.linspace(0, len(collection) - 1, limit).round().astype(int)
+    chosen = collection.pick(spread.tolist())
+    chosen.notes.append(f"taking {limit:,} of the images, spread evenly")
+    return chosen
+
+
+def _layout(request: Request, layout: str) -> str:
+    """The name of the layout, after a look at whether the options mean something to it."""
+    name = _recognised(request.path, layout)
+    for option in ("split", "root", "image_column", "label_column"):
+        if getattr(request, option) is not None and option not in LAYOUTS[name].options:
+            where = shown(request.path)
+            raise ImagesError(f"{option} means nothing for {where}, which is read as {name!r}; leave it away")
+    return name
+
+
+def _recognised(source: Path, layout: str) -> str:
     if layout != "auto":
         if layout not in LAYOUTS:
             raise ImagesError(f"layout = {layout!r} is unknown; choose auto, {', '.join(LAYOUTS)}")

@@ -7,12 +7,7 @@ nothing else: no network, no evaluation of strings, no markup from strings.
 
 from __future__ import annotations
 
-import base64
-import hashlib
-import html
-import re
 from collections.abc import Callable, Iterator
-from importlib import resources
 from pathlib import Path
 
 import numpy as np
@@ -21,6 +16,7 @@ from sgoif.errors import SettingError
 from sgoif.report.page_data import PageData
 from sgoif.report.page_payload import payload, to_json, worst_first
 from sgoif.report.page_pictures import CHUNK, by_need, picture_blocks
+from sgoif.report.shell import asset, digest, escaped, filled
 from sgoif.state import atomic_write
 
 __all__ = ["MAX_BYTES", "PageData", "page_html", "write_page"]
@@ -80,24 +76,12 @@ def _parts(data: PageData, max_bytes: int, progress: Callable[[int, int], None] 
 
 def _frame(title: str) -> tuple[tuple[str, str], str]:
     """The page before and after its data, and the script."""
-    style = _asset("page.css")
-    script = '(() => {\n"use strict";\n' + "\n".join(_asset(name) for name in SCRIPTS) + "})();\n"
+    style = asset("page.css")
+    script = '(() => {\n"use strict";\n' + "\n".join(asset(name) for name in SCRIPTS) + "})();\n"
     policy = (
-        f"default-src 'none'; img-src data: blob:; style-src {_digest(style)}; script-src {_digest(script)};"
+        f"default-src 'none'; img-src data: blob:; style-src {digest(style)}; script-src {digest(script)};"
         " base-uri 'none'; form-action 'none'; require-trusted-types-for 'script'; trusted-types 'none'"
     )
-    # Lone surrogates, from file names that are not Unicode, cannot be written as UTF-8.
-    shown = html.escape(title.encode("utf-8", "replace").decode("utf-8"))
-    values = {"title": shown, "policy": policy, "style": style}
-    # One pass over the template: a value that looks like a place holder is not filled in again.
-    filled = re.sub(r"\{\{(\w+)\}\}", lambda found: values[found[1]], _asset("page.html"))
-    before, after = filled.split("<!-- data -->\n")
+    whole = filled("page.html", {"title": escaped(title), "policy": policy, "style": style})
+    before, after = whole.split("<!-- data -->\n")
     return (before, after), script
-
-
-def _asset(name: str) -> str:
-    return resources.files("sgoif.report").joinpath("assets", name).read_text(encoding="utf-8")
-
-
-def _digest(text: str) -> str:
-    return f"'sha256-{base64.b64encode(hashlib.sha256(text.encode('utf-8')).digest()).decode('ascii')}'"

@@ -26,6 +26,8 @@ class Request:
     root: Path | None = None
     image_column: str | None = None
     label_column: str | None = None
+    labelled: bool = True
+    """False: only the images are wanted. Folders and archives then need no labels."""
 
 
 @dataclass

@@ -22,6 +22,8 @@ def matches(path: Path) -> bool:
 
 def read(request: Request) -> Found:
     """Every image file below a class folder, by name."""
+    if not request.labelled:
+        return _read_all(request)
     base, split, notes = _base(request)
     found = Found(names=[], labels=[], store=Files([]), root=request.path, split=split, notes=notes)
     labels: list[str] = []
@@ -42,6 +44,17 @@ def read(request: Request) -> Found:
     if len(set(labels)) < 2:
         found.notes += _hints(base)
     return found
+
+
+def _read_all(request: Request) -> Found:
+    """Every image file at any depth, whatever the folders mean."""
+    base = request.path if request.split is None else request.path / request.split
+    if not base.is_dir():
+        raise ImagesError(f"{shown(request.path)} has no folder {shown(request.split)}; leave --split away")
+    skipped: list[Skipped] = []
+    paths = _images_below(str(base), skipped, request.path)
+    names = [_name(path, request.path) for path in paths]
+    return Found(names, [None] * len(paths), Files(paths), root=request.path, split=request.split, skipped=skipped)
 
 
 def _base(request: Request) -> tuple[Path, str | None, list[str]]:

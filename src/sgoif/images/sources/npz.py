@@ -41,7 +41,7 @@ def read(request: Request) -> Found:
             keys = [name.removesuffix(".npy") for name in archive.namelist() if name.endswith(".npy")]
             image_key, label_key, split, notes = _choose(keys, request)
             images = _member(archive, path, image_key)
-            labels = _member(archive, path, label_key)
+            labels = None if label_key is None else _member(archive, path, label_key)
             extra = {
                 kind: _member(archive, path, key)
                 for kind, candidates in (("classes", CLASS_KEYS), ("names", NAME_KEYS))
@@ -60,10 +60,12 @@ def read(request: Request) -> Found:
         if isinstance(error, ImagesError):
             raise
         raise ImagesError(f"{shown(path)} is not a readable numpy archive: {error}") from error
-    if len(images) != len(labels):
+    if labels is not None and len(images) != len(labels):
         raise ImagesError(f"{shown(path)} has {len(images)} images in {image_key!r} and {len(labels)} labels")
     store = Arrays([images], planes_first=_planes_first(images, path, image_key), scale=_scale(images, path, image_key))
-    names = _names(extra.get("names"), len(images), split or TRAIN)
+    names = _names(extra.get("names"), len(images), split or (TRAIN if request.labelled else None))
+    if labels is None or label_key is None:
+        return Found(names, [None] * len(images), store, split=split, notes=notes)
     found = Found(names, _labels(labels, path, label_key).tolist(), store, split=split, notes=notes)
     if "classes" in extra and np.asarray(found.labels).dtype.kind in "iu":
         found.known_classes = [_text(name) for name in extra["classes"].ravel().tolist()]
@@ -77,7 +79,8 @@ def _named(keys: Sequence[str], candidates: Sequence[str], split: str | None) ->
     return [lower[form] for form in (*forms, *candidates) if form in lower]
 
 
-def _choose(keys: Sequence[str], request: Request) -> tuple[str, str, str | None, list[str]]:
+def _choose(keys: Sequence[str], request: Request) -> tuple[str, str | None, str | None, list[str]]:
+    """The arrays of images and, where they are wanted, of labels; the split; what to say about it."""
     lower = [key.lower() for key in keys]
     splits = [
         s for s in SPLITS for name in IMAGE_KEYS[:-1] if f"{name}_{s}" in lower or f"{s}_{name}" in lower
@@ -92,7 +95,7 @@ def _choose(keys: Sequence[str], request: Request) -> tuple[str, str, str | None
     for what, asked, candidates, option in (
         ("images", request.image_column, IMAGE_KEYS, "--image-column"),
         ("labels", request.label_column, LABEL_KEYS, "--label-column"),
-    ):
+    )[: 2 if request.labelled else 1]:
         named = [asked] if asked in keys else _named(keys, candidates, split) if asked is None else []
         if not named or named[0] is None:
             raise ImagesError(
@@ -100,7 +103,7 @@ def _choose(keys: Sequence[str], request: Request) -> tuple[str, str, str | None
                 f" {few(keys, 20)}. Name the array with {option}"
             )
         found.append(named[0])
-    return found[0], found[1], split, split_note(split, splits) if split else []
+    return found[0], found[1] if request.labelled else None, split, split_note(split, splits) if split else []
 
 
 def _member(archive: zipfile.ZipFile, path: Path, key: str) -> Array:
@@ -184,9 +187,9 @@ def _labels(labels: Array, path: Path, key: str) -> Array:
     return labels
 
 
-def _names(names: Array | None, count: int, split: str) -> list[str]:
+def _names(names: Array | None, count: int, split: str | None) -> list[str]:
     if names is None or names.shape != (count,) or names.dtype.kind not in "USiu":
-        return [f"{split}/{number}" for number in range(count)]
+        return [str(number) if split is None else f"{split}/{number}" for number in range(count)]
     return [_text(name) for name in names.tolist()]
 
 

@@ -1,0 +1,139 @@
+"""The page of `sgoif sentinel score`: the strangest images, worst first. One HTML file, no script, no network.
+
+Everything that comes from data is escaped; the content security policy allows the page's own style sheet and pictures
+inside the file, and nothing else.
+"""
+
+from __future__ import annotations
+
+import base64
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from sgoif.report.page_pictures import kind_of
+from sgoif.report.shell import asset, digest, escaped, filled, visible
+from sgoif.state import atomic_write
+
+
+@dataclass(frozen=True)
+class Stranger:
+    """One image."""
+
+    name: str
+    score: float
+    p_value: float
+    strange: bool
+    predicted: str
+    picture: bytes | None
+    """JPEG, PNG, WebP or GIF; None where there is none."""
+
+
+@dataclass(frozen=True)
+class StrangestPage:
+    """Everything on the page."""
+
+    title: str
+    rows: Sequence[Stranger]
+    """Strangest first."""
+    images: int
+    """Scored in all."""
+    strange: int
+    """Of these, p-value at most `false_alarms`."""
+    false_alarms: float
+    facts: Mapping[str, str]
+    notes: Sequence[str] = ()
+
+
+def write_strangest(path: Path, page: StrangestPage) -> None:
+    """Write the page, whole or not at all."""
+    text = strangest_html(page)
+    atomic_write(Path(path), lambda file: file.write(text), text=True)
+
+
+def strangest_html(page: StrangestPage) -> str:
+    """The page as one text."""
+    style = asset("page.css")
+    policy = f"default-src 'none'; img-src data:; style-src {digest(style)}; base-uri 'none'; form-action 'none'"
+    return filled(
+        "strangest.html",
+        {
+            "title": _text(page.title) or "(no name)",
+            "policy": policy,
+            "style": style,
+            "figures": _figures(page),
+            "advice": _advice(page),
+            "notes": _notes(page.notes),
+            "shown": f"{len(page.rows):,} of {page.images:,} images, strangest first",
+            "cards": "\n".join(_card(rank, row) for rank, row in enumerate(page.rows, 1)),
+            "facts": "".join(f"<dt>{_text(key)}</dt><dd>{_isolated(value)}</dd>" for key, value in page.facts.items()),
+        },
+    )
+
+
+def _figures(page: StrangestPage) -> str:
+    expected = page.false_alarms * page.images
+    figures = (
+        ("images scored", f"{page.images:,}", ""),
+        ("called strange", f"{page.strange:,}", f"p-value of {page.false_alarms:g} or less"),
+        ("to be expected anyway", f"{expected:,.0f}" if expected >= 1 else "&lt;1", "if all of the images belonged"),
+    )
+    return "\n".join(
+        f'<div class="figure"><p class="figure-label">{label}</p><p class="figure-value">{value}</p>'
+        f'<p class="muted">{note}</p></div>'
+        for label, value, note in figures
+    )
+
+
+def _advice(page: StrangestPage) -> str:
+    if page.strange == 0:
+        return "No image stands out more than images that belong do."
+    if page.strange <= 1.5 * page.false_alarms * page.images + 1:
+        return "About as many images stand out as would by chance if all of them belonged."
+    return "More images stand out than would by chance. Start with the first ones below."
+
+
+def _notes(notes: Sequence[str]) -> str:
+    if not notes:
+        return ""
+    items = "".join(f"<li>{_isolated(note)}</li>" for note in notes)
+    return f'<details class="notice" open><summary>Worth knowing</summary><ul>{items}</ul></details>'
+
+
+def _card(rank: int, row: Stranger) -> str:
+    badge = '<span class="badge">strange</span>' if row.strange else ""
+    name = _isolated(row.name)
+    return (
+        f'<li><article class="card"><p class="card-top"><span>#{rank:,}</span>{badge}</p><div class="card-main">'
+        f'{_picture(row)}<div class="card-body"><p class="labels"><span class="muted">answer: </span>'
+        f'{_isolated(row.predicted)}</p><p class="probability"><span><strong>p = {_number(row.p_value)}</strong></span>'
+        f'</p><p class="muted">score {_number(row.score)}</p><p class="name" title="{_text(row.name)}">{name}</p>'
+        "</div></div></article></li>"
+    )
+
+
+def _picture(row: Stranger) -> str:
+    kind = None if row.picture is None else kind_of(row.picture)
+    if row.picture is None or kind is None:
+        return '<div class="picture empty"><span>picture could not be read</span></div>'
+    data = base64.b64encode(row.picture).decode("ascii")
+    return (
+        f'<div class="picture"><img src="data:image/{kind};base64,{data}" alt="Picture of {_text(row.name)}"'
+        ' decoding="async"></div>'
+    )
+
+
+def _number(value: float) -> str:
+    if not math.isfinite(value):
+        return "infinite" if value > 0 else "unknown"
+    return f"{value:.3g}".replace("-", "−")
+
+
+def _text(text: str) -> str:
+    return escaped(visible(text))
+
+
+def _isolated(text: str) -> str:
+    """A text from the data that keeps its direction to itself."""
+    return f'<bdi dir="auto">{_text(text) or "(no name)"}</bdi>'

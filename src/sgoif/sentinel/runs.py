@@ -1,0 +1,61 @@
+"""What a finished `sgoif audit` leaves for a sentinel: model, weights, images, and which of them were held out."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+
+from sgoif.audit.batches import Normalisation
+from sgoif.audit.errors import RunDirectoryError
+from sgoif.audit.plan import Indices, hold_out
+from sgoif.audit.rundir import CACHE, NEWEST, RunDirectory
+from sgoif.audit.settings import AuditSettings
+from sgoif.images import ImagesError, Pixels, open_pixels
+from sgoif.sentinel.inputs import Preparation
+
+SUMMARY = "summary.json"
+
+
+@dataclass(frozen=True)
+class FinishedRun:
+    """An audit that came to its end."""
+
+    model: str
+    weights: Path
+    """Its last checkpoint."""
+    pixels: Pixels
+    trained: Indices
+    held: Indices
+
+    @property
+    def preparation(self) -> Preparation:
+        return Preparation(self.pixels.size, self.pixels.channels, Normalisation.of(self.pixels.array))
+
+
+def open_run(path: Path) -> FinishedRun:
+    """Open a run directory; raises where the run is not finished or parts of it are gone."""
+    recorded = RunDirectory(path, AuditSettings(path)).recorded() if path.is_dir() else None
+    if recorded is None:
+        raise RunDirectoryError(f"--run {path} is not a run directory of `sgoif audit`: it holds no run.json")
+    settings = AuditSettings.from_record(recorded["settings"])
+    weights = path.absolute() / NEWEST
+    try:
+        model = str(json.loads((path / SUMMARY).read_text(encoding="utf-8"))["plan"]["model"])
+    except FileNotFoundError as error:
+        raise RunDirectoryError(
+            f"the audit in {path} is not finished; go on with it first: {settings.command('--resume')}"
+        ) from error
+    except (ValueError, KeyError, TypeError) as error:
+        raise RunDirectoryError(f"{path / SUMMARY} is damaged ({error!r}); write it again with --resume") from error
+    if not weights.is_file():
+        raise RunDirectoryError(f"{weights} is gone, and with it the weights; run the audit again")
+    try:
+        pixels = open_pixels(path / CACHE)
+    except ImagesError as error:
+        raise RunDirectoryError(
+            f"the prepared images of {path} are gone or damaged; {settings.command('--resume')} reads them again"
+        ) from error
+    copies = [row for group in pixels.duplicates for row in group.indices]
+    trained, held = hold_out(pixels.labels, settings.holdout, settings.seed, copies)
+    return FinishedRun(model, weights, pixels, trained, held)

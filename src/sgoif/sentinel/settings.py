@@ -1,0 +1,193 @@
+"""Every setting of the sentinel's commands: one place, validated when made."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, get_args
+
+from sgoif.audit.settings import SMALLEST_IMAGE, Device, folder_name
+from sgoif.errors import SettingError
+
+LARGEST_IMAGE = 1024
+MOST_SHOWN = 2000
+
+
+@dataclass(frozen=True)
+class DataSettings:
+    """Which images, and how they are laid out; the fields are the arguments of `sgoif.images.open_images`."""
+
+    path: Path
+    layout: str = "auto"
+    split: str | None = None
+    root: Path | None = None
+    image_column: str | None = None
+    label_column: str | None = None
+    limit: int | None = None
+
+    @property
+    def options(self) -> dict[str, Any]:
+        """Everything but the path."""
+        names = ("layout", "split", "root", "image_column", "label_column", "limit")
+        return {name: getattr(self, name) for name in names}
+
+
+@dataclass(frozen=True)
+class FitSettings:
+    """A model, images that belong, and how they are prepared for it. None means: taken from the data or the run."""
+
+    data: DataSettings | None = None
+    """Images that belong. None: those of the run."""
+    run: Path | None = None
+    """Run directory of a finished `sgoif audit`, with its model, weights and preparation."""
+    model: str | None = None
+    """A built-in model, or `package.module:factory` for your own."""
+    weights: Path | None = None
+    """A safetensors file. None: the factory loads weights itself."""
+    calibration: Path | None = None
+    """Images that the model was not trained on. None: those a run held out, else every fifth image."""
+    out: Path = Path("sentinel.npz")
+    classes: str | None = None
+    """Number of the model's outputs, or a file with their names. None: the classes of the data."""
+    ignore_labels: bool = False
+    """The network's answers name the classes instead."""
+    gate: bool = True
+    """Count an image by how far the model agrees with its label."""
+    image_size: int | None = None
+    channels: int | None = None
+    mean: tuple[float, ...] | None = None
+    """Of every channel, with white as 1. None: of the data."""
+    spread: tuple[float, ...] | None = None
+    batch_size: int = 128
+    device: Device = "auto"
+
+    def __post_init__(self) -> None:
+        need = _Needs(self)
+        if self.run is not None:
+            brought = ("model", "weights", "classes", "image_size", "channels", "mean", "spread")
+            given = [name for name in brought if getattr(self, name) is not None]
+            if given:
+                raise SettingError(
+                    f"--run brings the model and its preparation along; leave away {', '.join(map(_option, given))},"
+                    " or leave --run away"
+                )
+        elif self.data is None:
+            raise SettingError("there is nothing to learn from: give DATA, images that belong, or --run RUN_DIR")
+        elif self.model is None:
+            raise SettingError(
+                "there is no model: name one with --model resnet9 or --model package.module:factory, or give --run"
+                " RUN_DIR of a finished audit"
+            )
+        if (self.mean is None) != (self.spread is None):
+            raise SettingError("--mean and --spread go together; give both, or neither to take them from the data")
+        if self.mean is not None and self.spread is not None:
+            self._check_normalisation(self.mean, self.spread)
+        need(self.channels in (None, 1, 3), "channels", "1 for grey images, 3 for colour, or nothing")
+        sized = self.image_size is None or SMALLEST_IMAGE <= self.image_size <= LARGEST_IMAGE
+        need(sized, "image_size", f"a whole number from {SMALLEST_IMAGE} to {LARGEST_IMAGE}, or nothing")
+        need.batches_on_a_device()
+
+    def _check_normalisation(self, mean: tuple[float, ...], spread: tuple[float, ...]) -> None:
+        counts = (1, 3) if self.channels is None else (self.channels,)
+        if len(mean) != len(spread) or len(mean) not in counts:
+            raise SettingError(
+                f"--mean has {len(mean)} numbers and --spread {len(spread)}; expected is one for every channel of the"
+                f" images, {' or '.join(map(str, counts))}"
+            )
+        if not all(0 <= value <= 1 for value in mean) or not all(0 < value <= 1 for value in spread):
+            raise SettingError(
+                f"--mean {_listed(mean)} --spread {_listed(spread)}: expected are numbers up to 1, where 0 is black and"
+                " 1 is white, e.g. --mean 0.49,0.48,0.45 --spread 0.25,0.24,0.26. Divide numbers up to 255 by 255"
+            )
+
+
+@dataclass(frozen=True)
+class OpenSettings:
+    """A sentinel that was fitted, and what may be said otherwise than its file says it."""
+
+    path: Path
+    model: str | None = None
+    weights: Path | None = None
+    device: Device = "auto"
+    batch_size: int = 128
+
+    def __post_init__(self) -> None:
+        _Needs(self).batches_on_a_device()
+
+
+@dataclass(frozen=True)
+class ScoreSettings:
+    """Images to score, and what to call strange."""
+
+    data: DataSettings
+    sentinel: OpenSettings
+    out: Path | None = None
+    """None: `sgoif-scores-<name>` in the current directory."""
+    false_alarms: float = 0.05
+    """Share of the images that belong which may be called strange."""
+    show: int = 200
+    """Images on the page."""
+
+    def __post_init__(self) -> None:
+        need = _Needs(self)
+        need.share("false_alarms")
+        need(1 <= self.show <= MOST_SHOWN, "show", f"a whole number from 1 to {MOST_SHOWN}")
+
+    @property
+    def directory(self) -> Path:
+        """Where the results go."""
+        return self.out or Path(f"sgoif-scores-{folder_name(self.data.path)}")
+
+
+@dataclass(frozen=True)
+class WatchSettings:
+    """A stream of images: those of a path in order, or a list of paths."""
+
+    sentinel: OpenSettings
+    data: DataSettings | None = None
+    listing: Path | None = None
+    """A file with one path per line; "-" is standard input."""
+    false_alarms: float = 0.01
+    """Bound on the probability of ever raising an alarm without a change."""
+
+    def __post_init__(self) -> None:
+        _Needs(self).share("false_alarms")
+        if self.data is None and self.listing is None:
+            raise SettingError("there is nothing to watch: give DATA, or --list FILE with one path per line")
+
+
+class _Needs:
+    """Raises where a setting is not what is expected."""
+
+    def __init__(self, settings: Any) -> None:
+        self._settings = settings
+
+    def __call__(self, ok: bool, name: str, expected: str) -> None:
+        if not ok:
+            raise SettingError(f"{_option(name)} {getattr(self._settings, name)} is not valid: expected {expected}")
+
+    def share(self, name: str) -> None:
+        value = getattr(self._settings, name)
+        self(0 < value < 1, name, "a share strictly between 0 and 1, for instance 0.05")
+
+    def batches_on_a_device(self) -> None:
+        self(self._settings.batch_size >= 1, "batch_size", "a whole number of at least 1")
+        self(self._settings.device in get_args(Device), "device", f"one of {', '.join(get_args(Device))}")
+
+
+def numbers(text: str | None, option: str) -> tuple[float, ...] | None:
+    """What stands between the commas of an option."""
+    if text is None:
+        return None
+    try:
+        return tuple(float(part) for part in text.split(","))
+    except ValueError:
+        raise SettingError(f"{option} {text!r}: expected numbers with commas between them, e.g. 0.5,0.5,0.5") from None
+
+
+def _option(name: str) -> str:
+    return f"--{name.replace('_', '-')}"
+
+
+def _listed(values: tuple[float, ...]) -> str:
+    return ",".join(f"{value:g}" for value in values)
