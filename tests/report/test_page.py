@@ -213,6 +213,7 @@ def test_names_sort_like_people_count() -> None:
     ordered = [names[row] for row in natural_order(names)]
     assert [name for name in ordered if "g" in name.lower()] == ["img", "IMG1", "img2", "img2b", "img10"]
     assert sorted(ordered) == sorted(names)
+    assert natural_order(["a", "10", "2", "2a", "A1"]).tolist() == [2, 3, 1, 0, 4]
 
 
 def test_writing_is_all_or_nothing_and_reports_progress(tmp_path: Path) -> None:

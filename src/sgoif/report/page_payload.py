@@ -117,9 +117,9 @@ def packed(values: Any, kind: str) -> dict[str, str]:
 
 
 def natural_order(names: list[str]) -> IntArray:
-    """Rows sorted by name, numbers inside names by their value: img2 before img10."""
+    """Rows sorted by name, numbers inside names by their value and before letters: 7, img2, img10."""
     keys = [
-        [(int(part), "") if part.isascii() and part.isdecimal() else (-1, part) for part in _pieces(name)]
+        [(0, int(part), "") if part.isascii() and part.isdecimal() else (1, 0, part) for part in _pieces(name)]
         for name in names
     ]
     return np.array(sorted(range(len(names)), key=lambda row: (keys[row], names[row])), dtype=np.int64)
