@@ -15,7 +15,8 @@ from sgoif import InfluenceMonitor, indexed
 from sgoif.bench.metrics import auroc
 from sgoif.errors import LayerError, SettingError, StateError
 from sgoif.tasks import Sentinel
-from sgoif.tasks.shift.sentinel import confidence, energy
+from sgoif.tasks.shift.reference import confidence
+from sgoif.tasks.shift.sentinel import energy
 
 
 @pytest.fixture(scope="module")
@@ -72,6 +73,13 @@ def test_the_gate_keeps_wrong_labels_out_of_the_reference() -> None:
 
     clean = centres(labels, gate=False)
     assert (centres(noisy, gate=True) - clean).norm() < 0.2 * (centres(noisy, gate=False) - clean).norm()
+
+
+def test_a_class_that_the_network_gets_wrong_still_has_a_centre() -> None:
+    images, labels = blobs(600, 0)
+    shifted = (labels + 1) % CLASSES
+    made = Sentinel.fit(trained(), [(images, shifted)], calibration=batches(300, 1))
+    assert made.layers[-1].centres.shape[0] == CLASSES
 
 
 def test_labels_are_not_needed() -> None:

@@ -8,9 +8,7 @@ the pooled stages of the network, each with one centre, and the input of its hea
 Nothing is weighed by hand: exp(s) is √κ/E, so an answer that is given with conviction by activations never seen before
 counts no more than a doubtful one.
 
-The reference may hold wrong labels. Those would widen every class, so an example counts by the confidence that the gate
-has in it, c = clip(1 − ‖p − e_y‖ / τ, 0, 1): its residual, once the network's answer p is held against its label y. A
-monitor has such confidences already, for its anchors.
+How wrong labels are kept out of the reference stands in `reference`; a monitor has such confidences for its anchors.
 """
 
 from __future__ import annotations
@@ -28,18 +26,16 @@ from sgoif.anchors import evaluation
 from sgoif.errors import LayerError, SettingError, StateError
 from sgoif.state import load_state, save_state
 from sgoif.tasks.shift.conformal import p_values, threshold
-from sgoif.tasks.shift.moments import Layer, Sums
+from sgoif.tasks.shift.moments import Layer
 from sgoif.tasks.shift.network import Network, Seen
+from sgoif.tasks.shift.reference import Kept, Reference, activations_of, two_sided
 
 if TYPE_CHECKING:
     from sgoif.monitor import InfluenceMonitor
     from sgoif.tasks.shift.stream import ShiftWatch
 
-TOLERANCE = 1.0
-"""τ of the gate: a residual norm lies between 0 (right and sure) and √2 (wrong and sure)."""
 HELD_BACK = 5
 """One example in so many is kept for the calibration where none is given."""
-MOST_CALIBRATION = 10_000
 LEAST_CALIBRATION = 20
 FOLDS = 5
 VERSION = 1
@@ -94,7 +90,7 @@ class Sentinel:
         gate: bool = True,
     ) -> Self:
         """The same from batches that the network has seen, with their labels."""
-        reference, kept, position = _Reference(network, gate), _Kept(), 0
+        reference, kept, position = Reference(network, gate), Kept(), 0
         shape: tuple[int, ...] = ()
         for seen, labels in views:
             shape = tuple(seen.images.shape[1:])
@@ -123,8 +119,8 @@ class Sentinel:
             if not isinstance(first, Tensor):
                 raise LayerError("a sentinel watches models that take one tensor; these anchors have several inputs")
             network = Network(monitor.model, first)
-            whole, kept = _Reference(network, gate=False), _Kept()
-            others = [_Reference(network, gate=False) for _ in range(FOLDS)]
+            whole, kept = Reference(network, gate=False), Kept()
+            others = [Reference(network, gate=False) for _ in range(FOLDS)]
             for rows in torch.arange(len(bank)).split(monitor.anchor_batch):
                 x, y = bank.batch(bank.members[rows])
                 seen, weights = network.see(x), trust[rows.to(trust.device)]
@@ -143,7 +139,7 @@ class Sentinel:
 
     @classmethod
     def _finished(
-        cls, network: Network, layers: list[Layer], kept: _Kept, shape: tuple[int, ...], least: int = LEAST_CALIBRATION
+        cls, network: Network, layers: list[Layer], kept: Kept, shape: tuple[int, ...], least: int = LEAST_CALIBRATION
     ) -> Self:
         if kept.count < least:
             raise SettingError(
@@ -151,7 +147,7 @@ class Sentinel:
                 " Give more data, or held-out batches as calibration=..."
             )
         seen = kept.seen()
-        scaled = [layer.scaled(a) for layer, a in zip(layers, _activations(seen), strict=True)]
+        scaled = [layer.scaled(a) for layer, a in zip(layers, activations_of(seen), strict=True)]
         sentinel = cls(network, scaled, torch.zeros(1), shape)
         scores = sentinel.strangeness(seen)
         if not bool(torch.isfinite(scores).all()):
@@ -162,7 +158,7 @@ class Sentinel:
     def strangeness(self, seen: Seen) -> Tensor:
         """s of a batch that the network has seen, [n]; infinite where it is not a number."""
         spread = torch.stack(
-            [layer.distance(a) for layer, a in zip(self.layers, _activations(seen), strict=True)]
+            [layer.distance(a) for layer, a in zip(self.layers, activations_of(seen), strict=True)]
         ).mean(0)
         scores = 0.5 * spread.clamp_min(1e-12).log() - energy(seen.logits).clamp_min(1e-12).log()
         return torch.nan_to_num(scores, nan=math.inf, posinf=math.inf)
@@ -232,91 +228,8 @@ class Sentinel:
 
 def energy(logits: Tensor) -> Tensor:
     """logsumexp of the logits about their mean, [n]; a single logit is that of two classes."""
-    both = _two_sided(logits)
+    both = two_sided(logits)
     return torch.logsumexp(both - both.mean(1, keepdim=True), 1)
-
-
-class _Reference:
-    """The sums of every layer over the examples that belong."""
-
-    def __init__(self, network: Network, gate: bool) -> None:
-        self.network, self.gate = network, gate
-        self.sums: list[Sums] = []
-
-    def add(
-        self, seen: Seen, labels: Tensor | None, chosen: Tensor | None = None, weights: Tensor | None = None
-    ) -> None:
-        device = seen.logits.device
-        classes = max(2, self.network.classes)
-        answers = _answers(seen.logits)
-        y = answers.argmax(1) if labels is None else labels.to(device)
-        if labels is not None and bool(((y < 0) | (y >= classes)).any()):
-            raise SettingError(f"labels must lie between 0 and {classes - 1}; found {int(y.min())} to {int(y.max())}")
-        w = torch.ones(len(y), device=device) if weights is None else weights.to(device)
-        if self.gate and labels is not None:
-            w = w * confidence(answers, y)
-        if chosen is not None:
-            w = w * chosen.to(device)
-        usable = torch.isfinite(answers).all(1)
-        w = w * usable
-        activations = _activations(seen)
-        if not self.sums:
-            self.sums = [Sums(a.shape[1], 1, device) for a in activations[:-1]]
-            self.sums.append(Sums(activations[-1].shape[1], classes, device))
-        one = torch.zeros_like(y)
-        for number, (sums, a) in enumerate(zip(self.sums, activations, strict=True)):
-            sums.add(torch.nan_to_num(a), y if number == len(activations) - 1 else one, w)
-
-    def layers(self) -> list[Layer]:
-        return [sums.layer() for sums in self.sums]
-
-
-def confidence(answers: Tensor, labels: Tensor, tolerance: float = TOLERANCE) -> Tensor:
-    """c of examples with these probabilities [n, C] and labels."""
-    residual: Tensor = (answers - nn.functional.one_hot(labels, answers.shape[1])).norm(dim=1)
-    return (1 - residual / tolerance).clamp(0, 1)
-
-
-class _Kept:
-    """Activations and logits of the examples that calibrate."""
-
-    def __init__(self) -> None:
-        self.logits: list[Tensor] = []
-        self.activations: list[tuple[Tensor, ...]] = []
-        self.count = 0
-
-    def add(self, seen: Seen, chosen: Tensor) -> None:
-        rows = chosen.nonzero().squeeze(1)[: MOST_CALIBRATION - self.count].to(seen.logits.device)
-        if len(rows):
-            self.count += len(rows)
-            self.logits.append(seen.logits[rows])
-            self.activations.append(tuple(a[rows] for a in _activations(seen)))
-
-    def take(self, rows: Tensor) -> _Kept:
-        part = _Kept()
-        whole = [torch.cat(parts) for parts in zip(*self.activations, strict=True)]
-        logits = torch.cat(self.logits)
-        at = rows.to(logits.device)
-        part.logits, part.activations, part.count = [logits[at]], [tuple(a[at] for a in whole)], len(rows)
-        return part
-
-    def seen(self) -> Seen:
-        """All of them as one batch; the images are gone."""
-        logits = torch.cat(self.logits)
-        *stages, features = (torch.cat(parts) for parts in zip(*self.activations, strict=True))
-        return Seen(logits, logits, features, tuple(stage.unsqueeze(2) for stage in stages))
-
-
-def _activations(seen: Seen) -> tuple[Tensor, ...]:
-    return (*seen.pooled, seen.features.flatten(1))
-
-
-def _answers(logits: Tensor) -> Tensor:
-    return _two_sided(logits).softmax(1)
-
-
-def _two_sided(logits: Tensor) -> Tensor:
-    return torch.cat([torch.zeros_like(logits), logits], 1) if logits.shape[1] == 1 else logits
 
 
 def _inputs(
