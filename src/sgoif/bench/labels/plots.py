@@ -178,7 +178,7 @@ def draw_precision_recall(figure: Figure, lines: list[Line], settings: PlotSetti
 
 
 def draw_gain(figure: Figure, lines: list[Line], settings: PlotSettings) -> None:
-    """Left across settings, right across epochs where the results have them."""
+    """Across settings, and beside that across epochs where the results have them."""
     lines = [line for line in lines if value_of(line, "aupr") is not None]
     left, right = figure.subplots(1, 2)
     figure.set_size_inches(11, 4.2)
@@ -191,14 +191,21 @@ def draw_gain(figure: Figure, lines: list[Line], settings: PlotSettings) -> None
             steps.append((setting, means[OURS], rival))
     if not steps:
         raise SettingError(f"no setting has results of both {OURS} and {reference}")
-    ticks = [", ".join(setting) for setting, _, _ in steps]
+    one_set = len({setting[0] for setting, _, _ in steps}) == 1
+    ticks = [", ".join(setting[1:] if one_set else setting) for setting, _, _ in steps]
     left.plot(range(len(steps)), cumulative_gain([(a, b) for _, a, b in steps]), "o-", color=GREEN)
     left.set_xticks(range(len(steps)), ticks, rotation=30, ha="right", fontsize=8)
     left.set(title="across settings", ylabel=f"cumulative AUPR gain over {reference}, %")
     _draw_gain_by_epoch(right, lines, settings)
-    for axes in (left, right):
+    drawn = [left, right]
+    if not right.lines:
+        right.remove()
+        left.set_subplotspec(figure.add_gridspec(1, 1)[0, 0])
+        figure.set_size_inches(7, 4.2)
+        drawn = [left]
+    for axes in drawn:
         axes.axhline(0, color="#8a8d91", linewidth=0.8)
-    tidy(left, right)
+    tidy(*drawn)
     add_legend(figure)
 
 
@@ -216,8 +223,6 @@ def _draw_gain_by_epoch(axes: Axes, lines: list[Line], settings: PlotSettings) -
             pairs.append((means[OURS], rival))
         if pairs:
             axes.plot(epochs[: len(pairs)], cumulative_gain(pairs), linewidth=1.6, label=", ".join(setting))
-    if not axes.lines:
-        axes.text(0.5, 0.5, "no AUPR by epoch to compare with", ha="center", transform=axes.transAxes, fontsize=9)
 
 
 def _reference(means: Mapping[str, float], baseline: str | None) -> float | None:
@@ -242,13 +247,11 @@ def draw_pareto(figure: Figure, lines: list[Line], settings: PlotSettings) -> No
     if not common:
         raise SettingError("the methods have no setting in common; leave some out with --where method=…")
     cost, quality = METRICS[settings.cost], METRICS[settings.metric]
-    points = {}
+    points: dict[str, tuple[float, float]] = {}
     for name, own in methods.items():
         kept = [line for line in own if setting_of(line) in common]
-        points[name] = tuple(
-            metric.scale * fmean(value_of(line, which) or 0.0 for line in kept)
-            for which, metric in ((settings.cost, cost), (settings.metric, quality))
-        )
+        spent = cost.scale * fmean(value_of(line, settings.cost) or 0.0 for line in kept)
+        points[name] = spent, quality.scale * fmean(value_of(line, settings.metric) or 0.0 for line in kept)
     axes = figure.subplots()
     figure.set_size_inches(7.5, 5)
     names = in_order(methods)
@@ -258,13 +261,28 @@ def draw_pareto(figure: Figure, lines: list[Line], settings: PlotSettings) -> No
         shared = any(line["shared"] for line in methods[name])
         colour = colour_of(name, names)
         axes.plot(x, y, "o", color=colour, markerfacecolor="none" if shared else colour, markersize=7)
-        axes.annotate(title_of(name), (x, y), xytext=(5, 4), textcoords="offset points", fontsize=8)
     axes.plot(*zip(*(points[name] for name in front), strict=True), "--", color="#8a8d91", linewidth=1, zorder=0)
     axes.set(xlabel=f"{cost.title} (hollow: of a training that several methods share)", ylabel=quality.title)
     title = f"mean over {len(common)} settings" if len(common) > 1 else ", ".join(next(iter(common)))
     axes.set(xscale="log", title=title)
     axes.margins(x=0.12)
     tidy(axes)
+    _name_points(axes, {title_of(name): point for name, point in points.items()})
+
+
+def _name_points(axes: Axes, points: Mapping[str, tuple[float, float]]) -> None:
+    """Names to the right of their points, moved up where they would lie on another."""
+    to_pixels = axes.transData.transform
+    apart, near = axes.figure.dpi * 10 / 72, axes.figure.dpi * 1.2
+    placed: list[tuple[float, float]] = []
+    for name, point in sorted(points.items(), key=lambda item: item[1][1]):
+        x, y = (float(value) for value in to_pixels(point))
+        at = y
+        while any(abs(x - other_x) < near and abs(at - other_y) < apart for other_x, other_y in placed):
+            at += apart / 4
+        placed.append((x, at))
+        up = 72 * (at - y) / axes.figure.dpi
+        axes.annotate(name, point, xytext=(7, up - 3), textcoords="offset points", fontsize=8)
 
 
 def pareto_front(points: Mapping[str, tuple[float, float]]) -> list[str]:

@@ -180,7 +180,10 @@ OWN = ("sgoif", "influence")
 
 
 def title_of(name: str) -> str:
-    """A method as a table calls it; one that is not registered goes by its name."""
+    """A method as a table calls it, the influence behind an ablation by its method; another goes by its name."""
+    behind = name.removesuffix("-influence")
+    if name not in METHODS and behind in METHODS:
+        return f"{METHODS[behind].title}, influence only"
     return METHODS[name].title if name in METHODS else name
 
 
