@@ -23,10 +23,12 @@ from typing import Any
 
 from sgoif.bench.labels.ours import ABLATIONS
 from sgoif.bench.labels.registry import METHODS, choose, in_order, title_of
+from sgoif.bench.ood import registry as detectors
+from sgoif.bench.ood.protocol import TITLES
 
 ROOT = Path(__file__).resolve().parent.parent
 RESULTS = ROOT / "results"
-PAGES = (ROOT / "docs" / "benchmarks" / "labels.md",)
+PAGES = tuple(ROOT / "docs" / "benchmarks" / name for name in ("labels.md", "ood.md"))
 MARK = re.compile(r"(<!-- table: ([\w-]+) -->\n).*?(<!-- end -->)", re.DOTALL)
 
 Line = dict[str, Any]
@@ -215,6 +217,43 @@ def digits_ablations() -> str:
     return table([*head, "P@1%, flips", "Kendall τ", "curvature products a step"], rows)
 
 
+def outliers(name: str) -> str:
+    """AUROC on every out-of-distribution set of a result file of `sgoif bench ood`, with what a method costs."""
+    with (RESULTS / name).open(encoding="utf-8") as file:
+        lines = [json.loads(line) for line in file]
+    sets = list(lines[0]["ood"])
+    of = {method: [line for line in lines if line["method"] == method] for method in {x["method"] for x in lines}}
+
+    def cells(method: str) -> list[list[float]]:
+        found = [[100 * line["ood"][ood]["auroc"] for line in of[method]] for ood in sets]
+        return [*found, [statistics.mean(values) for values in zip(*found, strict=True)]]
+
+    by_method = {method: cells(method) for method in detectors.in_order(of)}
+    columns = [_best_of_column(column) for column in zip(*by_method.values(), strict=True)]
+    rows = []
+    for number, method in enumerate(by_method):
+        fpr = number_of(of[method], "fpr95")
+        cost = statistics.median(line["metrics"]["time_ratio"] for line in of[method])
+        rows.append([detectors.title_of(method), *(column[number] for column in columns), fpr, f"{cost:.2f}"])
+    head = [f"{TITLES[ood]} ({lines[0]['ood'][ood]['group']})" for ood in sets]
+    return table(["detector", *head, "mean", "FPR95", "time"], rows)
+
+
+def number_of(lines: Sequence[Line], metric: str) -> str:
+    """Mean over the sets and seeds of one of their figures."""
+    return f"{100 * statistics.mean(figures[metric] for line in lines for figures in line['ood'].values()):.1f}"
+
+
+def _best_of_column(values: Sequence[Sequence[float]]) -> list[str]:
+    """Two decimals, since the best lie close to 100; the best in bold."""
+    means = [round(statistics.mean(column), 2) for column in values]
+    texts = [
+        f"{mean:.2f}" + (f" ± {statistics.stdev(column):.2f}" if len(column) > 1 else "")
+        for mean, column in zip(means, values, strict=True)
+    ]
+    return [f"**{text}**" if mean == max(means) else text for text, mean in zip(texts, means, strict=True)]
+
+
 TABLES: dict[str, Callable[[], str]] = {
     "cifar10-aupr": lambda: simple("aupr"),
     "cifar10-p-at-1": lambda: simple("p_at_1"),
@@ -222,6 +261,7 @@ TABLES: dict[str, Callable[[], str]] = {
     "cifar10-claims": claims,
     "digits": digits,
     "digits-ablations": digits_ablations,
+    "ood-mnist": lambda: outliers("ood-mnist.jsonl"),
 }
 
 

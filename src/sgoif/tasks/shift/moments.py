@@ -12,6 +12,7 @@ examples, larger with few. r̄ is the mean over examples that took no part in C,
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from functools import cached_property
 
 import torch
 from torch import Tensor
@@ -65,10 +66,25 @@ class Layer:
 
     def distance(self, activations: Tensor) -> Tensor:
         """r of every row, [n]."""
-        middle = self.centres.mean(0)  # far from the origin the squares below would lose their last digits
-        at, centres = (activations - middle) @ self.root, (self.centres - middle) @ self.root
-        squares = at.square().sum(1, keepdim=True) - 2 * at @ centres.T + centres.square().sum(1)
-        return squares.min(1).values.clamp_min(0) / self.scale
+        at = (activations - self._middle) @ self.root
+        squares = at.square().sum(1)
+        if len(self.centres) > 1:
+            squares = squares + torch.addmm(self._norms, at, self._others.T, alpha=-2).amin(1)
+        return squares.clamp_min(0) / self.scale
+
+    # Everything is about the middle of the centres: far from it, squares would lose their last digits.
+
+    @cached_property
+    def _middle(self) -> Tensor:
+        return self.centres.mean(0)
+
+    @cached_property
+    def _others(self) -> Tensor:
+        return (self.centres - self._middle) @ self.root
+
+    @cached_property
+    def _norms(self) -> Tensor:
+        return self._others.square().sum(1)
 
     def scaled(self, activations: Tensor) -> Layer:
         """The same with r̄ from these rows."""
