@@ -239,6 +239,20 @@ def outliers(name: str) -> str:
     return table(["detector", *head, "mean", "FPR95", "time"], rows)
 
 
+def streams(name: str) -> str:
+    """False alarms and delays of a result file of `sgoif bench streams`."""
+    result = json.loads((RESULTS / name).read_text(encoding="utf-8"))
+    settings, unchanged = result["settings"], result["unchanged"]
+    share = f"{100 * settings['share']:.0f}% {TITLES[settings['outliers']]}"
+    kinds = {f"{share} {when}": found for when, found in result["mixed"].items()}
+    kinds[f"blur growing to {settings['blur']:g} pixels over {settings['length']} inputs"] = result["drifting"]
+    rows = [["unchanged", str(unchanged["streams"]), str(unchanged["false_alarms"]), "–", "–"]]
+    for kind, found in kinds.items():
+        delays = f"{found['median_delay']:g}", f"{found['longest_delay']:g}"
+        rows.append([kind, str(found["streams"]), str(found["found"]), *delays])
+    return table(["stream", "streams", "alarms", "median delay", "longest"], rows)
+
+
 def number_of(lines: Sequence[Line], metric: str) -> str:
     """Mean over the sets and seeds of one of their figures."""
     return f"{100 * statistics.mean(figures[metric] for line in lines for figures in line['ood'].values()):.1f}"
@@ -262,6 +276,7 @@ TABLES: dict[str, Callable[[], str]] = {
     "digits": digits,
     "digits-ablations": digits_ablations,
     "ood-mnist": lambda: outliers("ood-mnist.jsonl"),
+    "streams-mnist": lambda: streams("streams-mnist.json"),
 }
 
 
