@@ -74,22 +74,21 @@ def table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
     return "".join(f"| {' | '.join(cells)} |\n" for cells in lines)
 
 
-def number(values: Sequence[float], spread: bool = True) -> str:
+def number(values: Sequence[float], spread: bool = True, digits: int = 1) -> str:
     """Mean, and deviation where there are several."""
     if not values:
         return "–"
-    mean = f"{statistics.mean(values):.1f}"
-    return f"{mean} ± {statistics.stdev(values):.1f}" if spread and len(values) > 1 else mean
+    mean = f"{statistics.mean(values):.{digits}f}"
+    return f"{mean} ± {statistics.stdev(values):.{digits}f}" if spread and len(values) > 1 else mean
 
 
-def marked(cells: Sequence[Sequence[float]], spread: bool = True) -> list[str]:
-    """The cells of a row, the best in bold; cells that print the same mean are as good."""
-    means = [round(statistics.mean(values), 1) if values else None for values in cells]
+def marked(cells: Sequence[Sequence[float]], digits: int = 1) -> list[str]:
+    """Cells that are compared, the best in bold; those that print the same mean are as good."""
+    means = [round(statistics.mean(values), digits) if values else None for values in cells]
     best = max((mean for mean in means if mean is not None), default=None)
-    texts = [number(values, spread) for values in cells]
     return [
-        f"**{text}**" if mean == best and values else text
-        for text, mean, values in zip(texts, means, cells, strict=True)
+        f"**{number(values, digits=digits)}**" if values and mean == best else number(values, digits=digits)
+        for mean, values in zip(means, cells, strict=True)
     ]
 
 
@@ -172,17 +171,9 @@ def digits() -> str:
     results = Results("labels-digits.jsonl")
     noises = ("symmetric-20", "class-dependent-20")
     names = [name for name in results.methods() if name in METHODS]
-    best = [
-        max(round(statistics.mean(v), 1) for name in names if (v := results.values(name, noise, "aupr")))
-        for noise in noises
-    ]
+    columns = [marked([results.values(name, noise, "aupr") for name in names]) for noise in noises]
     rows = []
-    for name in names:
-        cells = []
-        for noise, top in zip(noises, best, strict=True):
-            values = results.values(name, noise, "aupr")
-            text = number(values)
-            cells.append(f"**{text}**" if values and round(statistics.mean(values), 1) == top else text)
+    for name, *cells in zip(names, *columns, strict=True):
         line = next(line for noise in noises for line in results.lines(name, noise))
         rows.append([title_of(name), *cells, f"{line['trainings']:.2f}"])
     return table(["method", "symmetric 20%", "class-dependent 20%", "trainings"], rows)
@@ -229,7 +220,8 @@ def outliers(name: str) -> str:
         return [*found, [statistics.mean(values) for values in zip(*found, strict=True)]]
 
     by_method = {method: cells(method) for method in detectors.in_order(of)}
-    columns = [_best_of_column(column) for column in zip(*by_method.values(), strict=True)]
+    # Two digits, since the best lie close to 100.
+    columns = [marked(column, digits=2) for column in zip(*by_method.values(), strict=True)]
     rows = []
     for number, method in enumerate(by_method):
         fpr = number_of(of[method], "fpr95")
@@ -256,16 +248,6 @@ def streams(name: str) -> str:
 def number_of(lines: Sequence[Line], metric: str) -> str:
     """Mean over the sets and seeds of one of their figures."""
     return f"{100 * statistics.mean(figures[metric] for line in lines for figures in line['ood'].values()):.1f}"
-
-
-def _best_of_column(values: Sequence[Sequence[float]]) -> list[str]:
-    """Two decimals, since the best lie close to 100; the best in bold."""
-    means = [round(statistics.mean(column), 2) for column in values]
-    texts = [
-        f"{mean:.2f}" + (f" ± {statistics.stdev(column):.2f}" if len(column) > 1 else "")
-        for mean, column in zip(means, values, strict=True)
-    ]
-    return [f"**{text}**" if mean == max(means) else text for text, mean in zip(texts, means, strict=True)]
 
 
 TABLES: dict[str, Callable[[], str]] = {

@@ -106,6 +106,28 @@ def run_command(
     return answered(program, act)
 
 
+def run_grid(
+    program: str,
+    settings_type: type[Any],
+    run: Callable[[Any, Path, str], dict[str, Any]],
+    show: Callable[[dict[str, Any]], str],
+    arguments: Sequence[str] | None,
+    default_out: str,
+) -> int:
+    """The same for a grid, which keeps its results in a JSON Lines file itself; exit code 1 where a cell failed."""
+    given = list(sys.argv[1:] if arguments is None else arguments)
+    options = option_parser(program, settings_type, run.__doc__ or "", default_out, file="FILE.jsonl")
+    parsed = vars(options.parse_args(given))
+    out, as_json = Path(parsed.pop("out")), parsed.pop("json")
+
+    def act() -> int:
+        whole = run(settings_type(**parsed), out, command_line(program, given))
+        print(json.dumps(whole, allow_nan=False) if as_json else show(whole))
+        return 1 if whole["failed"] else 0
+
+    return answered(program, act)
+
+
 def answered(program: str, act: Callable[[], int]) -> int:
     """The exit code of an action; a mistake is answered with a sentence and 2, Ctrl-C with 130."""
     try:

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import gc
+import time
 import traceback
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, Protocol, Self, TypeVar
 
@@ -66,6 +69,23 @@ class Runner(Protocol[J_in]):
 
     def forget(self) -> None:
         """Give the memory of data sets back."""
+
+
+def tried(job: J, lines: Callable[[J], tuple[list[Line], dict[str, str]]]) -> Result:
+    """What `lines` makes of a job, and how long it took. An error is an answer too; only an interrupt gets through."""
+    start = time.perf_counter()
+    try:
+        found, failures = lines(job)
+    except Exception as error:
+        found, failures = [], dict.fromkeys(job.methods, reason_of(error))
+    return Result(found, failures, time.perf_counter() - start)
+
+
+def free_memory(device: torch.device) -> None:
+    """Give back what a job left on a GPU."""
+    if device.type == "cuda":
+        gc.collect()
+        torch.cuda.empty_cache()
 
 
 def reason_of(error: Exception) -> str:

@@ -8,7 +8,6 @@ import re
 import shutil
 import sys
 from collections.abc import Callable, Iterator
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -159,9 +158,6 @@ def figures() -> dict[str, Any]:
 @pytest.mark.parametrize("name", METHODS)
 def test_every_registered_method_can_be_made(name: str) -> None:
     method = METHODS[name]
-    module = method.run.partition(":")[0]
-    if find_spec(module) is None:
-        pytest.skip(f"{module} is not there yet")
     found = resolve(method.run)
     if method.trains:
         assert callable(found)

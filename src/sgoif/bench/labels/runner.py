@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -12,7 +11,7 @@ import torch
 from numpy.typing import NDArray
 
 from sgoif.bench.command import Say, say
-from sgoif.bench.jobs import Result, reason_of
+from sgoif.bench.jobs import Result, free_memory, reason_of, tried
 from sgoif.bench.journal import Line
 from sgoif.bench.labels.datasets import LabelledData, load
 from sgoif.bench.labels.grid import Job, measure
@@ -79,16 +78,11 @@ class Runner:
         return replace(self, device=device, tell=say)
 
     def do(self, job: Job) -> Result:
-        """Train and judge. An error is an answer too; only an interrupt gets through."""
-        start = time.perf_counter()
-        try:
-            lines, failures = self._lines(job)
-        except Exception as error:
-            lines, failures = [], dict.fromkeys(job.methods, reason_of(error))
-        if failures and self.device.type == "cuda":
-            gc.collect()
-            torch.cuda.empty_cache()
-        return Result(lines, failures, time.perf_counter() - start)
+        """Train and judge."""
+        result = tried(job, self._lines)
+        if result.failures:
+            free_memory(self.device)
+        return result
 
     def _lines(self, job: Job) -> tuple[list[Line], dict[str, str]]:
         data, noise = self.noisy(job)

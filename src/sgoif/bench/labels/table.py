@@ -22,7 +22,7 @@ from sgoif.bench.labels.lines import METRICS, shown_label, value_of
 from sgoif.bench.labels.recipes import TRAININGS
 from sgoif.bench.labels.registry import in_order
 from sgoif.bench.tables.cells import Cell, Label, Table
-from sgoif.bench.tables.formats import FORMATS
+from sgoif.bench.tables.formats import FORMATS, check_shown
 from sgoif.bench.tables.lines import check_comparable, chosen, field_of, words
 from sgoif.errors import SettingError
 
@@ -39,11 +39,7 @@ class TableSettings:
     where: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
-        unknown = [name for name in words(self.metric) if name not in METRICS]
-        if unknown or not words(self.metric):
-            raise SettingError(f"there is no metric {', '.join(unknown)}; choose from {', '.join(METRICS)}")
-        if self.format not in FORMATS:
-            raise SettingError(f"there is no format {self.format!r}; choose from {', '.join(FORMATS)}")
+        check_shown(self.metric, METRICS, self.format)
         if not words(self.rows) or not words(self.columns):
             raise SettingError("--rows and --columns each need a field, such as method and noise")
         if both := set(words(self.rows)) & set(words(self.columns)):

@@ -9,13 +9,11 @@ is not below ROOT is named and left out, and made up for when it is there.
 
 from __future__ import annotations
 
-import json
-import sys
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from sgoif.bench.command import Say, answered, check_writable, choose_device, option_parser, say
+from sgoif.bench.command import Say, check_writable, choose_device, run_grid, say
 from sgoif.bench.jobs import Result
 from sgoif.bench.journal import Journal
 from sgoif.bench.ood.grid import KIND, Job, asked_for, pending
@@ -23,7 +21,7 @@ from sgoif.bench.ood.runner import Runner
 from sgoif.bench.ood.settings import OodSettings
 from sgoif.bench.ood.table import OodTableSettings, render
 from sgoif.bench.progress import carry_out
-from sgoif.bench.provenance import command_line, machine, plain, versions
+from sgoif.bench.provenance import machine, plain, versions
 
 PROGRAM = "python -m sgoif.bench.ood.run"
 DEFAULT_OUT = "runs/ood.jsonl"
@@ -69,17 +67,7 @@ def show(whole: Mapping[str, Any]) -> str:
 
 def main(arguments: list[str] | None = None, program: str = PROGRAM) -> int:
     """Run the comparison from the command line; returns the exit code."""
-    given = list(sys.argv[1:] if arguments is None else arguments)
-    options = option_parser(program, OodSettings, run_ood.__doc__ or "", DEFAULT_OUT, file="FILE.jsonl")
-    parsed = vars(options.parse_args(given))
-    out, as_json = Path(parsed.pop("out")), parsed.pop("json")
-
-    def act() -> int:
-        whole = run_ood(OodSettings(**parsed), out, command_line(program, given))
-        print(json.dumps(whole, allow_nan=False) if as_json else show(whole))
-        return 1 if whole["failed"] else 0
-
-    return answered(program, act)
+    return run_grid(program, OodSettings, run_ood, show, arguments, DEFAULT_OUT)
 
 
 if __name__ == "__main__":

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -14,7 +13,7 @@ from torch import Tensor, nn
 
 from sgoif.bench.batches import normalise
 from sgoif.bench.command import Say, say
-from sgoif.bench.jobs import Result, reason_of
+from sgoif.bench.jobs import Result, free_memory, reason_of, tried
 from sgoif.bench.journal import Line
 from sgoif.bench.labels.datasets import LabelledData, load
 from sgoif.bench.labels.noises import make_noise
@@ -131,16 +130,10 @@ class Runner:
         return replace(self, device=device, tell=say)
 
     def do(self, job: Job) -> Result:
-        """Train and judge. An error is an answer too; only an interrupt gets through."""
-        start = time.perf_counter()
-        try:
-            lines, failures = self._lines(job)
-        except Exception as error:
-            lines, failures = [], dict.fromkeys(job.methods, reason_of(error))
-        if self.device.type == "cuda":
-            gc.collect()
-            torch.cuda.empty_cache()
-        return Result(lines, failures, time.perf_counter() - start)
+        """Train and judge."""
+        result = tried(job, self._lines)
+        free_memory(self.device)
+        return result
 
     def problem(self, job: Job) -> Problem:
         """What is trained on."""

@@ -24,7 +24,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from sgoif.bench.command import Device, Say, choose_device, run_command, setting
-from sgoif.bench.ood.pictures import Stack
+from sgoif.bench.ood.pictures import Pictures, Stack
 from sgoif.bench.ood.protocol import protocol_of
 from sgoif.bench.ood.runner import Examined, Runner
 from sgoif.bench.ood.settings import OodSettings
@@ -166,19 +166,18 @@ def _scored(settings: StreamSettings, tell: Say) -> dict[str, Any]:
     model, _ = examined.network()
     sentinel = Sentinel.fit(model, ((x, y) for x, y, _ in examined.problem.plain_batches()))
 
-    def score(images: Tensor) -> Scores:
-        parts = [sentinel.score(x) for x in examined.batches(Stack(images))]
+    def score(pictures: Pictures) -> Scores:
+        parts = [sentinel.score(x) for x in examined.batches(pictures)]
         found: Scores = torch.cat(parts).double().cpu().numpy()
         return found
 
     outside = runner.read(runner.found(settings.set)[settings.outliers], examined.look)
-    others = [sentinel.score(x) for x in examined.batches(outside)]
     images = examined.test.images
     widths = [settings.blur * level / (LEVELS - 1) for level in range(LEVELS)]
     return {
-        "inside": score(images),
-        "outside": torch.cat(others).double().cpu().numpy(),
-        "blurred": np.stack([score(blurred(images, width)) for width in widths]),
+        "inside": score(Stack(images)),
+        "outside": score(outside),
+        "blurred": np.stack([score(Stack(blurred(images, width))) for width in widths]),
         "accuracy": examined.accuracy(model),
     }
 

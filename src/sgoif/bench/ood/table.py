@@ -22,7 +22,7 @@ from sgoif.bench.ood.protocol import PROTOCOLS, TITLES
 from sgoif.bench.ood.recipes import TRAININGS
 from sgoif.bench.ood.registry import in_order, title_of
 from sgoif.bench.tables.cells import Cell, Label, Table
-from sgoif.bench.tables.formats import FORMATS
+from sgoif.bench.tables.formats import FORMATS, check_shown
 from sgoif.bench.tables.lines import Metric, check_comparable, chosen, field_of, words
 from sgoif.errors import SettingError
 
@@ -58,11 +58,7 @@ class OodTableSettings:
     where: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
-        unknown = [name for name in words(self.metric) if name not in METRICS]
-        if unknown or not words(self.metric):
-            raise SettingError(f"there is no metric {', '.join(unknown)}; choose from {', '.join(METRICS)}")
-        if self.format not in FORMATS:
-            raise SettingError(f"there is no format {self.format!r}; choose from {', '.join(FORMATS)}")
+        check_shown(self.metric, METRICS, self.format)
         if not words(self.rows):
             raise SettingError("--rows needs a field, such as method")
 

@@ -8,6 +8,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from sgoif.bench.tables.cells import Label, Table
+from sgoif.bench.tables.lines import words
+from sgoif.errors import SettingError
 
 
 @dataclass(frozen=True)
@@ -165,3 +167,13 @@ FORMATS: Mapping[str, Callable[[Iterable[Table]], str]] = {
     "latex": to_latex,
     "json": to_json,
 }
+
+
+def check_shown(metric: str, known: Iterable[str], layout: str) -> None:
+    """Refuse metrics, separated by commas, or a format that there are not."""
+    names = list(known)
+    unknown = [name for name in words(metric) if name not in names]
+    if unknown or not words(metric):
+        raise SettingError(f"there is no metric {', '.join(unknown)}; choose from {', '.join(names)}")
+    if layout not in FORMATS:
+        raise SettingError(f"there is no format {layout!r}; choose from {', '.join(FORMATS)}")

@@ -18,7 +18,6 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.utils.hooks import RemovableHandle
 
 from sgoif.errors import LayerError
 
@@ -90,7 +89,7 @@ class Network:
 
         with ExitStack() as hooks:
             for name in (self.head_name, *(self.stages if stages else ())):
-                hooks.enter_context(_removed(self.model.get_submodule(name).register_forward_hook(keep(name))))
+                hooks.enter_context(self.model.get_submodule(name).register_forward_hook(keep(name)))
             logits = self.model(images)
         if self.head_name not in found:
             raise LayerError(f"the head {self.head_name!r} was not used for these inputs; the model changed its path")
@@ -129,7 +128,7 @@ def _calls(model: nn.Module, example: Tensor) -> list[_Call]:
     with ExitStack() as hooks, torch.no_grad():
         for name, module in model.named_modules():
             if name:
-                hooks.enter_context(_removed(module.register_forward_hook(note(name, module))))
+                hooks.enter_context(module.register_forward_hook(note(name, module)))
         model(example)
     return calls
 
@@ -164,16 +163,3 @@ def _token_blocks(calls: Sequence[_Call]) -> list[str]:
 def _positions_last(stage: Tensor) -> Tensor:
     """Maps as they are; tokens [n, T, D] as [n, D, T]."""
     return stage.float() if stage.dim() == 4 else stage.float().transpose(1, 2)
-
-
-class _removed:
-    """Takes a hook off again."""
-
-    def __init__(self, handle: RemovableHandle) -> None:
-        self._handle = handle
-
-    def __enter__(self) -> None:
-        return None
-
-    def __exit__(self, *_: object) -> None:
-        self._handle.remove()

@@ -18,8 +18,7 @@ from typing import Self
 from torch import Tensor
 
 from sgoif.bench.ood.detector import Bank, Detector
-from sgoif.bench.ood.detectors.neighbours import Neighbours, random_part
-from sgoif.errors import SettingError
+from sgoif.bench.ood.detectors.neighbours import Neighbours, check_part, part_of
 from sgoif.tasks.shift.network import Seen
 
 
@@ -31,15 +30,11 @@ class KNN(Detector):
     paper = "Sun, Ming, Zhu, Li: Out-of-Distribution Detection with Deep Nearest Neighbors. ICML 2022"
 
     def __init__(self, *, k: int = 50, share: float = 1.0, seed: int = 0) -> None:
-        if k < 1:
-            raise SettingError(f"k = {k}: at least one neighbour is needed")
-        if not 0 < share <= 1:
-            raise SettingError(f"share = {share}: the share of the training data must be above 0 and at most 1")
+        check_part(k, share)
         self.k, self.share, self.seed = k, share, seed
 
     def fit(self, bank: Bank) -> Self:
-        part = random_part(len(bank), max(1, round(self.share * len(bank))), self.seed)
-        self._bank = Neighbours(bank.features[part.to(bank.features.device)], "cosine")
+        self._bank = Neighbours(bank.features[part_of(bank, self.share, self.seed)], "cosine")
         return self
 
     def score(self, seen: Seen) -> Tensor:

@@ -18,6 +18,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from sgoif.bench.ood.detector import Bank
 from sgoif.errors import SettingError
 
 Metric = Literal["euclidean", "cosine"]
@@ -83,6 +84,19 @@ def random_part(size: int, count: int, seed: int) -> Tensor:
     part = torch.zeros(size, dtype=torch.bool)
     part[torch.randperm(size, generator=torch.Generator().manual_seed(seed))[:count]] = True
     return part
+
+
+def part_of(bank: Bank, share: float, seed: int) -> Tensor:
+    """A random share of the training data, at least one example, as a mask where the features are."""
+    return random_part(len(bank), max(1, round(share * len(bank))), seed).to(bank.features.device)
+
+
+def check_part(k: int, share: float) -> None:
+    """Refuse a number of neighbours or a share of the training data that cannot be."""
+    if k < 1:
+        raise SettingError(f"k = {k}: at least one neighbour is needed")
+    if not 0 < share <= 1:
+        raise SettingError(f"share = {share}: the share of the training data must be above 0 and at most 1")
 
 
 def held_out(size: int, share: float, seed: int) -> Tensor:

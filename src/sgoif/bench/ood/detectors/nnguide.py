@@ -19,8 +19,7 @@ from typing import Self
 from torch import Tensor
 
 from sgoif.bench.ood.detector import Bank, Detector
-from sgoif.bench.ood.detectors.neighbours import largest_products, random_part, unit
-from sgoif.errors import SettingError
+from sgoif.bench.ood.detectors.neighbours import check_part, largest_products, part_of, unit
 from sgoif.tasks.shift.network import Seen
 
 
@@ -32,14 +31,11 @@ class NNGuide(Detector):
     paper = "Park, Jung, Teoh: Nearest Neighbor Guidance for Out-of-Distribution Detection. ICCV 2023"
 
     def __init__(self, *, k: int = 10, share: float = 1.0, seed: int = 0) -> None:
-        if k < 1:
-            raise SettingError(f"k = {k}: at least one neighbour is needed")
-        if not 0 < share <= 1:
-            raise SettingError(f"share = {share}: the share of the training data must be above 0 and at most 1")
+        check_part(k, share)
         self.k, self.share, self.seed = k, share, seed
 
     def fit(self, bank: Bank) -> Self:
-        part = random_part(len(bank), max(1, round(self.share * len(bank))), self.seed).to(bank.features.device)
+        part = part_of(bank, self.share, self.seed)
         self._bank = unit(bank.features[part]) * bank.logits[part].logsumexp(dim=1, keepdim=True)
         return self
 
