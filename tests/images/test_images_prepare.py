@@ -257,6 +257,16 @@ def test_killed_at_any_time(tmp_path: Path) -> None:
     assert sorted(os.listdir(out)) == sorted([PIXELS, THUMBS, IMAGES])
 
 
+@pytest.mark.parametrize("name", [PIXELS, THUMBS, IMAGES])
+def test_what_a_killed_process_was_writing_is_removed(tmp_path: Path, name: str) -> None:
+    out = tmp_path / "out"
+    out.mkdir()
+    (out / f".{name}.a1b2c3d4.part").write_bytes(b"half")
+    (out / ".notes.part").write_text("not ours")
+    prepare(open_images(class_folder(tmp_path / "in", each=3)), out)
+    assert sorted(os.listdir(out)) == sorted([".notes.part", PIXELS, THUMBS, IMAGES])
+
+
 class Full:
     """A file on a disk with room for so many bytes."""
 

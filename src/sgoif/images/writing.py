@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from sgoif.images.pixels import PIXELS, THUMBS
+from sgoif.images.pixels import IMAGES, PIXELS, THUMBS
 from sgoif.images.reading import Reading
 
 Array = np.ndarray[Any, Any]
@@ -87,7 +87,7 @@ class PixelFile:
 
 def remove_leftovers(folder: Path) -> None:
     """Remove what a killed run left behind."""
-    for name in (PIXELS, THUMBS):
+    for name in (PIXELS, THUMBS, IMAGES):
         for path in folder.glob(f".{name}.*.part"):
             path.unlink(missing_ok=True)
 
