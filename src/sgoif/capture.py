@@ -93,6 +93,18 @@ class Record:
         if name in self.keep:
             self.deltas[name] = delta.detach() if name not in self.deltas else self.deltas[name] + delta
 
+    def unweigh(self, weights: Tensor) -> None:
+        """Undo what the loss of each example was multiplied with, so that scores are those of the plain losses."""
+
+        def undone(values: Tensor) -> Tensor:
+            return values.float() / weights.view(-1, *[1] * (values.dim() - 1))
+
+        self.deltas = {name: undone(delta) for name, delta in self.deltas.items()}
+        if self.logits_delta is not None:
+            self.logits_delta = undone(self.logits_delta)
+        if self.response is not None:
+            self.response = undone(self.response)
+
     def factors(self, layer: WatchedLayer, scale: Tensor, count: int) -> Factors:
         """Factors of the first `count` examples, δ divided by `scale`; zero for a layer that got no gradient."""
         if layer.name not in self.deltas:

@@ -61,6 +61,24 @@ def check_target(target: Tensor | None, batch: int, classes: int, device: torch.
     return target.long().to(device, non_blocking=True)
 
 
+def check_weights(weights: Any, batch: int, device: torch.device) -> Tensor | None:
+    """Weights of a batch's losses on the right device."""
+    if weights is None:
+        return None
+    given: Tensor = torch.as_tensor(weights).detach()
+    if given.shape != (batch,) or not given.is_floating_point():
+        raise StepError(
+            f"weights must hold one number per example, shape ({batch},); got {given.dtype} of shape"
+            f" {tuple(given.shape)}"
+        )
+    if given.device.type == "cpu" and not bool((given > 0).all() & given.isfinite().all()):
+        raise StepError(
+            "weights must be positive and finite: an example whose loss counts for nothing leaves no gradient to score."
+            " Leave it out of the batch, or give it a small weight"
+        )
+    return given.float().to(device, non_blocking=True)
+
+
 def check_record(record: Record, batch: int, head: str, device: torch.device, closed: bool) -> None:
     """A step must have run the model forward and backward exactly once on the batch that was announced."""
     shown = head or "the model itself"
@@ -116,8 +134,8 @@ def raise_if_nonfinite(flag: Tensor) -> None:
     if bool(torch.isnan(flag)):
         raise NonFiniteError(
             "the loss or its gradient was infinite or not a number; the scores of such steps were dropped and the"
-            " monitor goes on. Lower the learning rate, clip gradients or check the inputs; pass skip_nonfinite=True"
-            " to drop such steps quietly"
+            " monitor goes on. Lower the learning rate, clip gradients, check the inputs and that no weight is zero;"
+            " pass skip_nonfinite=True to drop such steps quietly"
         )
 
 

@@ -18,7 +18,7 @@ Steps wait for 4 and 5 until a block of them can be scored at once (`flush`).
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from time import perf_counter
 from typing import Any
@@ -38,6 +38,7 @@ from sgoif.checks import (
     check_index,
     check_record,
     check_target,
+    check_weights,
     is_finite,
     raise_if_nonfinite,
 )
@@ -73,6 +74,7 @@ from sgoif.table import ScoreTable
 CURVATURE_EXAMPLES = 64
 """Examples of a batch from which the curvature of layers below the head is read."""
 NOTHING: frozenset[str] = frozenset()
+Observer = Callable[[Observation, StepScores], None]
 
 
 class InfluenceMonitor:
@@ -128,6 +130,8 @@ class InfluenceMonitor:
         self._curvature_every = s.curvature_every or (32 if len(self.layers) == 1 else 64)
         self.steps = 0
         self.history: list[dict[str, float]] = []
+        self.observers: list[Observer] = []
+        """Called with what a block of scored steps left behind and with its raw scores."""
         self._last: StepScores | None = None
         self._waiting = WaitingSteps()
         self._batch = 0
@@ -154,12 +158,14 @@ class InfluenceMonitor:
     # --- one training step --------------------------------------------------------------------------------------
 
     @contextmanager
-    def step(self, index: Any, target: Any = None) -> Iterator[None]:
+    def step(self, index: Any, target: Any = None, weights: Any = None) -> Iterator[None]:
         """Wrap the forward and backward pass of one batch, whose examples have these indices.
 
-        Give `target` (the labels) where the loss is not a cross-entropy of the logits with them.
+        Give `target` (the labels) where the loss is not a cross-entropy of the logits with them, and `weights` where
+        the loss of every example is multiplied with a number of its own: scores are those of the plain losses.
         """
         indices = check_index(index, self.ledger.fixed_size, self.settings.allow_duplicates)
+        weighed = check_weights(weights, len(indices), self.device)
         self.cadence.begin()
         scored = self.cadence.scores_this_step(self.steps)
         learning = scored and (self.steps % self._curvature_every == 0 or not self.curvature.ready)
@@ -171,6 +177,8 @@ class InfluenceMonitor:
         if scored:
             check_record(record, len(indices), self.head.name, self.device, self._capture.closed)
             start, refreshing = perf_counter(), self.cadence.spent
+            if weighed is not None:
+                record.unweigh(weighed)
             self._finish(record, indices, target, learning)
             self.cadence.scored(perf_counter() - start + record.seconds - (self.cadence.spent - refreshing))
         self.steps += 1
@@ -270,6 +278,8 @@ class InfluenceMonitor:
         # Norms below the head are never formed, so only a watched head has a bound.
         error = self.direction_error * gradient_norms(head) if len(self.layers) == 1 else None
         self._remember(self.ledger, self.squash, scores, error, sizes)
+        for observe in self.observers:
+            observe(steps, scores)
         self._last = scores.tail(sizes[-1])
 
     def _remember(
