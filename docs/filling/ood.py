@@ -1,0 +1,60 @@
+"""Tables of the page about outliers."""
+
+from __future__ import annotations
+
+import json
+import statistics
+from collections.abc import Callable, Sequence
+
+from filling.cells import RESULTS, Line, marked, read_lines, table
+from sgoif.bench.ood import registry as detectors
+from sgoif.bench.ood.protocol import TITLES
+
+PAGE = "ood.md"
+
+
+def outliers(name: str) -> str:
+    """AUROC on every out-of-distribution set of a result file of `sgoif bench ood`, with what a method costs."""
+    lines = read_lines(name)
+    sets = list(lines[0]["ood"])
+    of = {method: [line for line in lines if line["method"] == method] for method in {x["method"] for x in lines}}
+
+    def cells(method: str) -> list[list[float]]:
+        found = [[100 * line["ood"][ood]["auroc"] for line in of[method]] for ood in sets]
+        return [*found, [statistics.mean(values) for values in zip(*found, strict=True)]]
+
+    by_method = {method: cells(method) for method in detectors.in_order(of)}
+    # Two digits, since the best lie close to 100.
+    columns = [marked(column, digits=2) for column in zip(*by_method.values(), strict=True)]
+    rows = []
+    for number, method in enumerate(by_method):
+        fpr = number_of(of[method], "fpr95")
+        cost = statistics.median(line["metrics"]["time_ratio"] for line in of[method])
+        rows.append([detectors.title_of(method), *(column[number] for column in columns), fpr, f"{cost:.2f}"])
+    head = [f"{TITLES[ood]} ({lines[0]['ood'][ood]['group']})" for ood in sets]
+    return table(["detector", *head, "mean", "FPR95", "time"], rows)
+
+
+def streams(name: str) -> str:
+    """False alarms and delays of a result file of `sgoif bench streams`."""
+    result = json.loads((RESULTS / name).read_text(encoding="utf-8"))
+    settings, unchanged = result["settings"], result["unchanged"]
+    share = f"{100 * settings['share']:.0f}% {TITLES[settings['outliers']]}"
+    kinds = {f"{share} {when}": found for when, found in result["mixed"].items()}
+    kinds[f"blur growing to {settings['blur']:g} pixels over {settings['length']} inputs"] = result["drifting"]
+    rows = [["unchanged", str(unchanged["streams"]), str(unchanged["false_alarms"]), "–", "–"]]
+    for kind, found in kinds.items():
+        delays = f"{found['median_delay']:g}", f"{found['longest_delay']:g}"
+        rows.append([kind, str(found["streams"]), str(found["found"]), *delays])
+    return table(["stream", "streams", "alarms", "median delay", "longest"], rows)
+
+
+def number_of(lines: Sequence[Line], metric: str) -> str:
+    """Mean over the sets and seeds of one of their figures."""
+    return f"{100 * statistics.mean(figures[metric] for line in lines for figures in line['ood'].values()):.1f}"
+
+
+TABLES: dict[str, Callable[[], str]] = {
+    "ood-mnist": lambda: outliers("ood-mnist.jsonl"),
+    "streams-mnist": lambda: streams("streams-mnist.json"),
+}
