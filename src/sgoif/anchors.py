@@ -5,6 +5,9 @@ holds at most `max_anchors` candidates, the same number from every group as far 
 to replace anchors that are not trusted. The direction of a group is the confidence-weighted mean of its anchors:
 
     ψ_g = Σ_{v∈g} w_v c_v φ_v ,    w_v = c_v / Σ_{u∈g} c_u .
+
+Where several processes train the model, each keeps the φ_v of its own share of the anchors; everything else about an
+anchor is a number and is known to all.
 """
 
 from __future__ import annotations
@@ -21,6 +24,7 @@ from sgoif.capture import Capture, Record, extract_logits, two_classes
 from sgoif.data import isolated_random_state, split_item
 from sgoif.errors import AnchorError, StateError
 from sgoif.layers import WatchedLayer
+from sgoif.ranks import ALONE, Ranks
 from sgoif.vectors import Layout
 
 CACHE_BYTES = 256 * 2**20
@@ -92,15 +96,17 @@ class AnchorBank:
         self.members = torch.tensor(sorted(_balanced(order, self.groups.tolist(), count)))
         """Candidates in the bank, as rows of the pool."""
 
-    def allocate(self, layout: Layout, *, channels_last: bool = False) -> None:
-        """Room for the direction of every member; images are laid out as the model wants them."""
+    def allocate(self, layout: Layout, *, channels_last: bool = False, ranks: Ranks = ALONE) -> None:
+        """Room for the direction of every member of this rank's share; images are laid out as the model wants them."""
         count, device = len(self.members), self.device
+        self.ranks, self.own = ranks, ranks.share(count)
         if isinstance(self._cache, Tensor):
             if channels_last and self._cache.dim() == 4:
                 self._cache = self._cache.contiguous(memory_format=torch.channels_last)
             if _bytes(self._cache) <= DEVICE_CACHE_BYTES:
                 self._cache = self._cache.to(device)
-        self.phi = torch.zeros(count, layout.size, device=device)
+        self.phi = torch.zeros(self.own.stop - self.own.start, layout.size, device=device)
+        """φ_v of this rank's anchors."""
         self.confidence = torch.zeros(count, device=device)
         self.residual = torch.zeros(count, device=device)
         self.average = torch.zeros(count, device=device)
@@ -159,16 +165,23 @@ class AnchorBank:
 
     def directions(self) -> Tensor:
         """ψ_g for every group, [G, P]."""
-        weighted = self.weights().unsqueeze(1) * self.phi
-        out = torch.zeros(len(self.group_names), self.phi.shape[1], device=self.phi.device)
-        return out.index_add_(0, self.member_groups, weighted)
+        return self.group_sums(self.phi)
+
+    def group_sums(self, rows: Tensor) -> Tensor:
+        """Σ_{v∈g} w_v c_v row_v for every group, [G, P], from the rows of this rank's anchors."""
+        weighted = self.weights()[self.own].unsqueeze(1) * rows
+        out = torch.zeros(len(self.group_names), rows.shape[1], device=rows.device)
+        return self.ranks.total(out.index_add_(0, self.member_groups[self.own], weighted))
 
     def own_scores(self, directions: Tensor, gradient: Tensor) -> Tensor:
-        """Influence of every anchor, of gradient g_v [K, P], on every group with its own part left out, [K, G]."""
-        scores = -(gradient @ directions.T)
+        """Influence of every anchor on every group with its own part left out, [K, G].
+
+        `gradient` holds the g_v of this rank's anchors.
+        """
+        scores = self.ranks.gathered(-(gradient @ directions.T))
         c, groups = self.confidence, self.member_groups
         total = torch.zeros(len(self.group_names), device=c.device).index_add_(0, groups, c)[groups]
-        own = c * c * (self.phi * gradient).sum(1)
+        own = c * c * self.ranks.gathered((self.phi * gradient).sum(1))
         rows = torch.arange(len(c), device=c.device)
         # ψ_g without v: the numerator loses c_v² φ_v and the denominator c_v.
         others = total - c
@@ -192,7 +205,8 @@ class AnchorBank:
             if not queue:
                 continue
             self.members[row] = queue.pop()
-            self.phi[row] = 0
+            if self.own.start <= row < self.own.stop:
+                self.phi[row - self.own.start] = 0
             self.fresh[row] = True
             changed += 1
         self.replaced += changed

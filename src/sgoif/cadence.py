@@ -59,14 +59,22 @@ class Cadence:
     def scores_this_step(self, step: int) -> bool:
         return step % self.stride == 0
 
-    def due(self, batch: int, known: int) -> bool:
-        """Whether to refresh now, with `batch` more examples and `known` examples in the ledger."""
+    @property
+    def in_time(self) -> bool:
+        """Whether one more refresh would keep to the budget."""
+        return self.budget is None or self.spent + self.last_refresh <= self.budget * self._now()
+
+    def due(self, batch: int, known: int, in_time: bool | None = None) -> bool:
+        """Whether to refresh now, with `batch` more examples and `known` examples in the ledger.
+
+        `in_time` is what the first of several ranks says about the budget.
+        """
         if self.refreshes == 0:
             return True
         if self.refresh_every is not None:
             return self.steps + 1 >= self.refresh_every
         if self.budget is not None:
-            return self.spent + self.last_refresh <= self.budget * self._now()
+            return self.in_time if in_time is None else in_time
         before = self.seen - self.examples  # seen up to the last refresh; `seen` itself moves along with `examples`
         limit = min(max(before, self.price * self.anchors), self.longest(known))
         return self.examples + batch >= (limit / 2 if self.urgent else limit)

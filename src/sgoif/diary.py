@@ -2,32 +2,32 @@
 
 from __future__ import annotations
 
+import torch
 from torch import Tensor
 
 from sgoif.anchors import AnchorBank
-from sgoif.solvers.base import Solution
 from sgoif.stability.competence import Competence
-from sgoif.stability.controller import Signals, Tolerance
+from sgoif.stability.controller import StabilityController, Tolerance
 
 
 def entry(
     step: int,
     bank: AnchorBank,
     gradient: Tensor,
-    solution: Solution,
+    products: int,
     tolerance: Tolerance,
     coverage: float,
-    odd: Tensor,
     competence: Competence,
-    signals: Signals,
 ) -> dict[str, float]:
-    """Residuals, tolerance, confidence, cost, losses and signals of one refresh; `odd` masks anomalous anchors."""
+    """Residuals, tolerance, confidence, cost and losses of one refresh; gradients and products are this rank's."""
+    odd = torch.isinf(bank.residual)
     residual = bank.residual[~odd] if bool((~odd).any()) else bank.residual.new_zeros(1)
+    norm, used = bank.ranks.total(torch.stack([gradient.square().sum(), gradient.new_tensor(products)]))
     return {
         "step": step,
         "residual_mean": float(residual.mean()),
         "residual_median": float(residual.median()),
-        "residual_relative": float(residual.norm() / gradient.norm().clamp_min(1e-30)),
+        "residual_relative": float(residual.norm() / norm.sqrt().clamp_min(1e-30)),
         "tau": tolerance.tau,
         "kappa": tolerance.kappa,
         "beta": tolerance.beta,
@@ -35,14 +35,17 @@ def entry(
         "confidence_mean": float(bank.confidence.mean()),
         "pass_share": float((bank.confidence > 0).float().mean()),
         "coverage": coverage,
-        "products": float(solution.products),
+        "products": float(used),
         "anomalies": float(odd.sum()),
         "replaced": float(bank.replaced),
         "train_loss": competence.train_loss,
         "anchor_loss": competence.anchor_loss,
         "structure": competence.structure,
         "step_weight": competence.weight,
-        "gap": signals.gap,
-        "probe_variance": signals.variance,
-        "energy": signals.energy,
     }
+
+
+def signals(controller: StabilityController) -> dict[str, float]:
+    """The further signals that steer the solver."""
+    found = controller.signals
+    return {"gap": found.gap, "probe_variance": found.variance, "energy": found.energy}

@@ -39,6 +39,10 @@ class StateError(SgoifError, ValueError):
     """A saved state is damaged, of another version, or belongs to another model or set of anchors."""
 
 
+class RankError(SgoifError, RuntimeError):
+    """One of the processes that train a model together has failed, or they do not fit together."""
+
+
 class MissingExtraError(SgoifError, ImportError):
     """An optional dependency is not installed."""
 

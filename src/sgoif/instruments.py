@@ -74,7 +74,7 @@ def half_width(monitor: InfluenceMonitor, ledger: Ledger | None = None) -> Tenso
     the common deviation takes the place of the bound on a single deviation. The bound that can never be wrong, the
     squashing limit, would give intervals that say nothing before an example has been seen a hundred times.
     """
-    ledger = ledger or monitor.ledger
+    ledger = ledger or monitor.record()
     count = ledger.effective_count()
     variance = ledger.variance()
     known = count > 1
@@ -86,7 +86,7 @@ def half_width(monitor: InfluenceMonitor, ledger: Ledger | None = None) -> Tenso
 
 def scores(monitor: InfluenceMonitor, anchors: bool | None) -> ScoreTable:
     """The table over training examples, and over the anchors where their original indices are known."""
-    ledger, dataset = monitor.ledger, monitor.anchors.dataset
+    ledger, dataset = monitor.record(), monitor.anchors.dataset
     if anchors and not isinstance(dataset, Part):
         raise SgoifError(
             "anchors can only join the table when training set and hold-out share one numbering: make them with"
@@ -191,7 +191,7 @@ def most_harmed(monitor: InfluenceMonitor, inputs: Any, labels: Tensor, count: i
             gradient, _, _ = monitor.anchor_pass(inputs, labels, capture)
     finally:
         capture.close()
-    harm = -(gradient @ (bank.confidence.unsqueeze(1) * bank.phi).T)
+    harm = -(gradient @ (bank.confidence.unsqueeze(1) * bank.ranks.gathered(bank.phi)).T)
     value, member = harm.topk(min(count, harm.shape[1]), dim=1)
     positions = bank.positions().to(member.device)[member]
     found = torch.where(value > 0, positions, -1)
@@ -208,8 +208,9 @@ def error_budget(monitor: InfluenceMonitor, examples: int = 128) -> ErrorBudget:
     bank = monitor.anchors
     with isolated_random_state(monitor.device):
         g, _, _ = monitor.anchor_gradients()
+    g, phi = monitor.ranks.gathered(g), monitor.ranks.gathered(bank.phi)
     weights = bank.weights()
-    psi = (weights.unsqueeze(1) * bank.phi).sum(0)
+    psi = (weights.unsqueeze(1) * phi).sum(0)
     wanted = (weights.unsqueeze(1) * g).sum(0, keepdim=True)
     exact = monitor.curvature.solve(wanted)[0]
     smallest = monitor.curvature.spectrum().smallest
@@ -225,7 +226,7 @@ def error_budget(monitor: InfluenceMonitor, examples: int = 128) -> ErrorBudget:
 
     c = bank.confidence
     mixing = weights / c.clamp_min(torch.finfo(c.dtype).tiny)  # w_v alone
-    lost = conf_error(c.unsqueeze(1), bank.phi @ g.T)
+    lost = conf_error(c.unsqueeze(1), phi @ g.T)
     residual = wanted[0] - monitor.curvature.matvec(psi.unsqueeze(0))[0]
     bound = solver_error_bound(row_norm(residual), residual.new_tensor(smallest))
     return ErrorBudget(
@@ -267,7 +268,7 @@ def misranking(monitor: InfluenceMonitor, higher: int, lower: int, bias: float) 
     `bias` what systematic errors may add (0: sampling error only). 1 means that nothing can be said.
     """
     monitor.flush()
-    ledger = monitor.ledger
+    ledger = monitor.record()
     pair = torch.tensor([higher, lower])
     if int(pair.min()) < 0 or int(pair.max()) >= ledger.used or bool((ledger.column("count")[pair] < 2).any()):
         raise IndexingError(f"examples {higher} and {lower} need at least two observations each to be compared")
@@ -287,7 +288,7 @@ def certificate(monitor: InfluenceMonitor, k: int) -> Certificate:
             "a certificate needs the norm of every example's gradient, which is formed for layers='head' only"
         )
     monitor.flush()
-    ledger = monitor.ledger
+    ledger = monitor.record()
     seen = ledger.column("count") > 0
     if not 1 <= k <= int(seen.sum()):
         raise IndexingError(f"k={k} is out of range: {int(seen.sum())} examples have a score")

@@ -196,7 +196,7 @@ class ConvLayer(WatchedLayer):
     module: nn.Conv2d
 
     def __init__(self, name: str, module: nn.Conv2d) -> None:
-        self.columns = module.weight[0].numel()
+        self.columns = module.weight.shape[1:].numel()
         super().__init__(name, module, module.out_channels, self.columns + (module.bias is not None))
         # Depthwise-like layers: rows see different inputs, so δ ⊗ a would be mostly zeros.
         self.elementwise = module.groups > 1 and module.out_channels * self.columns <= module.groups * (
@@ -319,7 +319,7 @@ class NormLayer(WatchedLayer):
         return Factors(whole.inputs[:count], whole.delta[:count], whole.elementwise)
 
     def _factors(self, inputs: Tensor, delta: Tensor) -> tuple[Tensor, Tensor]:
-        unit = torch.ones_like(self.weight, dtype=torch.float32)
+        unit = inputs.new_ones(self.weight.shape, dtype=torch.float32)
         normal = self._channel_last(self._normalise(inputs.float(), unit, None))
         d = self._channel_last(delta.float())
         parts = [(d * normal).sum(1)] + ([d.sum(1)] if self.cols == 2 else [])

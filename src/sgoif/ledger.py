@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 
 from sgoif.errors import IndexingError, SettingError, StateError
+from sgoif.ranks import Ranks
 
 SUMS = ("count", "weight", "weight2", "score", "score2", "support", "margin", "logit_margin", "loss", "bound")
 DENSE_GROUPS, FLOAT_GROUPS = 64, 32
@@ -21,6 +22,8 @@ DENSE_CLASSES, FLOAT_CLASSES = 40, 0
 """Up to how many groups and classes have a column each, and up to how many of them in single precision."""
 GROUP_SLOTS, CLASS_SLOTS = 12, 8
 LARGEST_INDEX = 2**31 - 1
+MERGED_AT_ONCE = 2**16
+"""Examples whose rows are exchanged between ranks at a time."""
 WEIGHT = SUMS.index("weight")
 TINY = torch.finfo(torch.float32).tiny
 HALF = torch.finfo(torch.float16).max
@@ -74,6 +77,25 @@ class MeanRows:
             mean = mean.scatter(1, place, torch.where(take, new, mean.gather(1, place)))
         self.slot[index] = slot.int()
         self.mean[index] = mean
+
+    def merge(self, whole: MeanRows, rows: slice, share: Tensor, ranks: Ranks) -> None:
+        """Write the means of all ranks into `whole`; `share` [R, 1] is this rank's part of an example's weight."""
+        mean = self.mean[rows].float() * share
+        if self.dense:
+            whole.mean[rows] = ranks.total(mean).to(whole.mean.dtype)
+            return
+        # Slots of the ranks side by side: those of one column are added, and the largest kept.
+        width = mean.shape[1]
+        means = ranks.gathered(mean.unsqueeze(0)).transpose(0, 1).flatten(1)
+        slots = ranks.gathered(self.slot[rows].unsqueeze(0)).transpose(0, 1).flatten(1)
+        same = (slots.unsqueeze(1) == slots.unsqueeze(2)) & (slots >= 0).unsqueeze(1)
+        added = (same * means.unsqueeze(1)).sum(2)
+        repeated = torch.tril(same, diagonal=-1).any(2)
+        ranked = torch.where((slots >= 0) & ~repeated, added, float("-inf"))
+        value, place = ranked.topk(width, dim=1)
+        kept = value > float("-inf")
+        whole.mean[rows] = torch.where(kept, value, 0)
+        whole.slot[rows] = torch.where(kept, slots.gather(1, place), -1)
 
     def largest(self, rows: Tensor | slice) -> tuple[Tensor, Tensor]:
         """The largest mean of these examples and its column, −1 where there is none."""
@@ -230,6 +252,23 @@ class Ledger:
         for name, part in self._parts().items():
             part.fill_(-1 if name in ("label", "group_slots", "class_slots") else 0)
             part[:used] = state[name].to(self.device)
+
+
+def merged(ledger: Ledger, ranks: Ranks) -> Ledger:
+    """The ledgers of all ranks as one: sums are added, means weighed by what stands behind them."""
+    whole = Ledger(ledger.groups.columns, ledger.classes.columns, ledger.device, ledger.fixed_size)
+    if not ledger.used:
+        return whole
+    whole.reserve(ledger.used - 1)
+    for start in range(0, ledger.used, MERGED_AT_ONCE):
+        rows = slice(start, min(start + MERGED_AT_ONCE, ledger.used))
+        sums = ranks.total(ledger.sums[rows])
+        whole.sums[rows] = sums
+        share = (ledger.sums[rows, WEIGHT] / sums[:, WEIGHT].clamp_min(TINY)).unsqueeze(1)
+        whole.label[rows] = ranks.gathered(ledger.label[rows].unsqueeze(0)).amax(0)  # −1 where a rank has not seen it
+        for mine, theirs in ((ledger.groups, whole.groups), (ledger.classes, whole.classes)):
+            mine.merge(theirs, rows, share, ranks)
+    return whole
 
 
 def _merged(index: Tensor, values: Tensor, rate: Tensor) -> tuple[Tensor, Tensor, Tensor]:

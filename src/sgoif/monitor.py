@@ -12,7 +12,8 @@ At every training step, for the examples i of the batch (`_finish`):
     4. Î(z_i) = −Σ_g ψ_gᵀ g_i = −Σ_layers ⟨δ_i, layer(a_i; Σ_g ψ_g)⟩            scoring
     5. fold Î, squashed at the step's scale and weighted by stability, into the ledger
 
-Steps wait for 4 and 5 until a block of them can be scored at once (`flush`).
+Steps wait for 4 and 5 until a block of them can be scored at once (`flush`). Where several processes train the model
+(DistributedDataParallel, fully_shard), each does this for its part of the batch, and `ranks` says what they exchange.
 """
 
 from __future__ import annotations
@@ -46,8 +47,9 @@ from sgoif.curvature import make_curvature
 from sgoif.curvature.base import Factors, full_precision
 from sgoif.data import isolated_random_state
 from sgoif.errors import SettingError
-from sgoif.ledger import Ledger
+from sgoif.ledger import Ledger, merged
 from sgoif.losses import Loss, per_example
+from sgoif.ranks import Word, find_ranks, unwrapped
 from sgoif.refinement import doubtful_groups, refine
 from sgoif.scoring import (
     Observation,
@@ -74,6 +76,7 @@ from sgoif.table import ScoreTable
 CURVATURE_EXAMPLES = 64
 """Examples of a batch from which the curvature of layers below the head is read."""
 NOTHING: frozenset[str] = frozenset()
+NOBODY: Indices = np.zeros(0, dtype=np.int64)
 Observer = Callable[[Observation, StepScores], None]
 
 
@@ -82,7 +85,10 @@ class InfluenceMonitor:
 
     `anchors` is the hold-out (labels may be noisy), `loss` the loss of the anchors where it is not cross-entropy,
     `groups` assigns anchors to groups (their class by default), `size` is the number of training examples where it is
-    known. Everything else is a field of `sgoif.Settings`.
+    known. `group` is the process group that trains the model, where no wrapper around it says so. Everything else
+    is a field of `sgoif.Settings`.
+
+    Among several ranks, `refresh`, `flush`, `close`, `last` and everything that reads scores is called by all of them.
     """
 
     def __init__(
@@ -94,13 +100,14 @@ class InfluenceMonitor:
         loss: Loss | None = None,
         groups: Grouping = None,
         size: int | None = None,
+        group: Any = None,
         settings: Settings | None = None,
         **options: Any,
     ) -> None:
         if settings is not None and options:
             raise SettingError("give either settings=Settings(...) or single options, not both")
         self.settings = s = settings or Settings.make(options)
-        self.model: nn.Module = getattr(model, "_orig_mod", model)  # what torch.compile wraps
+        self.ranks, self.model = find_ranks(model, group), unwrapped(model)
         self.optimizer = optimizer
         setup = probe(self.model, anchors, s)
         if setup.single_logit and isinstance(loss, nn.BCEWithLogitsLoss):
@@ -109,7 +116,7 @@ class InfluenceMonitor:
         self.reads_labels = loss is None
         self.device, self.classes = setup.device, setup.classes
         self.layers, self.layout, self.head = setup.layers, setup.layout, setup.layers[-1]
-        self.anchors: AnchorBank = fit_bank(setup, groups, s)
+        self.anchors: AnchorBank = fit_bank(setup, groups, s, self.ranks)
         groups_total = len(self.anchors.group_names)
 
         self.curvature = make_curvature(s.curvature, self.layout, damping=s.damping, decay=s.decay, device=self.device)
@@ -121,7 +128,7 @@ class InfluenceMonitor:
         price = 1 if len(self.layers) == 1 else 3  # with layers below the head an anchor needs a backward pass too
         self.cadence = Cadence(s.refresh_every, s.budget, len(self.anchors), self.device, price)
         self.ledger = Ledger(groups_total, self.classes, self.device, size, duplicates=s.allow_duplicates)
-        self.squash = Squash(s.temperature, self.device)
+        self.squash = Squash(s.temperature, self.device, self.ranks)
         self.anchor_ledger = Ledger(groups_total, self.classes, self.device, setup.holdout_size)
         self.anchor_squash = Squash(s.temperature, self.device)
 
@@ -147,8 +154,11 @@ class InfluenceMonitor:
     def __enter__(self) -> InfluenceMonitor:
         return self
 
-    def __exit__(self, *_: object) -> None:
-        self.close()
+    def __exit__(self, kind: object, *_: object) -> None:
+        if kind is None or self.ranks.size == 1:
+            self.close()
+        else:
+            self._capture.close()  # other ranks may not be on their way here
 
     def close(self) -> None:
         """Remove every hook. Scores stay readable."""
@@ -164,8 +174,7 @@ class InfluenceMonitor:
         Give `target` (the labels) where the loss is not a cross-entropy of the logits with them, and `weights` where
         the loss of every example is multiplied with a number of its own: scores are those of the plain losses.
         """
-        indices = check_index(index, self.ledger.fixed_size, self.settings.allow_duplicates)
-        weighed = check_weights(weights, len(indices), self.device)
+        indices, weighed = self.ranks.attempt(lambda: self._announced(index, weights), (NOBODY, None))
         self.cadence.begin()
         scored = self.cadence.scores_this_step(self.steps)
         learning = scored and (self.steps % self._curvature_every == 0 or not self.curvature.ready)
@@ -174,15 +183,20 @@ class InfluenceMonitor:
         record = Record(directions=directions, keep=keep)
         with self._capture.open(record):
             yield
+        start, refreshing = perf_counter(), self.cadence.spent
         if scored:
-            check_record(record, len(indices), self.head.name, self.device, self._capture.closed)
-            start, refreshing = perf_counter(), self.cadence.spent
-            if weighed is not None:
-                record.unweigh(weighed)
-            self._finish(record, indices, target, learning)
+            step = self.ranks.attempt(lambda: self._observed(record, indices, target, weighed), None)
+        everyone, word = self.ranks.roll_call(indices, Word(self.cadence.in_time, self.cadence.stride))
+        if scored:
+            if step is not None:
+                self._finish(record, step, everyone, learning, word)
             self.cadence.scored(perf_counter() - start + record.seconds - (self.cadence.spent - refreshing))
         self.steps += 1
-        self.cadence.end(len(indices))
+        self.cadence.end(len(everyone))
+
+    def _announced(self, index: Any, weights: Any) -> tuple[Indices, Tensor | None]:
+        indices = check_index(index, self.ledger.fixed_size, self.settings.allow_duplicates)
+        return indices, check_weights(weights, len(indices), self.device)
 
     def _directions_in_turn(self) -> dict[str, Tensor]:
         """Directions of the layers below the head that this step scores: every k-th, from a random first one."""
@@ -191,24 +205,19 @@ class InfluenceMonitor:
         first = int(np.random.default_rng((self.settings.seed, self.steps)).integers(self._turns))
         return {name: self._lifted[name] for name in list(self._lifted)[first :: self._turns]}
 
-    def _finish(self, record: Record, indices: Indices, target: Any, learning: bool) -> None:
-        """Everything after the backward pass: learn the curvature, refresh when due, collect, score in blocks."""
+    def _observed(self, record: Record, indices: Indices, target: Any, weights: Tensor | None) -> Observation | None:
+        """What the forward and backward pass left behind, looked through for mistakes; None: nothing to score."""
+        check_record(record, len(indices), self.head.name, self.device, self._capture.closed)
         if (note := self._mail.arrived()) is not None and bool(note.isnan()):
             self._raise_if_nonfinite()
+        if weights is not None:
+            record.unweigh(weights)
         logits, delta = record.classifier_output(self.head.name, self.classes)
         labels = check_target(target, len(indices), self.classes, self.device)
         if self.device.type == "cpu":  # elsewhere the look would make the host wait; `flush` takes it
             self._nonfinite = check_finite(logits, delta, self._nonfinite, self.settings.skip_nonfinite)
-            if self.settings.skip_nonfinite and not is_finite(logits, delta):
-                return
-        self._autocast, self._batch = record.autocast, len(indices)
-        most = int(indices.max())
-        self.ledger.reserve(most)
-        self._waiting.reserve(most)
-        self._waiting.watch()
-        if self._waiting.meets(indices):
-            self.flush()  # an example is scored once per block, so that its means are updated one by one
-
+            if self.settings.skip_nonfinite and self.ranks.size == 1 and not is_finite(logits, delta):
+                return None
         step = Observation(
             indices,
             logits,
@@ -219,15 +228,25 @@ class InfluenceMonitor:
             labels,
             logits._version,
         )
-        if self._capture.compiled:
-            step = step.copied()
+        return step.copied() if self._capture.compiled else step
+
+    def _finish(self, record: Record, step: Observation, everyone: Indices, learning: bool, word: Word) -> None:
+        """Learn the curvature, refresh when due, collect, score in blocks; `everyone` names the whole batch."""
+        self._autocast, self._batch = record.autocast, -(-len(everyone) // self.ranks.size)
+        most = int(everyone.max())
+        self.ledger.reserve(most)
+        self._waiting.reserve(most)
+        self._waiting.watch()
+        if self._waiting.meets(everyone):
+            self.flush()  # an example is scored once per block, so that its means are updated one by one
+        self.cadence.stride = word.stride
         if learning:
             self._learn(record, step)
         if self.directions is None:
             self.refresh()
             step.response = self._late_response(record)
-        self._waiting.add(step)
-        if self.cadence.due(len(indices), self.ledger.used):
+        self._waiting.add(step, everyone)
+        if self.cadence.due(len(everyone), self.ledger.used, word.in_time):
             self.refresh()
         elif self._waiting.full:
             self.flush()
@@ -236,14 +255,15 @@ class InfluenceMonitor:
     def _learn(self, record: Record, step: Observation) -> None:
         """Fold one step into the running curvature, the gradient norm and the losses."""
         outputs, head = self._read(step, [len(step.indices)])
-        self.controller.observe(gradient_norms(head))
-        self.competence.observe(outputs.loss, outputs.margin, outputs.label, outputs.rival)
+        everyone = self.ranks.gathered
+        self.controller.observe(everyone(gradient_norms(head)))
+        self.competence.observe(*map(everyone, (outputs.loss, outputs.margin, outputs.label, outputs.rival)))
+        blocks = [head]
         if len(self.layers) > 1:  # every block must see the same examples
-            count = min(CURVATURE_EXAMPLES, len(step.indices))
+            count = min(-(-CURVATURE_EXAMPLES // self.ranks.size), len(step.indices))
             body = [record.factors(layer, outputs.scale[0], count) for layer in self.layers[:-1]]
-            self.curvature.update([*body, Factors(head.inputs[:count], head.delta[:count], head.elementwise)])
-        else:
-            self.curvature.update([head])
+            blocks = [*body, Factors(head.inputs[:count], head.delta[:count], head.elementwise)]
+        self.curvature.update([Factors(everyone(f.inputs), everyone(f.delta), f.elementwise) for f in blocks])
 
     def _read(self, steps: Observation, sizes: Sequence[int]) -> tuple[Outputs, Factors]:
         """What logits and head say, gradients brought to the scale of single losses."""
@@ -321,7 +341,7 @@ class InfluenceMonitor:
         """Refresh the bank: gradients, directions, confidences, group directions, and the anchors' own scores."""
         if len(self.layers) > 1:
             self.flush()  # responses of waiting steps belong to the old directions; the head alone is scored afresh
-        self._raise_if_nonfinite()
+        self.ranks.agree(self._raise_if_nonfinite)
         with self.cadence.refreshing(), isolated_random_state(self.device):
             bank, s = self.anchors, self.settings
             gradient, losses, logits = self.anchor_gradients()
@@ -330,7 +350,7 @@ class InfluenceMonitor:
             solution = self.solver.solve(self.curvature, gradient, bank.phi, control)
             odd = anomalies(solution.phi, solution.residual_norm)
             bank.phi = torch.where(odd.unsqueeze(1), 0, solution.phi)
-            bank.residual = torch.where(odd, torch.inf, solution.residual_norm)
+            bank.residual = self.ranks.gathered(torch.where(odd, torch.inf, solution.residual_norm))
 
             spectrum = self.curvature.spectrum()
             tolerance = self._tolerance(spectrum.condition)
@@ -343,11 +363,10 @@ class InfluenceMonitor:
             self._set_directions(solution.residual, spectrum.smallest)
             covered = coverage(self.directions) if self.directions is not None else 0.0
             self._score_anchors(gradient, losses, logits)
-            solution.products += observe_signals(self.controller, self.curvature, self.solver, gradient, s.seed)
-            signals = self.controller.signals
-            self.history.append(
-                diary.entry(self.steps, bank, gradient, solution, tolerance, covered, odd, self.competence, signals)
-            )
+            probes = observe_signals(self.controller, self.curvature, self.solver, gradient, s.seed, self.ranks)
+            entry = diary.entry(self.steps, bank, gradient, solution.products, tolerance, covered, self.competence)
+            entry["products"] += probes
+            self.history.append({**entry, **diary.signals(self.controller)})
             if tidying:
                 bank.replace(s.replace_share)
             self.cadence.urgent = covered < s.coverage_floor
@@ -364,17 +383,22 @@ class InfluenceMonitor:
 
     @full_precision
     def anchor_gradients(self) -> tuple[Tensor, Tensor, Tensor]:
-        """Fresh g_v [K, P] of every anchor, their losses [K] and logits [K, C]."""
+        """Fresh g_v of this rank's anchors, [own, P]; the losses [K] and logits [K, C] of all anchors."""
         bank = self.anchors
         gradients = torch.empty_like(bank.phi)
         losses, logits = [], []
-        for rows in torch.arange(len(bank)).split(self.anchor_batch):
-            inputs, labels = bank.batch(bank.members[rows])
-            gradient, loss, output = self.anchor_pass(inputs, labels)
-            torch.nan_to_num(gradient, posinf=0, neginf=0, out=gradients[int(rows[0]) : int(rows[-1]) + 1])
-            losses.append(loss)
-            logits.append(output)
-        return gradients, torch.cat(losses), torch.cat(logits)
+        mine = bank.members[bank.own].split(self.anchor_batch)
+        done = 0
+        # A sharded model runs on all ranks or on none, so one without anchors left looks at any of them once more.
+        for turn in range(self.ranks.turns(len(bank), self.anchor_batch)):
+            rows = mine[turn] if turn < len(mine) else bank.members[:1]
+            kept = len(rows) if turn < len(mine) else 0
+            gradient, loss, output = self.anchor_pass(*bank.batch(rows))
+            torch.nan_to_num(gradient[:kept], posinf=0, neginf=0, out=gradients[done : done + kept])
+            losses.append(loss[:kept])
+            logits.append(output[:kept])
+            done += kept
+        return gradients, self.ranks.gathered(torch.cat(losses)), self.ranks.gathered(torch.cat(logits))
 
     def anchor_pass(self, inputs: Any, labels: Tensor, capture: Capture | None = None) -> tuple[Tensor, Tensor, Tensor]:
         """Gradients [B, P], losses [B] and logits [B, C] of held-out examples, in the precision of training."""
@@ -403,7 +427,8 @@ class InfluenceMonitor:
 
     def _refine(self, gradient: Tensor, solution: Solution, tau: float) -> None:
         """Short conjugate gradients for the anchors behind large but doubtful scores."""
-        groups = doubtful_groups(self.ledger, instruments.half_width(self))
+        ledger = self.record()
+        groups = doubtful_groups(ledger, instruments.half_width(self, ledger))
         rows = refine(self.anchors, gradient, self.curvature, solution, groups, self.settings.sketch)
         self.anchors.confidence[rows] = self._gate(tau, rows)
 
@@ -414,8 +439,7 @@ class InfluenceMonitor:
         self.support = torch.zeros_like(self.support).index_add_(0, bank.member_groups, weights)
         # ψ_g leaves the residual Σ w_v c_v r_v. A plain sum over groups errs by their sum; with help weighed less the
         # groups are bent one by one, and their errors can only be added up.
-        left = torch.zeros_like(self.directions)
-        left.index_add_(0, bank.member_groups, weights.unsqueeze(1) * torch.nan_to_num(residual))
+        left = bank.group_sums(torch.nan_to_num(residual))
         norm = row_norm(left).sum() if self.settings.help_weight < 1 else row_norm(left.sum(0))
         self.direction_error = solver_error_bound(norm, norm.new_tensor(smallest))
         self.lift_directions()
@@ -445,6 +469,10 @@ class InfluenceMonitor:
         """The table of scores. Anchors are included when they came from `split_holdout`, unless told otherwise."""
         self.flush()
         return instruments.scores(self, anchors)
+
+    def record(self) -> Ledger:
+        """What is remembered about every training example, by all ranks together."""
+        return self.ledger if self.ranks.size == 1 else merged(self.ledger, self.ranks)
 
     def anchor_scores(self) -> ScoreTable:
         """Scores of the whole hold-out, `index` being the position in it."""

@@ -44,11 +44,16 @@ def refine(
     if not len(rows):
         return rows
     rows = rows[torch.argsort(bank.confidence[rows], descending=True, stable=True)[:MOST_ANCHORS]]
-    better = ConjugateGradient(iterations=5, sketch=sketch).solve(operator, gradient[rows], bank.phi[rows])
-    improved = better.residual_norm < bank.residual[rows]
-    rows = rows[improved]
-    bank.phi[rows] = better.phi[improved]
-    bank.residual[rows] = better.residual_norm[improved]
-    solution.residual[rows] = better.residual[improved]
-    solution.products += better.products
-    return rows
+    before = bank.residual.clone()
+    mine = rows[(rows >= bank.own.start) & (rows < bank.own.stop)]
+    if len(mine):
+        own = mine - bank.own.start
+        better = ConjugateGradient(iterations=5, sketch=sketch).solve(operator, gradient[own], bank.phi[own])
+        improved = better.residual_norm < bank.residual[mine]
+        mine, own = mine[improved], own[improved]
+        bank.phi[own] = better.phi[improved]
+        bank.residual[mine] = better.residual_norm[improved]
+        solution.residual[own] = better.residual[improved]
+        solution.products += better.products
+    bank.residual = bank.ranks.gathered(bank.residual[bank.own])
+    return rows[bank.residual[rows] < before[rows]]

@@ -27,6 +27,7 @@ from sgoif.checks import Indices
 from sgoif.curvature.base import Factors
 from sgoif.ledger import TINY, Ledger
 from sgoif.losses import Loss, cross_entropy, gradient_of, read_labels_off
+from sgoif.ranks import ALONE, Ranks
 from sgoif.solvers.base import row_norm
 
 SCALE_DECAY = 0.9
@@ -88,8 +89,9 @@ class Observation:
         return replace(self, **changes, version=0)
 
     @property
-    def bytes(self) -> int:
-        return sum(t.numel() * t.element_size() for t in (self.logits, self.logits_delta, self.inputs, self.delta))
+    def bytes_per_example(self) -> int:
+        kept = (self.logits, self.logits_delta, self.inputs, self.delta)
+        return sum(t[0].numel() * t.element_size() for t in kept)
 
 
 def gather(steps: Sequence[Observation]) -> tuple[Observation, list[int]]:
@@ -111,6 +113,7 @@ class WaitingSteps:
 
     def __init__(self) -> None:
         self.steps: list[Observation] = []
+        self._named: list[Indices] = []
         self._examples = np.zeros(0, dtype=bool)
         self.copying = True
         """Whether logits are copied: a loop may overwrite them, but for one that never does a copy is a waste."""
@@ -125,12 +128,13 @@ class WaitingSteps:
         """Whether one of these examples is waiting."""
         return bool(self._examples[indices].any())
 
-    def add(self, step: Observation) -> None:
-        """Let a step wait; its examples must not be waiting yet."""
+    def add(self, step: Observation, everyone: Indices | None = None) -> None:
+        """Let a step wait; its examples, and those of the other ranks (`everyone`), must not be waiting yet."""
         if self.copying:
             self._trial, step = step, replace(step, logits=step.logits.clone(), version=0)
         self.steps.append(step)
-        self._examples[step.indices] = True
+        self._named.append(step.indices if everyone is None else everyone)
+        self._examples[self._named[-1]] = True
 
     def watch(self) -> None:
         """Learn from the step before whether this loop overwrites its logits."""
@@ -145,8 +149,9 @@ class WaitingSteps:
 
     @property
     def full(self) -> bool:
-        """Whether a block is complete, by the number of steps or by memory."""
-        return len(self.steps) >= BLOCK_STEPS or len(self.steps) * self.steps[-1].bytes > BLOCK_BYTES
+        """Whether a block is complete, by the number of steps or by memory, which grows with the whole batch."""
+        bytes_a_step = self.steps[-1].bytes_per_example * len(self._named[-1])
+        return len(self.steps) >= BLOCK_STEPS or len(self.steps) * bytes_a_step > BLOCK_BYTES
 
     def take(self) -> tuple[Observation, list[int]] | None:
         """All waiting steps as one, and how many examples each has; nothing waits afterwards.
@@ -155,9 +160,9 @@ class WaitingSteps:
         """
         whole = self.whole()
         self.copying |= len(whole) < len(self.steps)
-        for step in self.steps:
-            self._examples[step.indices] = False
-        self.steps = []
+        for named in self._named:
+            self._examples[named] = False
+        self.steps, self._named = [], []
         return gather(whole) if whole else None
 
 
@@ -279,8 +284,9 @@ def gradient_norms(factors: Factors) -> Tensor:
 class Squash:
     """Running scale q and the squashing of one step's scores."""
 
-    def __init__(self, temperature: float | None, device: torch.device) -> None:
+    def __init__(self, temperature: float | None, device: torch.device, ranks: Ranks = ALONE) -> None:
         self.temperature = temperature
+        self._ranks = ranks
         self.mean = torch.zeros((), device=device)
         self.updates = 0
         self._mixings: dict[int, Tensor] = {}
@@ -293,7 +299,8 @@ class Squash:
     def observe(self, raw: Tensor, sizes: Sequence[int]) -> Tensor:
         """Fold steps in, one after the other, and return q of the step for every example, [R]."""
         counts = torch.tensor(sizes, dtype=torch.float32).to(raw.device, non_blocking=True)
-        size = per_step(torch.nan_to_num(raw, posinf=0, neginf=0).abs(), sizes) / counts
+        summed = per_step(torch.nan_to_num(raw, posinf=0, neginf=0).abs(), sizes)
+        size = torch.div(*self._ranks.total(torch.stack([summed, counts])).unbind())
         mixing = self._mixing(len(sizes))
         means = mixing[:, 1:] @ size + mixing[:, 0] * self.mean
         if self.updates < SETTLED:

@@ -14,6 +14,7 @@ from sgoif.capture import choose_layers, is_single, trace, two_classes
 from sgoif.data import isolated_random_state, split_item
 from sgoif.errors import AnchorError, LayerError
 from sgoif.layers import WatchedLayer
+from sgoif.ranks import Ranks
 from sgoif.settings import Settings
 from sgoif.solvers import Solver, make_solver
 from sgoif.vectors import Layout
@@ -94,7 +95,7 @@ def _is_channels_last(weight: Tensor) -> bool:
     return weight.is_contiguous(memory_format=torch.channels_last)
 
 
-def fit_bank(setup: Setup, groups: Grouping, settings: Settings) -> AnchorBank:
+def fit_bank(setup: Setup, groups: Grouping, settings: Settings, ranks: Ranks) -> AnchorBank:
     """A bank as large as asked for, or as fits the memory set aside for directions."""
     wanted = settings.max_anchors or min(MOST_ANCHORS, max(ANCHORS, ANCHORS_PER_CLASS * setup.classes))
     bank = AnchorBank(setup.dataset, groups, wanted, settings.seed, setup.device)
@@ -104,9 +105,9 @@ def fit_bank(setup: Setup, groups: Grouping, settings: Settings) -> AnchorBank:
             f"anchors have labels from {least} to {most}, but the model has {setup.classes} classes"
             f" (0 to {setup.classes - 1}). Use the same label numbers as in training"
         )
-    fitting = DIRECTION_BYTES // (4 * setup.layout.size)
+    fitting = ranks.size * DIRECTION_BYTES // (4 * setup.layout.size)
     bank.select(min(wanted, max(fitting, len(bank.group_names))))
-    bank.allocate(setup.layout, channels_last=setup.channels_last)
+    bank.allocate(setup.layout, channels_last=setup.channels_last, ranks=ranks)
     return bank
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from dataclasses import asdict, fields
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -16,7 +17,7 @@ from sgoif.state import load_state, nest, save_state, unnest
 if TYPE_CHECKING:
     from sgoif.monitor import InfluenceMonitor
 
-VERSION = 3
+VERSION = 4
 PARTS = (
     "anchors",
     "curvature",
@@ -42,6 +43,7 @@ def collect(monitor: InfluenceMonitor) -> dict[str, Any]:
         "version": VERSION,
         "layers": _layers(monitor),
         "settings": _settings(monitor),
+        "ranks": [monitor.ranks.rank, monitor.ranks.size],
         "steps": monitor.steps,
         "batch": monitor._batch,
         "pending": [_types(step) for step in monitor._waiting.whole()],
@@ -76,6 +78,14 @@ def restore(monitor: InfluenceMonitor, state: dict[str, Any]) -> None:
                 f"the state was saved with {name}={saved.get(name)!r}, this monitor has {name}={value!r}. Resume with"
                 " the settings that the run was started with"
             )
+    place, own = state.get("ranks"), [monitor.ranks.rank, monitor.ranks.size]
+    if not isinstance(place, list) or len(place) != 2:
+        raise StateError("the state is damaged: it does not say which process saved it")
+    if place != own:
+        raise StateError(
+            f"the state was saved by process {place[0]} of {place[1]}, this is process {own[0]} of {own[1]}: every"
+            " process has a state of its own. Resume with as many processes as before, each with its file"
+        )
     before, last = collect(monitor), monitor._last
     _check_shapes(monitor, before, state)
     try:
@@ -111,8 +121,9 @@ def _apply(monitor: InfluenceMonitor, state: dict[str, Any]) -> None:
     monitor._autocast = getattr(torch, state["autocast"]) if state["autocast"] in ("float16", "bfloat16") else None
     monitor._last, monitor._waiting = None, WaitingSteps()
     for step in _unpack(state["pending"], unnest("waiting", state), monitor.device):
-        monitor._waiting.reserve(int(step.indices.max()))
-        monitor._waiting.add(step)
+        everyone = monitor.ranks.gathered(torch.from_numpy(step.indices)).numpy()
+        monitor._waiting.reserve(int(everyone.max()))
+        monitor._waiting.add(step, everyone)
     monitor._batch = int(state["batch"])
     monitor.directions = state["directions"].to(monitor.device).clone() if "directions" in state else None
     monitor.lift_directions()
@@ -145,13 +156,19 @@ def _unpack(types: list[dict[str, str]], state: dict[str, Any], device: torch.de
 
 
 def save(monitor: InfluenceMonitor, path: str | os.PathLike[str]) -> None:
-    """Write the state of a monitor to a file."""
-    save_state(path, collect(monitor))
+    """Write the state of a monitor to a file; among several ranks, each to one of its own."""
+    save_state(_own_path(path, monitor), collect(monitor))
 
 
 def load(monitor: InfluenceMonitor, path: str | os.PathLike[str]) -> None:
     """Read a file that `save` wrote into a monitor."""
-    restore(monitor, load_state(path))
+    restore(monitor, load_state(_own_path(path, monitor)))
+
+
+def _own_path(path: str | os.PathLike[str], monitor: InfluenceMonitor) -> Path:
+    """monitor.npz, or monitor.rank1of4.npz."""
+    whole, ranks = Path(path), monitor.ranks
+    return whole if ranks.size == 1 else whole.with_suffix(f".rank{ranks.rank}of{ranks.size}{whole.suffix}")
 
 
 def _settings(monitor: InfluenceMonitor) -> dict[str, Any]:

@@ -6,6 +6,7 @@ from torch import Tensor
 
 from sgoif.curvature.base import Curvature
 from sgoif.curvature.lowrank import LowRankDiagonal
+from sgoif.ranks import Ranks
 from sgoif.solvers.base import Solver
 from sgoif.stability.controller import StabilityController
 from sgoif.stability.probes import curvature_probe, gradient_energy, iterate_gap
@@ -15,15 +16,15 @@ LOW_RANK = 16
 
 
 def observe_signals(
-    controller: StabilityController, curvature: Curvature, solver: Solver, gradients: Tensor, seed: int
+    controller: StabilityController, curvature: Curvature, solver: Solver, gradients: Tensor, seed: int, ranks: Ranks
 ) -> int:
     """Iterate gap, spread of curvature probes and energy in the subspace into the controller; the products used."""
-    few = gradients[:PROBED_ANCHORS]
+    few = ranks.gathered(gradients[:PROBED_ANCHORS])[:PROBED_ANCHORS]
     gap = iterate_gap(curvature, few, GAP_TERMS)
     probe = curvature_probe(curvature, 1, seed)
     energy = float(getattr(solver, "last_energy", float("nan")))
     if isinstance(curvature, LowRankDiagonal):
-        energy = float(gradient_energy(curvature.basis.T, gradients).mean())
+        energy = float(ranks.gathered(gradient_energy(curvature.basis.T, gradients)).mean())
     controller.observe_signals(gap=float(gap.nanmean()), probe=float(probe), energy=energy)
     if isinstance(curvature, LowRankDiagonal):
         curvature.set_rank(max(1, round(controller.control().rank * LOW_RANK)))

@@ -112,7 +112,7 @@ def from_ledger(ledger: Ledger, index: Labels | None = None) -> Evidence:
 def training_evidence(monitor: InfluenceMonitor) -> Evidence:
     """What training saw of its examples; held-out ones of the same numbering are left out."""
     monitor.flush()
-    found = from_ledger(monitor.ledger)
+    found = from_ledger(monitor.record())
     held = monitor.held_out_indices()
     return found if held is None else found.take(np.flatnonzero(~np.isin(found.index, held)))
 
