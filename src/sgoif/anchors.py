@@ -220,7 +220,7 @@ class AnchorBank:
             "labels": self.labels,
             "groups": self.groups,
             "names": [repr(name) for name in self.group_names],
-            "phi": self.phi,
+            "phi": self.ranks.gathered(self.phi),
             "confidence": self.confidence,
             "residual": self.residual,
             "average": self.average,
@@ -238,15 +238,17 @@ class AnchorBank:
         names = [repr(name) for name in self.group_names]
         if state["names"] != names or not torch.equal(state["groups"], self.groups):
             raise StateError("the saved state has other groups of anchors than this monitor; pass the same groups=...")
-        if state["phi"].shape != self.phi.shape:
+        wanted = (len(self.members), self.phi.shape[1])
+        if state["phi"].shape != wanted:
             raise StateError(
-                f"the saved directions have shape {tuple(state['phi'].shape)}, this model needs"
-                f" {tuple(self.phi.shape)}: the state is from another model or other watched layers"
+                f"the saved directions have shape {tuple(state['phi'].shape)}, this model needs {wanted}: the state is"
+                " from another model or other watched layers"
             )
-        parts = {name: getattr(self, name) for name in ("phi", "confidence", "residual", "average", "fresh")}
+        parts = {name: getattr(self, name) for name in ("confidence", "residual", "average", "fresh")}
         if any(state[name].shape != part.shape for name, part in [*parts.items(), ("members", self.members)]):
             raise StateError("the saved state of the anchors is damaged: its parts differ in length")
         self.members = state["members"].clone()
+        self.phi.copy_(state["phi"][self.own])
         for name, part in parts.items():
             part.copy_(state[name])
         self.replaced = int(state["replaced"])

@@ -22,6 +22,8 @@ DENSE_CLASSES, FLOAT_CLASSES = 40, 0
 """Up to how many groups and classes have a column each, and up to how many of them in single precision."""
 GROUP_SLOTS, CLASS_SLOTS = 12, 8
 LARGEST_INDEX = 2**31 - 1
+UNKNOWN = {"label": -1, "group_slots": -1, "class_slots": -1}
+"""What the parts of a row hold before an example was seen, where that is not 0."""
 MERGED_AT_ONCE = 2**16
 """Examples whose rows are exchanged between ranks at a time."""
 WEIGHT = SUMS.index("weight")
@@ -233,6 +235,11 @@ class Ledger:
     def state_dict(self) -> dict[str, Any]:
         return {name: part[: self.used] for name, part in self._parts().items()}
 
+    def forget(self) -> None:
+        """Nothing is known about any example; the number of them stays."""
+        for name, part in self._parts().items():
+            part.fill_(UNKNOWN.get(name, 0))
+
     def load_state_dict(self, state: dict[str, Any]) -> None:
         mine = self._parts()
         if set(state) != set(mine) or any(state[name].shape[1:] != part.shape[1:] for name, part in mine.items()):
@@ -249,8 +256,8 @@ class Ledger:
             self.used = 0
         if used:
             self.reserve(used - 1)
+        self.forget()
         for name, part in self._parts().items():
-            part.fill_(-1 if name in ("label", "group_slots", "class_slots") else 0)
             part[:used] = state[name].to(self.device)
 
 

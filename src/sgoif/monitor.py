@@ -49,7 +49,7 @@ from sgoif.data import isolated_random_state
 from sgoif.errors import SettingError
 from sgoif.ledger import Ledger, merged
 from sgoif.losses import Loss, per_example
-from sgoif.ranks import Word, find_ranks, unwrapped
+from sgoif.ranks import ALONE, Word, find_ranks, unwrapped
 from sgoif.refinement import doubtful_groups, refine
 from sgoif.scoring import (
     Observation,
@@ -473,6 +473,14 @@ class InfluenceMonitor:
     def record(self) -> Ledger:
         """What is remembered about every training example, by all ranks together."""
         return self.ledger if self.ranks.size == 1 else merged(self.ledger, self.ranks)
+
+    def unite(self) -> None:
+        """Give every rank what all of them know; each can then read scores alone. Training is over by then."""
+        state = self.state_dict()
+        self.ranks = ALONE
+        self.anchors.allocate(self.layout)
+        self.squash = Squash(self.settings.temperature, self.device)
+        self.load_state_dict(state)
 
     def anchor_scores(self) -> ScoreTable:
         """Scores of the whole hold-out, `index` being the position in it."""

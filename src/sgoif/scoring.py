@@ -91,7 +91,7 @@ class Observation:
     @property
     def bytes_per_example(self) -> int:
         kept = (self.logits, self.logits_delta, self.inputs, self.delta)
-        return sum(t[0].numel() * t.element_size() for t in kept)
+        return sum(t.shape[1:].numel() * t.element_size() for t in kept)
 
 
 def gather(steps: Sequence[Observation]) -> tuple[Observation, list[int]]:

@@ -105,7 +105,7 @@ def fit_bank(setup: Setup, groups: Grouping, settings: Settings, ranks: Ranks) -
             f"anchors have labels from {least} to {most}, but the model has {setup.classes} classes"
             f" (0 to {setup.classes - 1}). Use the same label numbers as in training"
         )
-    fitting = ranks.size * DIRECTION_BYTES // (4 * setup.layout.size)
+    fitting = DIRECTION_BYTES // (4 * setup.layout.size)
     bank.select(min(wanted, max(fitting, len(bank.group_names))))
     bank.allocate(setup.layout, channels_last=setup.channels_last, ranks=ranks)
     return bank

@@ -1,23 +1,27 @@
-"""A monitor's state: collected, restored, saved and loaded, exactly."""
+"""A monitor's state: collected, restored, saved and loaded, exactly.
+
+Several ranks have one state together: their ledgers merged, their directions and waiting steps side by side. It does
+not depend on how many they were, so a run may go on with more or fewer of them.
+"""
 
 from __future__ import annotations
 
 import os
-from dataclasses import asdict, fields
-from pathlib import Path
+from dataclasses import asdict, fields, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
 
 from sgoif.errors import StateError
+from sgoif.ranks import Ranks
 from sgoif.scoring import Observation, WaitingSteps
 from sgoif.state import load_state, nest, save_state, unnest
 
 if TYPE_CHECKING:
     from sgoif.monitor import InfluenceMonitor
 
-VERSION = 4
+VERSION = 3
 PARTS = (
     "anchors",
     "curvature",
@@ -39,25 +43,26 @@ FIXED = ("controller.", "competence.", "cadence.", "squash.", "anchor_squash.", 
 
 def collect(monitor: InfluenceMonitor) -> dict[str, Any]:
     """Tensors and plain values, flat; `torch.load(..., weights_only=True)` and JSON can carry it."""
+    waiting = [_whole(step, monitor.ranks) for step in monitor._waiting.whole()]
     state: dict[str, Any] = {
         "version": VERSION,
         "layers": _layers(monitor),
         "settings": _settings(monitor),
-        "ranks": [monitor.ranks.rank, monitor.ranks.size],
         "steps": monitor.steps,
         "batch": monitor._batch,
-        "pending": [_types(step) for step in monitor._waiting.whole()],
+        "pending": [_types(step) for step in waiting],
         "history": [dict(entry) for entry in monitor.history],
         "autocast": str(monitor._autocast).removeprefix("torch.") if monitor._autocast else "",
     }
-    for number, step in enumerate(monitor._waiting.whole()):
+    for number, step in enumerate(waiting):
         state.update(nest(f"waiting.{number}", _pack(step)))
     for name in TENSORS:
         state[name] = getattr(monitor, name).clone()
     if monitor.directions is not None:
         state["directions"] = monitor.directions.clone()
     for part in PARTS:
-        state.update(nest(part, getattr(monitor, part).state_dict()))
+        whole = monitor.record() if part == "ledger" else getattr(monitor, part)
+        state.update(nest(part, whole.state_dict()))
     return {key: value.clone() if isinstance(value, torch.Tensor) else value for key, value in state.items()}
 
 
@@ -78,14 +83,6 @@ def restore(monitor: InfluenceMonitor, state: dict[str, Any]) -> None:
                 f"the state was saved with {name}={saved.get(name)!r}, this monitor has {name}={value!r}. Resume with"
                 " the settings that the run was started with"
             )
-    place, own = state.get("ranks"), [monitor.ranks.rank, monitor.ranks.size]
-    if not isinstance(place, list) or len(place) != 2:
-        raise StateError("the state is damaged: it does not say which process saved it")
-    if place != own:
-        raise StateError(
-            f"the state was saved by process {place[0]} of {place[1]}, this is process {own[0]} of {own[1]}: every"
-            " process has a state of its own. Resume with as many processes as before, each with its file"
-        )
     before, last = collect(monitor), monitor._last
     _check_shapes(monitor, before, state)
     try:
@@ -114,6 +111,8 @@ def _check_shapes(monitor: InfluenceMonitor, mine: dict[str, Any], state: dict[s
 def _apply(monitor: InfluenceMonitor, state: dict[str, Any]) -> None:
     for part in PARTS:
         getattr(monitor, part).load_state_dict(unnest(part, state))
+    if monitor.ranks.rank > 0:
+        monitor.ledger.forget()  # what was seen so far counts once: on the first rank
     for name in TENSORS:
         setattr(monitor, name, state[name].to(monitor.device).clone())
     monitor.steps = int(state["steps"])
@@ -121,9 +120,8 @@ def _apply(monitor: InfluenceMonitor, state: dict[str, Any]) -> None:
     monitor._autocast = getattr(torch, state["autocast"]) if state["autocast"] in ("float16", "bfloat16") else None
     monitor._last, monitor._waiting = None, WaitingSteps()
     for step in _unpack(state["pending"], unnest("waiting", state), monitor.device):
-        everyone = monitor.ranks.gathered(torch.from_numpy(step.indices)).numpy()
-        monitor._waiting.reserve(int(everyone.max()))
-        monitor._waiting.add(step, everyone)
+        monitor._waiting.reserve(int(step.indices.max()))
+        monitor._waiting.add(_part(step, monitor.ranks), step.indices)
     monitor._batch = int(state["batch"])
     monitor.directions = state["directions"].to(monitor.device).clone() if "directions" in state else None
     monitor.lift_directions()
@@ -156,19 +154,37 @@ def _unpack(types: list[dict[str, str]], state: dict[str, Any], device: torch.de
 
 
 def save(monitor: InfluenceMonitor, path: str | os.PathLike[str]) -> None:
-    """Write the state of a monitor to a file; among several ranks, each to one of its own."""
-    save_state(_own_path(path, monitor), collect(monitor))
+    """Write the state of a monitor to a file; of several ranks the first writes it, and the others wait for that."""
+    state = collect(monitor)
+    monitor.ranks.agree(lambda: save_state(path, state) if monitor.ranks.rank == 0 else None)
 
 
 def load(monitor: InfluenceMonitor, path: str | os.PathLike[str]) -> None:
     """Read a file that `save` wrote into a monitor."""
-    restore(monitor, load_state(_own_path(path, monitor)))
+    restore(monitor, load_state(path))
 
 
-def _own_path(path: str | os.PathLike[str], monitor: InfluenceMonitor) -> Path:
-    """monitor.npz, or monitor.rank1of4.npz."""
-    whole, ranks = Path(path), monitor.ranks
-    return whole if ranks.size == 1 else whole.with_suffix(f".rank{ranks.rank}of{ranks.size}{whole.suffix}")
+def _whole(step: Observation, ranks: Ranks) -> Observation:
+    """A waiting step with the examples of all ranks."""
+    if ranks.size == 1:
+        return step
+    values = {f.name: getattr(step, f.name) for f in fields(step)}
+    joined: dict[str, Any] = {
+        name: ranks.gathered(value) for name, value in values.items() if isinstance(value, torch.Tensor)
+    }
+    return replace(step, indices=ranks.gathered(torch.from_numpy(step.indices)).numpy(), **joined)
+
+
+def _part(step: Observation, ranks: Ranks) -> Observation:
+    """This rank's share of a whole step."""
+    if ranks.size == 1:
+        return step
+    rows = ranks.share(len(step.indices))
+    values = {f.name: getattr(step, f.name) for f in fields(step)}
+    cut: dict[str, Any] = {
+        name: value[rows].clone() for name, value in values.items() if isinstance(value, torch.Tensor)
+    }
+    return replace(step, indices=step.indices[rows], **cut, version=0)
 
 
 def _settings(monitor: InfluenceMonitor) -> dict[str, Any]:

@@ -14,7 +14,7 @@ from rank_cases import EXAMPLES, batches, columns, data, network, on_ranks, trai
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
-from sgoif.errors import IndexingError, NonFiniteError, RankError, StateError
+from sgoif.errors import IndexingError, NonFiniteError, RankError
 from sgoif.ledger import Ledger, merged
 from sgoif.ranks import ALONE, find_ranks, unwrapped
 
@@ -67,13 +67,17 @@ def together(rank: int, size: int, wrapper: str, names: tuple[str, ...]) -> dict
     return found
 
 
-def assert_same(found: Found, expected: Found) -> None:
-    for name, values in expected["table"].items():
-        other = found["table"][name]
+def assert_close(table: Any, other_table: Any) -> None:
+    for name, values in table.items():
+        other = other_table[name]
         if name in ("index", "group", "n_observations"):
             assert np.array_equal(values, other), name
         else:
             assert np.allclose(values, other, rtol=1e-4, atol=1e-4 * np.nanmax(np.abs(values)), equal_nan=True), name
+
+
+def assert_same(found: Found, expected: Found) -> None:
+    assert_close(expected["table"], found["table"])
     assert np.allclose(expected["anchors"], found["anchors"], rtol=1e-4, atol=1e-4)
     top = EXAMPLES // 100 + 1
     first, second = (np.argsort(-one["table"]["influence"])[:top] for one in (expected, found))
@@ -134,8 +138,8 @@ def fail(rank: int, size: int) -> list[str]:
     return told
 
 
-def resumed(rank: int, size: int, folder: str) -> tuple[Any, Any, str]:
-    """The table of a whole run, that of one saved and resumed half way, and what a state of another rank says."""
+def resumed(rank: int, size: int, folder: str) -> tuple[Any, Any, Any]:
+    """The table of a whole run, that of one saved and resumed half way, and what each rank says alone after that."""
     steps = batches(rank, size)
     tables = []
     for cut in (None, 17):
@@ -151,13 +155,30 @@ def resumed(rank: int, size: int, folder: str) -> tuple[Any, Any, str]:
             train(model, again, steps[cut:])
             monitor = again
         tables.append(columns(monitor))
-    state = monitor.state_dict()
-    state["ranks"] = [1 - rank, size]
-    try:
-        monitor.load_state_dict(state)
-    except StateError as error:
-        return tables[0], tables[1], str(error)
-    return tables[0], tables[1], ""
+    model = DistributedDataParallel(network())
+    monitor = watched(model)
+    train(model, monitor, steps[:13])
+    together = columns(monitor)
+    monitor.unite()
+    if rank == 1:  # nobody else comes along
+        alone = columns(monitor)
+        harmed = monitor.most_harmed(*data(3, seed=2))
+        assert harmed.shape == (3, 4)
+        return tables[0], tables[1], (together, alone)
+    return tables[0], tables[1], None
+
+
+def go_on_alone(folder: str) -> Any:
+    """What one process makes of the state that two of them saved, with the weights that they had."""
+    model = network()
+    monitor = watched(model)
+    train(model, monitor, batches(0, 1)[:17])
+    again = watched(model)
+    again.optimizer.load_state_dict(monitor.optimizer.state_dict())
+    again.load(Path(folder) / "monitor.npz")
+    monitor.close()
+    train(model, again, batches(0, 1)[17:])
+    return columns(again)
 
 
 def merge_slots(rank: int, size: int) -> list[Any]:
@@ -184,8 +205,13 @@ def everything(rank: int, size: int, folder: str) -> dict[str, Any]:
 
 
 @pytest.fixture(scope="module")
-def found(tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, Any]]:
-    return on_ranks(2, everything, str(tmp_path_factory.mktemp("states")))
+def folder(tmp_path_factory: pytest.TempPathFactory) -> str:
+    return str(tmp_path_factory.mktemp("states"))
+
+
+@pytest.fixture(scope="module")
+def found(folder: str) -> list[dict[str, Any]]:
+    return on_ranks(2, everything, folder)
 
 
 def test_ranks_with_batches_of_different_sizes_agree(found: list[dict[str, Any]]) -> None:
@@ -205,12 +231,16 @@ def test_a_mistake_on_one_rank_is_raised_by_all(found: list[dict[str, Any]]) -> 
     assert first[2] == second[2] == str(EXAMPLES)
 
 
-def test_a_resumed_run_ends_with_the_same_table(found: list[dict[str, Any]]) -> None:
-    for rank, one in enumerate(found):
-        whole, again, refusal = one["resumed"]
-        for name, values in whole.items():
-            assert np.array_equal(values, again[name], equal_nan=values.dtype.kind == "f"), name
-        assert f"saved by process {1 - rank} of 2, this is process {rank} of 2" in refusal
+def test_a_resumed_run_ends_with_the_same_table(found: list[dict[str, Any]], folder: str) -> None:
+    for one in found:
+        whole, again, _ = one["resumed"]
+        assert_close(whole, again)
+    assert_close(found[0]["resumed"][0], go_on_alone(folder))
+
+
+def test_after_uniting_a_rank_reads_scores_alone(found: list[dict[str, Any]]) -> None:
+    together, alone = found[1]["resumed"][2]
+    assert_close(together, alone)
 
 
 def test_slots_of_many_classes_are_merged(found: list[dict[str, Any]]) -> None:
