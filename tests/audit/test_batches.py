@@ -10,7 +10,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sgoif.audit.batches import Batches, LabelledPixels, Normalisation, batches_per_epoch, shift_and_mirror, stream
+from sgoif.audit.batches import Batches, LabelledPixels, Moves, Normalisation, batches_per_epoch, stream
 
 CPU = torch.device("cpu")
 
@@ -72,7 +72,7 @@ def test_no_batch_has_a_single_image(examples: int, size: int) -> None:
 def test_shifts_reflect_at_the_border_and_stay_small(size: int) -> None:
     most = max(1, size // 8)
     pictures = torch.from_numpy(images(30, 3, size))
-    moved = shift_and_mirror(pictures, 5, mirror=True)
+    moved = Moves.drawn(len(pictures), pictures.shape[-2:], 5, mirror=True).applied(pictures)
     padded = torch.nn.functional.pad(pictures.float(), [most] * 4, mode="reflect")
     found = set()
     for picture, result in zip(padded, moved.float(), strict=True):

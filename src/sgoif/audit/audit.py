@@ -17,18 +17,22 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import torch
+
 from sgoif.audit import outputs
 from sgoif.audit.checked import read_checked, write_to_check
 from sgoif.audit.errors import AuditError, AuditInterrupted, ModelError
 from sgoif.audit.interruption import Interruption
 from sgoif.audit.models import resolve
 from sgoif.audit.plan import LEAST_TRAINED, Indices, Plan, choose_device, hold_out, make_plan
+from sgoif.audit.processes import choose_gpu, claimed, joined
 from sgoif.audit.progress import Progress, Silent
-from sgoif.audit.rundir import RunDirectory, claim
+from sgoif.audit.rundir import RunDirectory
 from sgoif.audit.settings import AuditSettings
 from sgoif.audit.training import Training
 from sgoif.bench.provenance import package_version, versions
 from sgoif.data import isolated_random_state
+from sgoif.ranks import Ranks
 from sgoif.report.labels import precision, worst_first
 from sgoif.table import ScoreTable
 
@@ -56,19 +60,27 @@ class AuditResult:
 
 
 def audit(settings: AuditSettings, progress: Progress | None = None, *, resume: bool = False) -> AuditResult:
-    """Audit the labels of a set of images; `AuditInterrupted` says what was saved when a signal ends it."""
-    show = progress or Silent()
+    """Audit the labels of a set of images; `AuditInterrupted` says what was saved when a signal ends it.
+
+    Of several processes (`sgoif.audit.processes`) all return when the first has written; only that one has a table.
+    """
     interruption = Interruption()
+    choose_gpu()
     device = choose_device(settings.device)
     resolve(settings.model, device)
     if settings.weights is not None and not settings.weights.is_file():
         raise ModelError(f"--weights {settings.weights}: there is no such file")
     if settings.checked is not None and not settings.checked.is_file():
         raise AuditError(f"--checked {settings.checked}: there is no such file")
-    with claim(settings, resume) as directory, interruption.watching():
+    with (
+        joined(device) as ranks,
+        claimed(settings, resume, ranks) as directory,
+        interruption.watching(),
+    ):
+        show: Progress = Silent() if progress is None or ranks.rank else progress
         try:
             with isolated_random_state(device):
-                return _run(settings, directory, interruption, show)
+                return _run(settings, directory, interruption, show, ranks)
         except KeyboardInterrupt as stop:
             number = interruption.asked or 2
             raise AuditInterrupted(
@@ -78,17 +90,19 @@ def audit(settings: AuditSettings, progress: Progress | None = None, *, resume: 
             show.close()
 
 
-def _run(settings: AuditSettings, directory: RunDirectory, interruption: Interruption, show: Progress) -> AuditResult:
+def _run(
+    settings: AuditSettings, directory: RunDirectory, interruption: Interruption, show: Progress, ranks: Ranks
+) -> AuditResult:
     start = time.monotonic()
-    collection, pixels = _read_images(settings, directory, show)
+    collection, pixels = _read_images(settings, directory, show, ranks)
     copies = [row for group in pixels.duplicates for row in group.indices]
     rows, held = _split(settings, pixels.labels, copies)
     checked = None
     if settings.checked is not None:
         checked = read_checked(settings.checked, collection, pixels, held.tolist())
         show.say(f"{len(checked)} checked labels of held-out images are used")
-    plan = make_plan(settings, len(rows))
-    training = Training(pixels, settings, plan, rows, held)
+    plan = make_plan(settings, len(rows), ranks.size)
+    training = Training(pixels, settings, plan, rows, held, ranks)
     try:
         if training.fresh_head:
             show.say(f"weights of {', '.join(training.fresh_head)} start afresh: the file has none that fit")
@@ -98,11 +112,20 @@ def _run(settings: AuditSettings, directory: RunDirectory, interruption: Interru
         if state is not None:
             training.load_state_dict(state)
         spent = float(state["seconds"]) if state is not None else 0.0
-        _train(training, directory, interruption, show, spent - start)
+        _train(training, directory, interruption, show, spent - start, ranks)
+        training.monitor.unite()
         seconds = spent + time.monotonic() - start
-        with directory.explained():
-            split = len(rows), len(held)
-            return _write(settings, directory, collection, pixels, training, show, split, seconds, checked)
+        written = AuditResult(directory.path, ScoreTable({}), {})
+
+        def write() -> None:
+            nonlocal written
+            if ranks.rank == 0:
+                with directory.explained():
+                    split = len(rows), len(held)
+                    written = _write(settings, directory, collection, pixels, training, show, split, seconds, checked)
+
+        ranks.agree(write)
+        return written
     finally:
         training.close()
 
@@ -118,7 +141,9 @@ def _split(settings: AuditSettings, labels: Indices, copies: Sequence[int] = ())
     return rows, held
 
 
-def _read_images(settings: AuditSettings, directory: RunDirectory, show: Progress) -> tuple[Collection, Pixels]:
+def _read_images(
+    settings: AuditSettings, directory: RunDirectory, show: Progress, ranks: Ranks
+) -> tuple[Collection, Pixels]:
     from sgoif.images import open_images, prepare
 
     collection = open_images(
@@ -131,23 +156,44 @@ def _read_images(settings: AuditSettings, directory: RunDirectory, show: Progres
         limit=settings.limit,
     )
     _split(settings, collection.labels)  # too few images are noticed before they are read
-    directory.record(collection.digest())
     show.stage("reading images", len(collection.names))
-    pixels = prepare(collection, directory.cache, size=settings.image_size, progress=show.advance)
-    return collection, pixels
+
+    found: list[Pixels] = []
+
+    def read(here: bool) -> None:
+        if here:
+            found.append(prepare(collection, directory.cache, size=settings.image_size, progress=show.advance))
+
+    def first() -> None:
+        if ranks.rank == 0:
+            directory.record(collection.digest())
+        read(ranks.rank == 0)
+
+    ranks.agree(first)
+    ranks.agree(lambda: read(ranks.rank > 0))  # what the first has prepared is only opened
+    return collection, found[0]
 
 
 def _train(
-    training: Training, directory: RunDirectory, interruption: Interruption, show: Progress, clock: float
+    training: Training, directory: RunDirectory, interruption: Interruption, show: Progress, clock: float, ranks: Ranks
 ) -> None:
-    """Train to the end, with checkpoints; `clock` plus the time now is what the run has taken in all."""
+    """Train to the end, with checkpoints; `clock` plus the time now is what the run has taken in all.
+
+    Of several processes the first says when to save, and each may have heard that the run should stop.
+    """
     if training.finished():
         return
     plan = training.plan
     show.stage(f"training {plan.model}", plan.steps, training.step)
 
     def save() -> None:
-        directory.save({**training.state_dict(), "seconds": clock + time.monotonic()})
+        state = {**training.state_dict(), "seconds": clock + time.monotonic()}
+        ranks.agree(lambda: directory.save(state) if ranks.rank == 0 else None)
+
+    def wishes() -> tuple[bool, bool]:
+        due = ranks.rank == 0 and directory.due(training.step % plan.steps_per_epoch == 0)
+        stop, keep = ranks.total(torch.tensor([interruption.asked is not None, due], dtype=torch.int64)).tolist()
+        return stop > 0, keep > 0
 
     with interruption.deferred():
         while not training.finished():
@@ -155,10 +201,11 @@ def _train(
             show.advance(
                 training.step, plan.steps, f"epoch {training.epoch} of {plan.epochs}, loss {training.loss:.3f}"
             )
-            if interruption.asked is not None:
+            stop, keep = wishes()
+            if stop:
                 save()
                 raise KeyboardInterrupt
-            if not training.finished() and directory.due(training.step % plan.steps_per_epoch == 0):
+            if keep and not training.finished():
                 save()
         save()
     if training.stopped != "all epochs done":

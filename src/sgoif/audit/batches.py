@@ -13,6 +13,8 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch.utils.data import Dataset
 
+from sgoif.ranks import ALONE, Ranks
+
 Bytes = NDArray[np.uint8]
 Indices = NDArray[np.int64]
 SHUFFLE, AUGMENT, DROPOUT = 1, 2, 3
@@ -65,28 +67,43 @@ class Normalisation:
         return (images.float() - mean) / spread
 
 
-def shift_and_mirror(images: Tensor, seed: int, mirror: bool) -> Tensor:
-    """Move every image by up to an eighth of its side, filling by reflection, and mirror half of them where wanted.
+@dataclass(frozen=True)
+class Moves:
+    """Where every row and column of every image comes from: shifted a little, some of them mirrored."""
 
-    Random numbers are drawn on the CPU, so that they do not depend on the device.
-    """
-    count, channels, height, width = images.shape
-    generator = torch.Generator().manual_seed(seed)
+    rows: Tensor
+    columns: Tensor
 
-    def source(size: int) -> Tensor:
-        most = max(1, size // SHIFT)
-        shift = torch.randint(-most, most + 1, (count, 1), generator=generator)
-        position = (torch.arange(size) + shift).abs()
-        return torch.where(position >= size, 2 * (size - 1) - position, position)
+    @classmethod
+    def drawn(cls, count: int, size: tuple[int, ...], seed: int, mirror: bool) -> Moves:
+        """Shifts by up to an eighth of a side, filled by reflection, and half of the images mirrored where wanted.
 
-    rows, columns = source(height), source(width)
-    if mirror:
-        mirrored = torch.rand(count, 1, generator=generator) < 0.5
-        columns = torch.where(mirrored, columns.flip(1), columns)
-    rows, columns = rows.to(images.device), columns.to(images.device)
-    which = torch.arange(count, device=images.device)[:, None, None, None]
-    channel = torch.arange(channels, device=images.device)[None, :, None, None]
-    return images[which, channel, rows[:, None, :, None], columns[:, None, None, :]]
+        Random numbers are drawn on the CPU, so that they do not depend on the device.
+        """
+        generator = torch.Generator().manual_seed(seed)
+
+        def source(side: int) -> Tensor:
+            most = max(1, side // SHIFT)
+            shift = torch.randint(-most, most + 1, (count, 1), generator=generator)
+            position = (torch.arange(side) + shift).abs()
+            return torch.where(position >= side, 2 * (side - 1) - position, position)
+
+        rows, columns = source(size[0]), source(size[1])
+        if mirror:
+            mirrored = torch.rand(count, 1, generator=generator) < 0.5
+            columns = torch.where(mirrored, columns.flip(1), columns)
+        return cls(rows, columns)
+
+    def part(self, which: slice) -> Moves:
+        """Those of some images."""
+        return Moves(self.rows[which], self.columns[which])
+
+    def applied(self, images: Tensor) -> Tensor:
+        """The images, moved."""
+        rows, columns = self.rows.to(images.device), self.columns.to(images.device)
+        which = torch.arange(len(images), device=images.device)[:, None, None, None]
+        channel = torch.arange(images.shape[1], device=images.device)[None, :, None, None]
+        return images[which, channel, rows[:, None, :, None], columns[:, None, None, :]]
 
 
 class Batches:
@@ -103,8 +120,9 @@ class Batches:
         seed: int,
         augment: bool,
         device: torch.device,
+        ranks: Ranks = ALONE,
     ) -> None:
-        self.pixels, self.rows, self.normalise = pixels, rows, normalise
+        self.pixels, self.rows, self.normalise, self.ranks = pixels, rows, normalise, ranks
         self.labels = torch.from_numpy(labels)
         self.seed, self.augment, self.device = seed, augment, device
         self.mirror = pixels.shape[1] > 1  # letters and digits come in grey, and must not be mirrored
@@ -118,21 +136,38 @@ class Batches:
         return self.parts
 
     def at(self, step: int) -> tuple[Tensor, Tensor, Tensor]:
-        """The batch of a step of the whole run: every image once an epoch, in batches of nearly equal size."""
+        """The batch of a step of the whole run: every image once an epoch, in batches of nearly equal size.
+
+        Several processes get a part of it each.
+        """
         epoch, position = divmod(step, self.parts)
         if epoch != self._epoch:
             generator = np.random.default_rng((self.seed, SHUFFLE, epoch))
             self._epoch, self._order = epoch, generator.permutation(self.rows)
-        first, last = (len(self.rows) * k // self.parts for k in (position, position + 1))
-        chosen = np.sort(self._order[first:last])  # sorted: the pixels are read from the disk in one direction
+        whole = np.sort(
+            self._order[self._place(position)]
+        )  # sorted: the pixels are read from the disk in one direction
+        mine = self.ranks.share(len(whole))
+        chosen = whole[mine]
         images = self._read(chosen)
         if self.augment:
-            images = shift_and_mirror(images, stream(self.seed, AUGMENT, step), self.mirror)
+            moves = Moves.drawn(len(whole), images.shape[-2:], stream(self.seed, AUGMENT, step), self.mirror)
+            images = moves.part(mine).applied(images)
         x = self.normalise(images)
         if self.device.type == "cuda":
             x = x.contiguous(memory_format=torch.channels_last)
         index = torch.from_numpy(chosen)
         return x, self.labels[index].to(self.device, non_blocking=True), index
+
+    def _place(self, position: int) -> slice:
+        first, last = (len(self.rows) * k // self.parts for k in (position, position + 1))
+        return slice(first, last)
+
+    def weight(self, step: int) -> float:
+        """What this process's mean loss counts for in a mean over processes, so that all images count the same."""
+        place = self._place(step % self.parts)
+        share = self.ranks.share(place.stop - place.start)
+        return self.ranks.size * (share.stop - share.start) / (place.stop - place.start)
 
     def _read(self, chosen: Indices) -> Tensor:
         if self._on_device is not None:

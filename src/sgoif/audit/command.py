@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from rich.console import RenderableType
 
     from sgoif.audit.audit import AuditResult
+    from sgoif.audit.settings import AuditSettings
 
 AsJson = Annotated[
     bool, typer.Option("--json", help="Print one JSON object on standard output and nothing else there.")
@@ -64,6 +65,7 @@ def audit_command(
     ] = None,
     seed: Annotated[int, typer.Option(help="Seed of split, weights, batches and augmentation.")] = 0,
     device: Annotated[str, typer.Option(help="auto, cpu or cuda.")] = "auto",
+    nproc: Annotated[int, typer.Option(help="Processes on this machine that train together, a GPU each.")] = 1,
     as_json: AsJson = False,
 ) -> None:
     """Find wrong labels in a set of images: train a small model on them and watch which images hurt it.
@@ -71,11 +73,11 @@ def audit_command(
     The run directory gets issues.csv, issues.parquet, summary.json and report.html, a page to decide image by image.
     Interrupted runs go on with --resume.
     """
+    from functools import partial
+
     from sgoif.audit.audit import audit
-    from sgoif.audit.errors import AuditInterrupted
-    from sgoif.audit.progress import for_terminal
+    from sgoif.audit.processes import launch, placed
     from sgoif.audit.settings import AuditSettings
-    from sgoif.bench.provenance import plain
 
     settings = AuditSettings(
         path=path,
@@ -101,22 +103,53 @@ def audit_command(
         checked=checked,
         seed=seed,
         device=_device(device),
+        nproc=nproc,
     )
+    if nproc > 1 and not placed():
+        first = partial(_explained, settings, resume, as_json)
+        code = launch(nproc, first, partial(audit, settings, resume=resume))
+    else:
+        code = _audited(settings, resume, as_json)
+    raise typer.Exit(code)
+
+
+def _audited(settings: AuditSettings, resume: bool, as_json: bool) -> int:
+    """Audit, tell what was found, and return the exit code."""
+    from rich.console import Console
+
+    from sgoif.audit.audit import audit
+    from sgoif.audit.errors import AuditInterrupted
+    from sgoif.audit.progress import for_terminal
+    from sgoif.bench.provenance import plain
+
     try:
         result = audit(settings, for_terminal(), resume=resume)
     except AuditInterrupted as stop:
         print(f"sgoif: {stop}", file=sys.stderr)
-        raise typer.Exit(stop.exit_code) from stop
+        return stop.exit_code
     files = {"directory": result.out, "report": result.report, "issues": result.issues}
+    if not result.summary:  # another process has written and tells
+        return 0
     if as_json:
         print(json.dumps(plain({**result.summary, **files}), allow_nan=False))
-        return
-    from rich.console import Console
-
+        return 0
     console = Console()
     for line in _told(result):
         console.print(line, highlight=False, markup=False)
     print(f"page to look at: {result.report}", file=sys.stderr)
+    return 0
+
+
+def _explained(settings: AuditSettings, resume: bool, as_json: bool) -> int:
+    """The same in a process of its own: a mistake is one sentence and an exit code."""
+    from sgoif.bench.command import sentence
+    from sgoif.errors import SgoifError
+
+    try:
+        return _audited(settings, resume, as_json)
+    except (SgoifError, OSError) as error:
+        print(f"sgoif: {sentence(error)}", file=sys.stderr)
+        return 2
 
 
 def apply_command(

@@ -65,12 +65,17 @@ class Plan:
         }
 
 
-def make_plan(settings: AuditSettings, examples: int) -> Plan:
-    """The plan for a number of training images."""
+def make_plan(settings: AuditSettings, examples: int, processes: int = 1) -> Plan:
+    """The plan for a number of training images, shared by so many processes."""
     device = choose_device(settings.device)
     model = resolve(settings.model, device)
     batch = min(settings.batch_size or _batch_size(examples, device), examples)
     per_epoch = batches_per_epoch(examples, batch)
+    if examples // per_epoch < 2 * processes:
+        raise AuditError(
+            f"batches of {examples // per_epoch} images are too few for {processes} processes, each of which needs two"
+            " at least; take fewer processes or a larger --batch-size"
+        )
     epochs = settings.epochs or min(max(ceil(STEPS / per_epoch), FEWEST_EPOCHS), MOST_EPOCHS)
     peak = PEAK_LOADED if settings.weights else PEAK if model in BUILT_IN else PEAK_OWN
     rate = settings.learning_rate or peak * min(sqrt(batch / 128), 2.0)

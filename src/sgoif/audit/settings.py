@@ -12,9 +12,9 @@ from sgoif.errors import SettingError
 
 Device = Literal["auto", "cpu", "cuda"]
 SMALLEST_IMAGE = 8
-FREE = frozenset({"path", "out", "fdr", "checked"})
-"""Settings that may differ on resume: where things lie (the data have a digest of their own), and what only the outputs
-depend on."""
+FREE = frozenset({"path", "out", "fdr", "checked", "nproc"})
+"""Settings that may differ on resume: where things lie (the data have a digest of their own), what only the outputs
+depend on, and how many processes share the work."""
 
 
 @dataclass(frozen=True)
@@ -70,6 +70,8 @@ class AuditSettings:
     """Seed of the split, the first weights, the batches and their augmentation."""
     device: Device = "auto"
     """Where to train; "auto" takes a GPU where there is one."""
+    nproc: int = 1
+    """Processes on this machine that train together, each on a part of every batch and on a GPU of its own."""
 
     def __post_init__(self) -> None:
         for name in ("path", "out", "root", "weights", "checked"):
@@ -93,6 +95,7 @@ class AuditSettings:
         at_least(2, "batch_size")
         at_least(SMALLEST_IMAGE, "image_size")
         at_least(2, "limit")
+        need(isinstance(self.nproc, int) and self.nproc >= 1, "nproc", "a whole number of at least 1")
         need(self.learning_rate is None or 0 < self.learning_rate < 100, "learning_rate", "a number between 0 and 100")
         need(0 < self.holdout <= 1 / 3, "holdout", "a share in (0, 1/3]")
         need(self.decoys is None or 0 <= self.decoys <= 0.2, "decoys", "a share in [0, 0.2], or nothing")

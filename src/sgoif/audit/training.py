@@ -26,6 +26,7 @@ from sgoif.audit.stopping import EarlyStop
 from sgoif.data import Part
 from sgoif.errors import NonFiniteError, StateError
 from sgoif.monitor import InfluenceMonitor
+from sgoif.ranks import ALONE, Ranks
 from sgoif.state import nest, unnest
 from sgoif.tasks.labels.decoys import flip_some
 
@@ -60,8 +61,16 @@ def learning_rate(step: int, steps: int, peak: float) -> float:
 class Training:
     """Model, optimizer, monitor and counters of a run."""
 
-    def __init__(self, images: Images, settings: AuditSettings, plan: Plan, rows: Indices, held: Indices) -> None:
-        self.settings, self.plan = settings, plan
+    def __init__(
+        self,
+        images: Images,
+        settings: AuditSettings,
+        plan: Plan,
+        rows: Indices,
+        held: Indices,
+        ranks: Ranks = ALONE,
+    ) -> None:
+        self.settings, self.plan, self.ranks = settings, plan, ranks
         self.step = 0
         self.stopped = ""
         """Why the run ended: "", "memorising", "settled" or "all epochs done"."""
@@ -89,12 +98,15 @@ class Training:
             seed=settings.seed,
             augment=settings.augment,
             device=plan.device,
+            ranks=ranks,
         )
         self.optimizer = torch.optim.SGD(
             self.model.parameters(), lr=plan.learning_rate, momentum=MOMENTUM, nesterov=True, weight_decay=WEIGHT_DECAY
         )
+        self.network = self.model if ranks.size == 1 else nn.parallel.DistributedDataParallel(self.model)
+        """The model, with the gradients of all processes averaged."""
         self.monitor = InfluenceMonitor(
-            self.model,
+            self.network,
             self.optimizer,
             anchors=Part(self.dataset, held.tolist()),
             size=len(given),
@@ -119,11 +131,11 @@ class Training:
         for group in self.optimizer.param_groups:
             group["lr"] = learning_rate(self.step, self.plan.steps, self.plan.learning_rate)
         x, y, index = self.batches.at(self.step)
-        torch.manual_seed(stream(self.settings.seed, DROPOUT, self.step))
+        torch.manual_seed(stream(self.settings.seed, DROPOUT, self.step * self.ranks.size + self.ranks.rank))
         with self.monitor.step(index):
             with self._autocast():
-                loss = F.cross_entropy(self.model(x).float(), y)
-            loss.backward()
+                loss = F.cross_entropy(self.network(x).float(), y)
+            (loss * self.batches.weight(self.step) if self.ranks.size > 1 else loss).backward()
         nn.utils.clip_grad_norm_(self.model.parameters(), LARGEST_GRADIENT)
         self.optimizer.step()
         self.optimizer.zero_grad()
