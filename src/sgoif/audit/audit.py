@@ -25,13 +25,13 @@ from sgoif.audit.errors import AuditError, AuditInterrupted, ModelError
 from sgoif.audit.interruption import Interruption
 from sgoif.audit.models import resolve
 from sgoif.audit.plan import LEAST_TRAINED, Indices, Plan, choose_device, hold_out, make_plan
-from sgoif.audit.processes import choose_gpu, claimed, joined
 from sgoif.audit.progress import Progress, Silent
-from sgoif.audit.rundir import RunDirectory
+from sgoif.audit.rundir import RunDirectory, claimed
 from sgoif.audit.settings import AuditSettings
 from sgoif.audit.training import Training
 from sgoif.bench.provenance import package_version, versions
 from sgoif.data import isolated_random_state
+from sgoif.processes import choose_gpu, joined
 from sgoif.ranks import Ranks
 from sgoif.report.labels import precision, worst_first
 from sgoif.table import ScoreTable
@@ -72,11 +72,7 @@ def audit(settings: AuditSettings, progress: Progress | None = None, *, resume: 
         raise ModelError(f"--weights {settings.weights}: there is no such file")
     if settings.checked is not None and not settings.checked.is_file():
         raise AuditError(f"--checked {settings.checked}: there is no such file")
-    with (
-        joined(device) as ranks,
-        claimed(settings, resume, ranks) as directory,
-        interruption.watching(),
-    ):
+    with joined(device) as ranks, claimed(settings, resume, ranks) as directory, interruption.watching():
         show: Progress = Silent() if progress is None or ranks.rank else progress
         try:
             with isolated_random_state(device):

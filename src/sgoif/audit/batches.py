@@ -166,8 +166,9 @@ class Batches:
     def weight(self, step: int) -> float:
         """What this process's mean loss counts for in a mean over processes, so that all images count the same."""
         place = self._place(step % self.parts)
-        share = self.ranks.share(place.stop - place.start)
-        return self.ranks.size * (share.stop - share.start) / (place.stop - place.start)
+        whole = int(place.stop - place.start)
+        share = self.ranks.share(whole)
+        return self.ranks.size * int(share.stop - share.start) / whole
 
     def _read(self, chosen: Indices) -> Tensor:
         if self._on_device is not None:

@@ -76,8 +76,10 @@ def audit_command(
     from functools import partial
 
     from sgoif.audit.audit import audit
-    from sgoif.audit.processes import launch, placed
+    from sgoif.audit.errors import AuditError
     from sgoif.audit.settings import AuditSettings
+    from sgoif.errors import RankError
+    from sgoif.processes import launch, placed
 
     settings = AuditSettings(
         path=path,
@@ -107,7 +109,10 @@ def audit_command(
     )
     if nproc > 1 and not placed():
         first = partial(_explained, settings, resume, as_json)
-        code = launch(nproc, first, partial(audit, settings, resume=resume))
+        try:
+            code = launch(nproc, first, partial(audit, settings, resume=resume))
+        except RankError as error:
+            raise AuditError(f"{error}. Go on with: {settings.command('--resume')}") from error
     else:
         code = _audited(settings, resume, as_json)
     raise typer.Exit(code)

@@ -16,7 +16,7 @@ import json
 import os
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +24,7 @@ from sgoif.audit.errors import RunDirectoryError, explained_writes
 from sgoif.audit.settings import AuditSettings
 from sgoif.bench.provenance import versions, write_json
 from sgoif.errors import StateError
+from sgoif.ranks import Ranks
 from sgoif.state import load_state, save_state
 
 RUN, LOCK, CACHE = "run.json", "lock", "cache"
@@ -169,6 +170,20 @@ def claim(settings: AuditSettings, resume: bool) -> Iterator[RunDirectory]:
             with suppress(OSError):
                 path.rmdir()
         os.close(handle)
+
+
+@contextmanager
+def claimed(settings: AuditSettings, resume: bool, ranks: Ranks) -> Iterator[RunDirectory]:
+    """The run directory, locked by the first of the processes that work in it."""
+    with ExitStack() as held:
+        found: list[RunDirectory] = []
+
+        def take() -> None:
+            if ranks.rank == 0:
+                found.append(held.enter_context(claim(settings, resume)))
+
+        ranks.agree(take)
+        yield found[0] if found else RunDirectory(settings.directory.absolute(), settings)
 
 
 def _lock(handle: int, path: Path) -> None:

@@ -21,16 +21,19 @@ import json
 import os
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
+from functools import partial
+from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
 import torch
 import torch.nn.functional as F
-from torch import Tensor
+from torch import Tensor, nn
 from torch.utils.data import TensorDataset
 
 from sgoif.bench.command import Device, Say, choose_device, run_command, say, setting
@@ -38,6 +41,8 @@ from sgoif.bench.memory import resident_peak
 from sgoif.bench.models import MODELS
 from sgoif.errors import SettingError, SgoifError
 from sgoif.monitor import InfluenceMonitor
+from sgoif.processes import choose_gpu, joined, launch, placed
+from sgoif.ranks import SeveralRanks
 
 PROGRAM = "python -m sgoif.bench.overhead"
 CLASSES = 10
@@ -50,6 +55,8 @@ TARGETS = {
     ("cpu", "head"): 1.03,
 }
 """Largest time ratio each setting is meant to have."""
+SHARED_TARGET = 1.10
+"""The same where several processes share the work."""
 
 
 @dataclass(frozen=True)
@@ -73,10 +80,11 @@ class OverheadSettings:
     slice_steps: int | None = setting(None, help="steps before the two copies take turns; unset: 3 (CPU), 32 (CUDA)")
     least_steps: int = setting(60, help="least number of steps in a repeat")
     memory: bool = setting(True, help="measure peak memory as well")
+    nproc: int = setting(1, help="processes that share every batch; their time is measured without memory")
     seed: int = setting(0, help="seed of data and weights")
 
     def __post_init__(self) -> None:
-        for name in ("examples", "anchors", "repeats", "slice_steps", "least_steps", "batch_size"):
+        for name in ("examples", "anchors", "repeats", "slice_steps", "least_steps", "batch_size", "nproc"):
             value = getattr(self, name)
             if value is not None and value < 1:
                 raise SettingError(f"{name.replace('_', ' ')} = {value} must be at least 1")
@@ -97,6 +105,7 @@ class Plan:
     slice_steps: int
     least_steps: int
     seed: int
+    nproc: int = 1
 
     @classmethod
     def of(cls, settings: OverheadSettings) -> Plan:
@@ -116,7 +125,10 @@ class Plan:
             slice_steps=settings.slice_steps or (32 if on_gpu else 3),
             least_steps=settings.least_steps,
             seed=settings.seed,
+            nproc=settings.nproc,
         )
+        if plan.batch_size % plan.nproc:
+            raise SettingError(f"batch size = {plan.batch_size} cannot be shared evenly by {plan.nproc} processes")
         if plan.batch_size > plan.examples:
             raise SettingError(f"batch size = {plan.batch_size} is larger than the training set of {plan.examples}")
         return plan
@@ -128,6 +140,7 @@ class Training:
     def __init__(self, plan: Plan, layers: str | None) -> None:
         self.device = torch.device(plan.device)
         self.batch_size = plan.batch_size
+        self.part = slice(None) if plan.nproc == 1 else SeveralRanks().share(plan.batch_size)
         on_gpu = self.device.type == "cuda"
         layout = torch.channels_last if on_gpu else torch.contiguous_format
         torch.manual_seed(plan.seed)
@@ -135,8 +148,9 @@ class Training:
         self.optimizer = torch.optim.SGD(self.model.parameters(), lr=0.01, momentum=0.9, weight_decay=5e-4)
         self.classes = torch.randn(CLASSES, 3, 32, 32)
         labels = torch.randint(CLASSES, (POOL, self.batch_size))
-        self.pool = [self._images(y).to(self.device).contiguous(memory_format=layout) for y in labels]
-        self.labels = labels.to(self.device)
+        self.pool = [self._images(y)[self.part].to(self.device).contiguous(memory_format=layout) for y in labels]
+        self.labels = labels[:, self.part].to(self.device)
+        self.network = self.model if plan.nproc == 1 else nn.parallel.DistributedDataParallel(self.model)
         self.examples = plan.examples
         self.indices = self._indices()
         self.done = 0
@@ -146,7 +160,7 @@ class Training:
             held_out = torch.arange(plan.anchors) % CLASSES
             anchors, size = TensorDataset(self._images(held_out), held_out), plan.examples
             self.monitor = InfluenceMonitor(
-                self.model,
+                self.network,
                 self.optimizer,
                 anchors=anchors,
                 size=size,
@@ -169,7 +183,7 @@ class Training:
             self.done += 1
             with self.monitor.step(next(self.indices)) if self.monitor else nullcontext():
                 with self._autocast():
-                    loss = F.cross_entropy(self.model(x), y)
+                    loss = F.cross_entropy(self.network(x), y)
                 loss.backward()
             self.optimizer.step()
             self.optimizer.zero_grad()
@@ -190,7 +204,7 @@ class Training:
         generator = torch.Generator().manual_seed(0)
         while True:
             order = torch.randperm(self.examples, generator=generator)
-            yield from (part for part in order.split(self.batch_size) if len(part) == self.batch_size)
+            yield from (part[self.part] for part in order.split(self.batch_size) if len(part) == self.batch_size)
 
     def _autocast(self) -> AbstractContextManager[Any]:
         on_gpu = self.device.type == "cuda"
@@ -205,15 +219,43 @@ def run_overhead(settings: OverheadSettings, tell: Say = say) -> dict[str, Any]:
     """Measure what watching costs: training time and peak memory with the monitor, as ratios to plain training."""
     start = time.perf_counter()
     plan = Plan.of(settings)
+    if plan.nproc > 1 and not placed():
+        return _together(settings, plan)
     measured: dict[str, dict[str, Any]] = {}
     plain_peak = _peak_memory(plan, None) if settings.memory else None
     for layers in plan.layers:
-        row: dict[str, Any] = {"time_target": TARGETS.get((plan.device, layers))}
+        row: dict[str, Any] = {"time_target": TARGETS.get((plan.device, layers)) if plan.nproc == 1 else SHARED_TARGET}
         if plain_peak is not None:
             peak = _peak_memory(plan, layers)
             row |= {"memory_ratio": peak / plain_peak, "memory_plain_mb": plain_peak, "memory_monitored_mb": peak}
         measured[layers] = row | _time(plan, layers, tell)
     return {"plan": asdict(plan), "layers": measured, "seconds": time.perf_counter() - start}
+
+
+def _together(settings: OverheadSettings, plan: Plan) -> dict[str, Any]:
+    """The same by several processes; the first one's clock counts, and the others keep step with it."""
+    with tempfile.TemporaryDirectory(prefix="sgoif-") as folder:
+        answer = Path(folder) / "answer.json"
+        alike = replace(settings, memory=False)
+        if launch(plan.nproc, partial(_first, alike, answer), partial(_joined, alike, _quiet)):
+            raise SgoifError("the processes that measure have failed; what they said stands above")
+        found: dict[str, Any] = json.loads(answer.read_text(encoding="utf-8"))
+        return found
+
+
+def _first(settings: OverheadSettings, answer: Path) -> int:
+    answer.write_text(json.dumps(_joined(settings, say)), encoding="utf-8")
+    return 0
+
+
+def _joined(settings: OverheadSettings, tell: Say) -> dict[str, Any]:
+    choose_gpu()
+    with joined(choose_device(settings.device)):
+        return run_overhead(settings, tell)
+
+
+def _quiet(message: str) -> None:
+    del message
 
 
 def _time(plan: Plan, layers: str, tell: Say) -> dict[str, Any]:

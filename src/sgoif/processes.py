@@ -1,8 +1,4 @@
-"""An audit by several processes: `--nproc` starts them on this machine, `torchrun` or SLURM anywhere.
-
-Each process trains on its part of every batch (DistributedDataParallel); the first one reads the images, keeps the run
-directory and writes the results, the others wait for it where they must.
-"""
+"""Starting and joining processes that train together: `--nproc` on this machine, `torchrun` or SLURM anywhere."""
 
 from __future__ import annotations
 
@@ -11,7 +7,7 @@ import signal
 import socket
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import contextmanager, suppress
 from datetime import timedelta
 from typing import Any
 
@@ -19,10 +15,7 @@ import torch
 import torch.distributed as dist
 from torch.multiprocessing.spawn import ProcessExitedException, ProcessRaisedException, start_processes
 
-from sgoif.audit.errors import AuditError
-from sgoif.audit.rundir import RunDirectory, claim
-from sgoif.audit.settings import AuditSettings
-from sgoif.errors import SgoifError
+from sgoif.errors import RankError, SgoifError
 from sgoif.ranks import ALONE, Ranks, SeveralRanks
 
 PLACE = ("RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
@@ -38,7 +31,7 @@ def placed() -> bool:
 
 @contextmanager
 def joined(device: torch.device) -> Iterator[Ranks]:
-    """The processes of this audit; this one alone where nobody started several."""
+    """The processes that train together; this one alone where nobody started several."""
     if not placed() or not dist.is_available():
         yield ALONE
         return
@@ -58,20 +51,6 @@ def choose_gpu() -> None:
         torch.cuda.set_device(int(os.environ.get("LOCAL_RANK", "0")) % torch.cuda.device_count())
 
 
-@contextmanager
-def claimed(settings: AuditSettings, resume: bool, ranks: Ranks) -> Iterator[RunDirectory]:
-    """The run directory, locked by the first process."""
-    with ExitStack() as held:
-        found: list[RunDirectory] = []
-
-        def take() -> None:
-            if ranks.rank == 0:
-                found.append(held.enter_context(claim(settings, resume)))
-
-        ranks.agree(take)
-        yield found[0] if found else RunDirectory(settings.directory.absolute(), settings)
-
-
 def launch(nproc: int, work: Callable[[], int], others: Callable[[], Any]) -> int:
     """Run `work` in the first of so many processes and `others` in the rest; returns what `work` did.
 
@@ -87,9 +66,8 @@ def launch(nproc: int, work: Callable[[], int], others: Callable[[], Any]) -> in
                 while not started.join():
                     pass
             except (ProcessExitedException, ProcessRaisedException) as error:
-                raise AuditError(
-                    f"one of {nproc} processes ended unexpectedly, so the audit was stopped ({_first_line(error)})."
-                    " Go on with the same command and --resume"
+                raise RankError(
+                    f"one of {nproc} processes ended unexpectedly, so the others were stopped ({_last_line(error)})"
                 ) from error
         with open(answer, encoding="utf-8") as file:
             return int(file.read())
@@ -134,6 +112,6 @@ def _free_port() -> int:
         return int(trial.getsockname()[1])
 
 
-def _first_line(error: Exception) -> str:
+def _last_line(error: Exception) -> str:
     lines = [line for line in str(error).strip().splitlines() if line.strip()]
     return lines[-1].strip() if lines else type(error).__name__
