@@ -50,6 +50,14 @@ def test_labelled_layouts_are_read_too_and_one_class_is_enough(tmp_path: Path) -
     picture(tmp_path / "only" / "a.png")
     (tmp_path / "list.csv").write_text("path,label\nonly/a.png,cat\n")
     assert open_unlabelled(tmp_path / "list.csv").names == ["only/a.png"]
+    (tmp_path / "bare.csv").write_text("path\nonly/a.png\nonly/nothing.png\n")
+    bare = open_unlabelled(tmp_path / "bare.csv")
+    assert bare.names == ["only/a.png"]
+    assert [entry.name for entry in bare.skipped] == ["only/nothing.png"]
+    with pytest.raises(ImagesError, match="no column"):
+        open_unlabelled(tmp_path / "bare.csv", label_column="kind")
+    with pytest.raises(ImagesError, match="hold the labels"):
+        open_images(tmp_path / "bare.csv")
     assert open_unlabelled(tmp_path / "only" / "a.png").names == ["a.png"]
     with pytest.raises(ImagesError, match="image_column means nothing"):
         open_unlabelled(tmp_path / "only", image_column="x")

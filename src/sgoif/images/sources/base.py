@@ -27,7 +27,7 @@ class Request:
     image_column: str | None = None
     label_column: str | None = None
     labelled: bool = True
-    """False: only the images are wanted. Folders and archives then need no labels."""
+    """False: only the images are wanted. Folders, tables and archives then need no labels."""
 
 
 @dataclass

@@ -33,21 +33,24 @@ def matches(path: Path) -> bool:
 
 
 def read(request: Request) -> Found:
-    """One image per row whose file lies below the root and which has a label."""
+    """One image per row whose file lies below the root and which, unless labels do not matter, has a label."""
     root = Path(os.path.abspath(request.path.parent if request.root is None else request.root))
     if not root.is_dir():
         raise ImagesError(
             f"the root {shown(root)} is not a folder; give the one that the paths in the table start from"
         )
     image_column, label_column, columns = _columns(request)
-    found = Found([], [], Files([]), root=root, split=request.split, columns=(image_column, label_column), rows=[])
+    named = None if label_column is None else (image_column, label_column)
+    found = Found([], [], Files([]), root=root, split=request.split, columns=named, rows=[])
     real_root = os.path.realpath(root)
-    labels: list[str] = []
+    labels: list[str | None] = []
     paths: list[str] = []
     taken: set[str] = set()
     assert found.rows is not None
     splits = columns.get(SPLIT_COLUMN)
-    for row, (path, label) in enumerate(zip(columns[image_column], columns[label_column], strict=True)):
+    images = columns[image_column]
+    given_labels = [None] * len(images) if label_column is None else columns[label_column]
+    for row, (path, label) in enumerate(zip(images, given_labels, strict=True)):
         if request.split is not None and splits is not None and str(splits[row]) != request.split:
             continue
         line = row + 2
@@ -56,11 +59,11 @@ def read(request: Request) -> Found:
         reason: str | None = None
         if text is None:
             reason = "the row names no file"
-        elif given is None:
+        elif given is None and request.labelled:
             reason = "the row has no label"
         else:
             file, reason = _file(text, root, real_root)
-        if reason is not None or given is None:
+        if reason is not None:
             found.skipped.append(Skipped(name, f"{reason} (row {line})"))
             continue
         name = as_unicode(os.path.relpath(file, root)).replace(os.sep, "/")
@@ -103,15 +106,17 @@ def _file(text: str, root: Path, real_root: str) -> tuple[str, str | None]:
     return file, None
 
 
-def _columns(request: Request) -> tuple[str, str, dict[str, Sequence[Any]]]:
-    """The names of the two columns, and the cells of these and of the split."""
+def _columns(request: Request) -> tuple[str, str | None, dict[str, Sequence[Any]]]:
+    """The names of the columns of images and labels, and the cells of these and of the split."""
     path = request.path
     if path.suffix.lower() in PARQUET:
         pyarrow = pyarrow_for("Reading a Parquet manifest")
         try:
             header = pyarrow.parquet.read_schema(path).names
             image, label = _choose(header, request)
-            wanted = [name for name in dict.fromkeys((image, label, SPLIT_COLUMN)) if name in header]
+            wanted = [
+                name for name in dict.fromkeys((image, label, SPLIT_COLUMN)) if name is not None and name in header
+            ]
             table = pyarrow.parquet.read_table(path, columns=wanted)
             return image, label, {name: table.column(name).to_pylist() for name in wanted}
         except (pyarrow.ArrowException, OSError) as error:
@@ -119,7 +124,8 @@ def _columns(request: Request) -> tuple[str, str, dict[str, Sequence[Any]]]:
     asked = [name for name in (request.image_column, request.label_column) if name]
     table = read_csv(path, (*asked, *IMAGE_COLUMNS, *LABEL_COLUMNS))
     image, label = _choose(table.header, request)
-    positions = {name: table.column(name) for name in (image, label, SPLIT_COLUMN) if name in table.header}
+    names = [name for name in (image, label, SPLIT_COLUMN) if name is not None and name in table.header]
+    positions = {name: table.column(name) for name in names}
     cells: dict[str, Sequence[Any]] = {
         name: [from_cell(row[position]) if position < len(row) else None for row in table.rows]
         for name, position in positions.items()
@@ -127,10 +133,12 @@ def _columns(request: Request) -> tuple[str, str, dict[str, Sequence[Any]]]:
     return image, label, cells
 
 
-def _choose(header: Sequence[str], request: Request) -> tuple[str, str]:
+def _choose(header: Sequence[str], request: Request) -> tuple[str, str | None]:
     if request.split is not None and SPLIT_COLUMN not in header:
         raise ImagesError(f"{shown(request.path)} has no column 'split'; its columns are {few(header, 20)}")
     image = find_column(header, request.image_column, IMAGE_COLUMNS, "images", "--image-column", request.path)
+    if not request.labelled and request.label_column is None:
+        return image, None
     label = find_column(header, request.label_column, LABEL_COLUMNS, "labels", "--label-column", request.path)
     if image == label:
         raise ImagesError(f"images and labels cannot both come from the column {shown(image)}; name another one")
