@@ -14,6 +14,7 @@ from rich.table import Table
 
 from sgoif.audit.command import register as register_audit
 from sgoif.sentinel.command import register as register_sentinel
+from sgoif.watch.command import register as register_watch
 
 if TYPE_CHECKING:
     from sgoif.bench.demo import DemoSettings
@@ -29,6 +30,7 @@ app = typer.Typer(
 bench = typer.Typer(help="Measure the library; each benchmark writes a result file.", no_args_is_help=True)
 register_audit(app)
 register_sentinel(app)
+register_watch(app)
 app.add_typer(bench, name="bench")
 
 messages = Console(stderr=True)

@@ -1,9 +1,7 @@
-"""A real browser for the report page. Each opened page is watched: no error, no message, no request to anywhere."""
+"""Pages in a real browser. Each opened page is watched: no error, no message, no request to anywhere."""
 
 from __future__ import annotations
 
-import os
-import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -12,28 +10,7 @@ import pytest
 
 from sgoif.report.page import PageData, write_page
 
-ARGUMENTS = (
-    "--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run",
-    "--disable-background-networking", "--disable-component-update", "--disable-sync",
-)  # fmt: skip
 Opened = Callable[..., Any]
-
-
-@pytest.fixture(scope="session")
-def browser() -> Iterator[Any]:
-    """Chromium, if there is one."""
-    try:
-        from playwright.sync_api import sync_playwright
-    except ImportError:
-        pytest.skip("the package playwright is not installed: pip install playwright")
-    named = os.environ.get("CHROMIUM")
-    found = named or next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
-    if found is None:
-        pytest.skip("no Chromium was found: install the package chromium or set CHROMIUM to its path")
-    with sync_playwright() as playwright:
-        running = playwright.chromium.launch(executable_path=found, args=list(ARGUMENTS))
-        yield running
-        running.close()
 
 
 @pytest.fixture

@@ -23,6 +23,7 @@ from sgoif.audit import outputs
 from sgoif.audit.checked import read_checked, write_to_check
 from sgoif.audit.errors import AuditError, AuditInterrupted, ModelError
 from sgoif.audit.interruption import Interruption
+from sgoif.audit.live import Live
 from sgoif.audit.models import resolve
 from sgoif.audit.plan import LEAST_TRAINED, Indices, Plan, choose_device, hold_out, make_plan
 from sgoif.audit.progress import Progress, Silent
@@ -108,9 +109,12 @@ def _run(
         if state is not None:
             training.load_state_dict(state)
         spent = float(state["seconds"]) if state is not None else 0.0
-        _train(training, directory, interruption, show, spent - start, ranks)
+        live = Live(directory.path, pixels) if ranks.rank == 0 else None
+        _train(training, directory, interruption, show, spent - start, ranks, live)
         training.monitor.unite()
         seconds = spent + time.monotonic() - start
+        if live is not None:
+            live.tell("judging", training, seconds, now=True)
         written = AuditResult(directory.path, ScoreTable({}), {})
 
         def write() -> None:
@@ -121,6 +125,8 @@ def _run(
                     written = _write(settings, directory, collection, pixels, training, show, split, seconds, checked)
 
         ranks.agree(write)
+        if live is not None:
+            live.tell("finished", training, seconds, now=True)
         return written
     finally:
         training.close()
@@ -171,7 +177,13 @@ def _read_images(
 
 
 def _train(
-    training: Training, directory: RunDirectory, interruption: Interruption, show: Progress, clock: float, ranks: Ranks
+    training: Training,
+    directory: RunDirectory,
+    interruption: Interruption,
+    show: Progress,
+    clock: float,
+    ranks: Ranks,
+    live: Live | None,
 ) -> None:
     """Train to the end, with checkpoints; `clock` plus the time now is what the run has taken in all.
 
@@ -197,8 +209,12 @@ def _train(
             show.advance(
                 training.step, plan.steps, f"epoch {training.epoch} of {plan.epochs}, loss {training.loss:.3f}"
             )
+            if live is not None:
+                live.tell("training", training, clock + time.monotonic())
             stop, keep = wishes()
             if stop:
+                if live is not None:
+                    live.tell("stopped", training, clock + time.monotonic(), now=True)
                 save()
                 raise KeyboardInterrupt
             if keep and not training.finished():

@@ -19,6 +19,7 @@ from torch import Tensor, nn
 
 from sgoif.audit.batches import DROPOUT, Batches, LabelledPixels, Normalisation, stream
 from sgoif.audit.errors import AuditError
+from sgoif.audit.looks import Estimate, Look, estimated
 from sgoif.audit.models import load_weights, make_model
 from sgoif.audit.plan import Indices, Plan
 from sgoif.audit.settings import AuditSettings
@@ -35,6 +36,8 @@ WARM_UP, FIRST_RATE, LAST_RATE = 0.2, 0.1, 0.01
 """Share of the steps in which the learning rate rises, and its first and last value as parts of the peak."""
 LARGEST_GRADIENT = 5.0
 """Gradients are clipped at this norm, so that one odd batch does not ruin a run that nobody watches."""
+ESTIMATES = 5
+"""How often in a run all labels are judged for whoever watches it."""
 VERSION = 1
 
 
@@ -76,6 +79,9 @@ class Training:
         """Why the run ended: "", "memorising", "settled" or "all epochs done"."""
         self.loss = float("nan")
         """Running mean of the training loss."""
+        self.look: Look | None = None
+        """The worst images after the last whole epoch."""
+        self.estimate: Estimate | None = None
         pixels, given = images.array, np.asarray(images.labels, dtype=np.int64)
         channels, size = pixels.shape[1], pixels.shape[-1]
         torch.manual_seed(stream(settings.seed, 0, 0))
@@ -150,11 +156,14 @@ class Training:
             self.loss = value if self.loss != self.loss else 0.95 * self.loss + 0.05 * value
 
     def _end_epoch(self) -> None:
+        scores = self.monitor.scores(anchors=False)
+        self.look = Look.at(self.step, scores, self.decoys.index)
+        if self.step // len(self.batches) % max(1, self.plan.epochs // ESTIMATES) == 0:
+            self.estimate = estimated(self.step, self.monitor, self.decoys.index) or self.estimate
         if self.step >= self.plan.steps:
             self.stopped = "all epochs done"
         elif self.settings.early_stop:
-            influence = self.monitor.scores(anchors=False)["influence"]
-            self.stopped = self.early_stop.after_epoch(self.step, self.monitor.history, influence)
+            self.stopped = self.early_stop.after_epoch(self.step, self.monitor.history, scores["influence"])
 
     def finished(self) -> bool:
         """Whether there is nothing left to train."""

@@ -22,7 +22,7 @@ from sgoif.state import atomic_write
 __all__ = ["MAX_BYTES", "PageData", "page_html", "write_page"]
 
 MAX_BYTES = 64 * 2**20
-SCRIPTS = ("rows.js", "decisions.js", "charts.js", "pairs.js", "cards.js", "page.js", "start.js")
+SCRIPTS = ("elements.js", "rows.js", "decisions.js", "charts.js", "pairs.js", "cards.js", "page.js", "start.js")
 END = 256
 """Room for what follows the pictures."""
 
