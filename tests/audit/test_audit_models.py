@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -10,6 +12,7 @@ from torch import nn
 
 from sgoif.audit.errors import ModelError
 from sgoif.audit.models import BUILT_IN, head_entries, load_weights, make_model, resolve
+from sgoif.errors import MissingExtraError
 
 CPU = torch.device("cpu")
 
@@ -121,3 +124,45 @@ class TestWeights:
             load_weights(make_model("tiny_nets:tiny", 3, 4, 12), tmp_path / "w.safetensors")
         with pytest.raises(ModelError, match="no such file"):
             load_weights(make_model("tiny_nets:tiny", 3, 4, 12), tmp_path / "nothing")
+
+
+class Timm:
+    """Answers to the three calls of timm that are used."""
+
+    def __init__(self) -> None:
+        self.asked: list[tuple[str, dict[str, Any]]] = []
+
+    def list_models(self) -> list[str]:
+        return ["resnet18", "resnet18d", "resnet34", "vit_tiny_patch16_224", "convnext_tiny"]
+
+    def is_model(self, name: str) -> bool:
+        return name in self.list_models()
+
+    def create_model(self, name: str, **options: Any) -> nn.Module:
+        self.asked.append((name, options))
+        if name.startswith("vit"):
+            raise AssertionError("Input height (32) doesn't match model (224)")
+        pool = nn.Sequential(nn.AdaptiveAvgPool2d(1), nn.Flatten())
+        return nn.Sequential(pool, nn.Linear(options["in_chans"], options["num_classes"]))
+
+
+def test_models_of_timm_by_name(monkeypatch: pytest.MonkeyPatch) -> None:
+    timm = Timm()
+    monkeypatch.setitem(sys.modules, "timm", timm)  # type: ignore[arg-type]
+    assert resolve("timm:resnet18", CPU) == "timm:resnet18"
+    assert make_model("timm:resnet18", 1, 5, 16)(torch.randn(2, 1, 16, 16)).shape == (2, 5)
+    assert timm.asked == [("resnet18", {"pretrained": False, "num_classes": 5, "in_chans": 1})]
+    with pytest.raises(ModelError, match=r"timm has no model 'resnet81'; did you mean resnet18, "):
+        resolve("timm:resnet81", CPU)
+    with pytest.raises(ModelError, match=r"no model 'zzz'; timm.list_models\(\) names them all"):
+        resolve("timm:zzz", CPU)
+    with pytest.raises(
+        ModelError, match="timm cannot make it for 3 channels and 4 classes: AssertionError: Input height"
+    ):
+        make_model("timm:vit_tiny_patch16_224", 3, 4, 32)
+
+
+def test_without_timm_the_command_that_installs_it_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "timm", None)
+    with pytest.raises(MissingExtraError, match=r"--model timm:resnet18 needs .* pip install 'sgoif\[timm\]'"):
+        resolve("timm:resnet18", CPU)

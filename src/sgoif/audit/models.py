@@ -1,4 +1,4 @@
-"""The model of an audit: a built-in network or the user's own, fresh or from a local file of weights."""
+"""The model of an audit: a built-in network, one of timm, or the user's own; fresh or from a local file of weights."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import os
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +26,8 @@ BUILT_IN: dict[str, Callable[[int, int, int], nn.Module]] = {
 }
 """Built-in models by name, called with (channels, classes, side of the images)."""
 AUTOMATIC = {"cpu": "resnet7", "cuda": "resnet9"}
+TIMM = "timm:"
+"""Before the name of a model of the package timm."""
 NAMED = 8
 """Most entries that a message lists."""
 
@@ -35,8 +38,11 @@ def resolve(name: str, device: torch.device) -> str:
         return AUTOMATIC[device.type]
     if name not in BUILT_IN and ":" not in name:
         raise ModelError(
-            f"model {name!r} is not known: choose {', '.join(BUILT_IN)} or name your own as package.module:factory"
+            f"model {name!r} is not known: choose {', '.join(BUILT_IN)}, timm:NAME, or name your own as"
+            " package.module:factory"
         )
+    if name.startswith(TIMM):
+        _timm_with(name)
     return name
 
 
@@ -44,8 +50,38 @@ def make_model(name: str, channels: int, classes: int, image: int) -> nn.Module:
     """A model with fresh weights whose output was looked at: logits [batch, classes]."""
     if name in BUILT_IN:
         return BUILT_IN[name](channels, classes, image)
-    model = _own_model(name, channels, classes).float()
+    make = _timm_model if name.startswith(TIMM) else _own_model
+    model = make(name, channels, classes).float()
     _check_output(name, model, torch.zeros(2, channels, image, image), classes)
+    return model
+
+
+def _timm_with(name: str) -> Any:
+    """The package timm, which has this model."""
+    try:
+        timm: Any = importlib.import_module("timm")
+    except ImportError as error:
+        raise MissingExtraError("timm", "timm", f"--model {name}") from error
+    except Exception as error:  # a torchvision that was built for another torch, say
+        raise ModelError(f"model {name!r}: timm cannot be imported: {type(error).__name__}: {error}") from error
+    wanted = name.removeprefix(TIMM)
+    if not timm.is_model(wanted):
+        close = get_close_matches(wanted, timm.list_models(), n=NAMED, cutoff=0.5)
+        hint = f"did you mean {', '.join(close)}?" if close else "timm.list_models() names them all"
+        raise ModelError(f"model {name!r}: timm has no model {wanted!r}; {hint}")
+    return timm
+
+
+def _timm_model(name: str, channels: int, classes: int) -> nn.Module:
+    timm = _timm_with(name)
+    try:
+        model = timm.create_model(name.removeprefix(TIMM), pretrained=False, num_classes=classes, in_chans=channels)
+    except Exception as error:
+        raise ModelError(
+            f"model {name!r}: timm cannot make it for {channels} channels and {classes} classes:"
+            f" {type(error).__name__}: {error}"
+        ) from error
+    assert isinstance(model, nn.Module)
     return model
 
 

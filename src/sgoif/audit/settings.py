@@ -38,7 +38,7 @@ class AuditSettings:
     limit: int | None = None
     """Use only so many images, spread over the data."""
     model: str = "auto"
-    """A built-in model, or `package.module:factory` for your own."""
+    """A built-in model, `timm:NAME`, or `package.module:factory` for your own."""
     weights: Path | None = None
     """A safetensors file to start from."""
     epochs: int | None = None

@@ -1,0 +1,254 @@
+"""Hugging Face: `Trainer(..., callbacks=[InfluenceCallback(anchors=holdout_set)])`, batches being dicts.
+
+The index travels in the batch under the key "index". A pre-hook on the model takes it out of the inputs, so that the
+model never sees it, and opens a step when a training forward pass begins:
+
+    on_train_begin           make the monitor, give it the state of a checkpoint, register the pre-hook
+    forward of the model     take the index out; open a step unless this is evaluation
+    on_substep_end           close it: another batch follows before the optimizer steps
+    on_pre_optimizer_step    close it: the optimizer is about to step
+    on_save                  write the monitor's state into the checkpoint
+    on_train_end             remove the hooks
+
+The Trainer drops columns that the model's `forward` does not name. Either tell it not to, with
+`TrainingArguments(remove_unused_columns=False)`, or let `InfluenceCallback(...).attach(trainer)` add one to its list.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import Mapping
+from importlib.util import find_spec
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor, nn
+from torch.utils.data import Dataset
+
+from sgoif.capture import uncompiled
+from sgoif.errors import IndexingError, MissingExtraError, SettingError
+from sgoif.integrations.records import Records, follow
+from sgoif.integrations.steps import INDEX, OpenStep, release
+from sgoif.monitor import InfluenceMonitor
+from sgoif.table import ScoreTable
+
+if TYPE_CHECKING:
+    from sgoif.tasks import LabelErrors
+
+try:
+    from transformers import TrainerCallback
+except ImportError as error:
+    if find_spec("transformers") is not None:
+        raise  # it is there; something that it needs is not
+    raise MissingExtraError("transformers", "transformers", "the Trainer callback") from error
+
+STATE = "sgoif-monitor.npz"
+logger = logging.getLogger(__name__)
+
+
+class InfluenceCallback(TrainerCallback):  # type: ignore[misc, unused-ignore]
+    """Scores the training examples of a `transformers.Trainer`.
+
+    `anchors` is the hold-out, whose items are dicts like those of the training set; `index` is the key of the indices
+    in a batch, and `target` that of labels where the loss does not show them. With `log`, every refresh goes where the
+    Trainer reports to, which needs `attach(trainer)`. Everything else is an argument of `sgoif.InfluenceMonitor`.
+
+    The Trainer says nothing when training fails. Call `close()` then, if the model is used further without another
+    call of `train()`.
+    """
+
+    def __init__(
+        self, anchors: Any, *, index: str = INDEX, target: str | None = None, log: bool = False, **settings: Any
+    ) -> None:
+        self.anchors = anchors
+        self.index = index
+        self.target = target
+        self.log = log
+        self.settings = settings
+        self.records: Records | None = None
+        self._trainer: Any = None
+        self._monitor: InfluenceMonitor | None = None
+        self._step = OpenStep()
+        self._handle: Any = None
+        self._between = False
+        """Whether a batch is being trained on, so that a forward pass belongs to it."""
+
+    def attach(self, trainer: Any) -> InfluenceCallback:
+        """Add this callback to a trainer, and the index to the columns that it keeps."""
+        if self not in trainer.callback_handler.callbacks:
+            trainer.add_callback(self)
+        self._trainer = trainer
+        if trainer.args.remove_unused_columns:
+            try:
+                trainer._set_signature_columns_if_needed()
+                if self.index not in trainer._signature_columns:
+                    trainer._signature_columns.append(self.index)
+            except AttributeError as error:
+                raise self._dropped() from error
+        return self
+
+    # --- results ------------------------------------------------------------------------------------------------
+
+    @property
+    def monitor(self) -> InfluenceMonitor:
+        """The monitor of the current or last training."""
+        if self._monitor is None:
+            raise SettingError("there is no monitor yet: it is made when trainer.train() starts")
+        return self._monitor
+
+    def scores(self) -> ScoreTable:
+        """The table of scores."""
+        return self.monitor.scores()
+
+    def errors(self, dataset: Dataset[Any] | None = None, **options: Any) -> LabelErrors:
+        """Which labels are wrong; see `sgoif.tasks.LabelErrors`."""
+        from sgoif.tasks import LabelErrors
+
+        return LabelErrors(self.monitor, dataset=dataset, **options)
+
+    def close(self) -> None:
+        """Remove every hook, also after a training that failed. Scores stay readable."""
+        unfinished = SettingError("training ended in the middle of a step") if self._step else None
+        self._let_go(unfinished)
+
+    # --- events of the Trainer ----------------------------------------------------------------------------------
+
+    def on_train_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        self.close()
+        if self.log and self._trainer is None:
+            raise SettingError(
+                "log=True needs the trainer: InfluenceCallback(...).attach(trainer) instead of callbacks=[...]"
+            )
+        if args.remove_unused_columns and self._trainer is None:
+            raise self._dropped()
+        if args.n_gpu > 1:
+            raise SettingError(
+                f"the Trainer spreads batches over {args.n_gpu} GPUs with DataParallel, which copies the model for"
+                " every batch. Start one process per GPU: torchrun --nproc-per-node N script.py"
+            )
+        model: nn.Module = kwargs["model"]
+        optimizer = kwargs["optimizer"]
+        group = torch.distributed.group.WORLD if args.world_size > 1 else None
+        monitor = InfluenceMonitor(
+            model,
+            getattr(optimizer, "optimizer", optimizer),  # Accelerate puts its own around it
+            self.anchors,
+            group=group,
+            **self.settings,
+        )
+        self._monitor, self._between = monitor, False
+        try:
+            if state.global_step > 0:
+                self._restore(monitor, args, state)
+        except Exception as error:
+            self._let_go(error)
+            raise
+        self._handle = model.register_forward_pre_hook(uncompiled(self._before_forward), with_kwargs=True)
+        self.records = follow(monitor, _Reports(self._trainer)) if self.log else None
+
+    def on_step_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        self._between = True
+
+    def on_substep_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        self._after_backward()
+
+    def on_pre_optimizer_step(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        self._after_backward()
+        self._between = False
+
+    def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        self._after_backward()  # where an old version knows no event before the optimizer steps
+        self._between = False
+        if self.records is not None:
+            self.records.update()
+
+    def on_save(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        folder = Path(args.output_dir) / f"checkpoint-{state.global_step}"
+        if self._monitor is not None and folder.is_dir():
+            self._monitor.save(folder / STATE)
+
+    def on_train_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        self._let_go(None)
+
+    # --- inside -------------------------------------------------------------------------------------------------
+
+    def _before_forward(self, model: nn.Module, args: Any, kwargs: dict[str, Any]) -> tuple[Any, dict[str, Any]] | None:
+        """Take the index out of the inputs; a training forward pass opens a step."""
+        found = self.index in kwargs
+        index = kwargs.get(self.index)
+        if self._between and not self._step and model.training and torch.is_grad_enabled():
+            try:
+                if not found:
+                    raise IndexingError(
+                        f"the batch has no {self.index!r}: its keys are {', '.join(kwargs)}. Give the Trainer"
+                        " indexed(train_set), and a data collator that keeps the key"
+                    )
+                self._step.open(self.monitor, index, None if self.target is None else kwargs.get(self.target))
+            except Exception as error:
+                self._let_go(error)
+                raise
+        return (args, {name: value for name, value in kwargs.items() if name != self.index}) if found else None
+
+    def _after_backward(self) -> None:
+        try:
+            self._step.close()
+        except Exception as error:
+            self._let_go(error)
+            raise
+
+    def _let_go(self, error: BaseException | None) -> None:
+        self._step.abandon()
+        self._between = False
+        if self._handle is not None:
+            self._handle.remove()
+        self._handle = None
+        if self._monitor is not None and not self._monitor._capture.closed:
+            release(self._monitor, error)
+        if self.records is not None:
+            self.records.close()
+
+    def _restore(self, monitor: InfluenceMonitor, args: Any, state: Any) -> None:
+        """Go on with the scores of the checkpoint that the Trainer goes on from."""
+        named = getattr(args, "resume_from_checkpoint", None)
+        places = [Path(args.output_dir) / f"checkpoint-{state.global_step}"]
+        if isinstance(named, (str, os.PathLike)):
+            places.insert(0, Path(named))
+        path = next((place / STATE for place in places if (place / STATE).is_file()), None)
+        if path is None:
+            logger.warning("no %s in %s: scores start anew at step %d", STATE, places[0], state.global_step)
+            return
+        monitor.load(path)
+
+    def _dropped(self) -> SettingError:
+        return SettingError(
+            f"the Trainer would drop the column {self.index!r}. Pass TrainingArguments(remove_unused_columns=False), or"
+            " let the callback see to it: InfluenceCallback(...).attach(trainer)"
+        )
+
+
+class _Reports:
+    """What the Trainer reports to, as a tracker. It takes figures only."""
+
+    def __init__(self, trainer: Any) -> None:
+        self._trainer = trainer
+
+    def scalars(self, step: int, values: Mapping[str, float]) -> None:
+        control = self._trainer.control
+        due = control.should_log
+        self._trainer.log(dict(values))
+        control.should_log = due  # logging clears it, but the loss of this step may still have to be reported
+
+    def histogram(self, step: int, name: str, values: Tensor) -> None:
+        for writer in self._writers():
+            writer.add_histogram(name, values, self._trainer.state.global_step)
+
+    def image(self, step: int, name: str, picture: Any) -> None:
+        for writer in self._writers():
+            writer.add_image(name, picture, self._trainer.state.global_step, dataformats="HWC")
+
+    def _writers(self) -> list[Any]:
+        """TensorBoard writers of the Trainer's own callbacks."""
+        found = (getattr(callback, "tb_writer", None) for callback in self._trainer.callback_handler.callbacks)
+        return [writer for writer in found if writer is not None]

@@ -1,0 +1,254 @@
+"""Lightning: `Trainer(callbacks=[InfluenceCallback(anchors=holdout_set)])`.
+
+    on_train_start         make the monitor, give it the state of a checkpoint
+    on_train_batch_start   open a step
+    on_after_backward      close it: before the optimizer steps, as in a loop of one's own
+    on_train_batch_end     close one that a backward pass outside Lightning's sight went through
+    on_train_end           remove the hooks; the same after an error
+
+A strategy that wraps the module (DistributedDataParallel) runs `training_step` in the place of `forward`, so the
+module's own hooks see the loss as if it were its output. `_Veil` keeps it from the monitor, which wants logits.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from operator import attrgetter
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor, nn
+from torch.utils.data import Dataset
+
+from sgoif.errors import MissingExtraError, SettingError, StepError
+from sgoif.integrations.records import Records, follow
+from sgoif.integrations.steps import OpenStep, Place, find, find_index, release
+from sgoif.monitor import InfluenceMonitor
+from sgoif.table import ScoreTable
+
+if TYPE_CHECKING:
+    from sgoif.tasks import LabelErrors
+
+try:
+    from lightning.pytorch import Callback
+except ImportError:
+    try:
+        from pytorch_lightning import Callback
+    except ImportError as error:
+        raise MissingExtraError("lightning", "lightning", "the Lightning callback") from error
+
+
+class InfluenceCallback(Callback):  # type: ignore[misc, unused-ignore]
+    """Scores the training examples of a Lightning fit.
+
+    `anchors` is the hold-out. `index` says where in a batch the indices are: the last of three or more parts or the key
+    "index" by default, otherwise a position, a key or a function of the batch; `target` does the same for labels
+    where the loss does not show them. `model` names the submodule that returns logits, where it is not the module
+    itself, and `optimizer` the optimizer that trains it, where there are several. With `log`, every refresh goes to
+    the trainer's loggers. Everything else is an argument of `sgoif.InfluenceMonitor`.
+    """
+
+    def __init__(
+        self,
+        anchors: Any,
+        *,
+        index: Place = None,
+        target: Place = None,
+        model: str | None = None,
+        optimizer: int | None = None,
+        log: bool = False,
+        **settings: Any,
+    ) -> None:
+        super().__init__()
+        self.anchors = anchors
+        self.index = index
+        self.target = target
+        self.model = model
+        self.optimizer = optimizer
+        self.log = log
+        self.settings = settings
+        self.records: Records | None = None
+        self._monitor: InfluenceMonitor | None = None
+        self._step = OpenStep()
+        self._veil: _Veil | None = None
+        self._restored: dict[str, Any] | None = None
+
+    # --- results ------------------------------------------------------------------------------------------------
+
+    @property
+    def monitor(self) -> InfluenceMonitor:
+        """The monitor of the current or last fit."""
+        if self._monitor is None:
+            raise SettingError("there is no monitor yet: it is made when trainer.fit(...) starts to train")
+        return self._monitor
+
+    def scores(self) -> ScoreTable:
+        """The table of scores."""
+        return self.monitor.scores()
+
+    def errors(self, dataset: Dataset[Any] | None = None, **options: Any) -> LabelErrors:
+        """Which labels are wrong; see `sgoif.tasks.LabelErrors`."""
+        from sgoif.tasks import LabelErrors
+
+        return LabelErrors(self.monitor, dataset=dataset, **options)
+
+    # --- life of a fit ------------------------------------------------------------------------------------------
+
+    def on_train_start(self, trainer: Any, pl_module: Any) -> None:
+        self._let_go(None)
+        model = self._watched(pl_module)
+        group = torch.distributed.group.WORLD if trainer.world_size > 1 else None
+        monitor = InfluenceMonitor(model, self._optimizer_of(trainer), self.anchors, group=group, **self.settings)
+        self._monitor = monitor
+        try:
+            if self._restored is not None:
+                monitor.load_state_dict(self._restored)
+        except Exception as error:
+            self._let_go(error)
+            raise
+        self._restored = None
+        wrapped = model is pl_module and trainer.strategy.model is not pl_module
+        self._veil = _Veil(model) if wrapped else None
+        self.records = follow(monitor, *(_Logger(logger, trainer) for logger in trainer.loggers)) if self.log else None
+
+    def on_train_batch_start(self, trainer: Any, pl_module: Any, batch: Any, batch_idx: int) -> None:
+        self._step.abandon()
+        self._step.open(self.monitor, find_index(batch, self.index), find(batch, self.target))
+
+    def on_after_backward(self, trainer: Any, pl_module: Any) -> None:
+        self._step.close()
+        if self.records is not None:
+            self.records.update()
+
+    def on_train_batch_end(self, trainer: Any, pl_module: Any, outputs: Any, batch: Any, batch_idx: int) -> None:
+        if not self._step:
+            return
+        if pl_module.automatic_optimization:
+            self._step.abandon()  # training_step returned None: Lightning skips the batch and so do the scores
+            return
+        try:
+            self._step.close()
+        except StepError as error:
+            raise StepError(
+                "under manual optimization training_step ended without forward and backward pass of the watched"
+                " model in this batch. Call self.manual_backward(loss) for every batch, and name the watched model"
+                f" with model=... where the module holds several. The monitor said: {error}"
+            ) from error
+        self.on_after_backward(trainer, pl_module)
+
+    def on_train_end(self, trainer: Any, pl_module: Any) -> None:
+        self._step.abandon()
+        self._let_go(None)
+
+    def on_exception(self, trainer: Any, pl_module: Any, exception: BaseException) -> None:
+        self._let_go(exception)
+
+    def teardown(self, trainer: Any, pl_module: Any, stage: str) -> None:
+        if stage == "fit" and self._step:
+            self._let_go(StepError("the fit ended in the middle of a step"))
+
+    def _let_go(self, error: BaseException | None) -> None:
+        """Remove every hook, and end a step that is still open."""
+        self._step.abandon()
+        if self._veil is not None:
+            self._veil.remove()
+        self._veil = None
+        if self._monitor is not None and not self._monitor._capture.closed:
+            release(self._monitor, error)
+        if self.records is not None:
+            self.records.close()
+
+    # --- checkpoints --------------------------------------------------------------------------------------------
+
+    def state_dict(self) -> dict[str, Any]:
+        """The monitor's state, for the checkpoint that Lightning writes."""
+        if self._restored is not None:
+            return {"monitor": self._restored}
+        return {} if self._monitor is None else {"monitor": self._monitor.state_dict()}
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        """Keep a state until the monitor is made, which needs the optimizer."""
+        self._restored = state_dict.get("monitor")
+
+    # --- inside -------------------------------------------------------------------------------------------------
+
+    def _watched(self, module: nn.Module) -> nn.Module:
+        if self.model is None:
+            return module
+        try:
+            found = attrgetter(self.model)(module)
+        except AttributeError:
+            found = None
+        if not isinstance(found, nn.Module):
+            names = ", ".join(name for name, _ in module.named_children()) or "none"
+            raise SettingError(
+                f"model={self.model!r} is not a submodule of {type(module).__name__}; its submodules are {names}"
+            )
+        return found
+
+    def _optimizer_of(self, trainer: Any) -> torch.optim.Optimizer:
+        optimizers: Sequence[torch.optim.Optimizer] = trainer.optimizers
+        if not optimizers:
+            raise SettingError("configure_optimizers returned no optimizer, so nothing is trained that could be scored")
+        if self.optimizer is None and len(optimizers) > 1:
+            raise SettingError(
+                f"the module has {len(optimizers)} optimizers; say which one trains the watched model:"
+                f" optimizer=0 to optimizer={len(optimizers) - 1}"
+            )
+        chosen = self.optimizer or 0
+        if not 0 <= chosen < len(optimizers):
+            raise SettingError(f"optimizer={chosen} is out of range: the module has {len(optimizers)}")
+        return optimizers[chosen]
+
+
+class _Hidden:
+    """An output that no hook should take for logits."""
+
+    def __init__(self, output: Any) -> None:
+        self.output = output
+
+
+class _Veil:
+    """Two hooks around the monitor's, which are there by now: one hides what a training step returns, one shows it."""
+
+    def __init__(self, model: nn.Module) -> None:
+        self._handles = [
+            model.register_forward_hook(self._hide, prepend=True),
+            model.register_forward_hook(self._show),
+        ]
+
+    @staticmethod
+    def _hide(_: nn.Module, args: Any, output: Any) -> Any:
+        scalar = isinstance(output, Tensor) and output.dim() == 0
+        return _Hidden(output) if scalar or (isinstance(output, Mapping) and "loss" in output) else None
+
+    @staticmethod
+    def _show(_: nn.Module, args: Any, output: Any) -> Any:
+        return output.output if isinstance(output, _Hidden) else None
+
+    def remove(self) -> None:
+        for handle in self._handles:
+            handle.remove()
+
+
+class _Logger:
+    """A logger of the trainer as a tracker; its step is the trainer's, beside which everything else is drawn."""
+
+    def __init__(self, logger: Any, trainer: Any) -> None:
+        self._logger = logger
+        self._trainer = trainer
+
+    def scalars(self, step: int, values: Mapping[str, float]) -> None:
+        self._logger.log_metrics(dict(values), step=self._trainer.global_step)
+
+    def histogram(self, step: int, name: str, values: Tensor) -> None:
+        add = getattr(getattr(self._logger, "experiment", None), "add_histogram", None)
+        if add is not None:
+            add(name, values, self._trainer.global_step)
+
+    def image(self, step: int, name: str, picture: Any) -> None:
+        experiment = getattr(self._logger, "experiment", None)
+        if experiment is not None and hasattr(experiment, "add_image"):
+            experiment.add_image(name, picture, self._trainer.global_step, dataformats="HWC")
+        elif hasattr(self._logger, "log_image"):
+            self._logger.log_image(name, [picture], step=self._trainer.global_step)

@@ -1,0 +1,103 @@
+"""A monitor's step as a framework sees it: opened by one event and closed by another.
+
+In a loop of one's own, `with monitor.step(index):` stands around forward and backward. A framework calls back before
+the one and after the other, and in between an error may come, or no backward at all:
+
+    open      enter the step, closing one that was left open
+    close     leave it, so that it is scored
+    abandon   leave it as after an error, so that it is forgotten
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager, suppress
+from typing import TYPE_CHECKING, Any
+
+from sgoif.errors import IndexingError, SgoifError
+
+if TYPE_CHECKING:
+    from sgoif.monitor import InfluenceMonitor
+
+INDEX = "index"
+Place = str | int | Callable[[Any], Any] | None
+"""Where something stands in a batch: a key, a position, or a function of the batch."""
+
+
+class Abandoned(Exception):
+    """Thrown into a step that is not to be scored; never leaves this module."""
+
+
+class OpenStep:
+    """At most one open step of a monitor."""
+
+    def __init__(self) -> None:
+        self._step: AbstractContextManager[None] | None = None
+
+    def __bool__(self) -> bool:
+        return self._step is not None
+
+    def open(self, monitor: InfluenceMonitor, index: Any, target: Any = None) -> None:
+        self.close()
+        step = monitor.step(index, target=target)
+        step.__enter__()
+        self._step = step
+
+    def close(self) -> None:
+        """Leave the step, if one is open, and score it."""
+        step, self._step = self._step, None
+        if step is not None:
+            step.__exit__(None, None, None)
+
+    def abandon(self) -> None:
+        """Leave the step, if one is open, and forget it."""
+        step, self._step = self._step, None
+        if step is not None:
+            step.__exit__(Abandoned, Abandoned(), None)
+
+
+def release(monitor: InfluenceMonitor | None, error: BaseException | None = None) -> None:
+    """Remove a monitor's hooks. After an error nothing is allowed to hide it, and other ranks are not waited for."""
+    if monitor is None:
+        return
+    if error is None:
+        monitor.close()
+        return
+    with suppress(SgoifError):
+        monitor.__exit__(type(error), error, error.__traceback__)
+    monitor._capture.close()
+
+
+def find_index(batch: Any, place: Place) -> Any:
+    """The indices in a batch: under the key "index" or in the last place, unless `place` says where."""
+    if place is None:
+        place = INDEX if isinstance(batch, Mapping) else -1
+        if not isinstance(batch, Mapping) and not (isinstance(batch, Sequence) and len(batch) >= 3):
+            raise _missing(batch, "of (x, y, index)")
+    try:
+        return find(batch, place)
+    except (KeyError, IndexError, TypeError, AttributeError) as error:
+        if callable(place):
+            raise
+        raise _missing(batch, f"with an index at {place!r}") from error
+
+
+def find(batch: Any, place: Place) -> Any:
+    """What stands at some place of a batch; None where no place is named."""
+    if place is None:
+        return None
+    return place(batch) if callable(place) else batch[place]
+
+
+def _missing(batch: Any, expected: str) -> IndexingError:
+    if isinstance(batch, Mapping):
+        found = f"a mapping with the keys {', '.join(map(str, batch))}"
+    elif isinstance(batch, Sequence):
+        found = f"{len(batch)} parts"
+    else:
+        found = f"a {type(batch).__name__}"
+    return IndexingError(
+        f"the batch has no index: expected a batch {expected}, got {found}. Wrap the training set,"
+        " DataLoader(indexed(train_set), ...), or say where the index is: index=KEY, index=POSITION or"
+        " index=lambda batch: ..."
+    )
