@@ -14,6 +14,7 @@ from rich.table import Table
 
 from sgoif.audit.command import register as register_audit
 from sgoif.sentinel.command import register as register_sentinel
+from sgoif.unlearn.command import register as register_unlearn
 from sgoif.watch.command import register as register_watch
 
 if TYPE_CHECKING:
@@ -30,6 +31,7 @@ app = typer.Typer(
 bench = typer.Typer(help="Measure the library; each benchmark writes a result file.", no_args_is_help=True)
 register_audit(app)
 register_sentinel(app)
+register_unlearn(app)
 register_watch(app)
 app.add_typer(bench, name="bench")
 
@@ -211,6 +213,14 @@ def streams(context: typer.Context) -> None:
     from sgoif.bench.ood.streams import main
 
     sys.exit(main(context.args, program="sgoif bench streams"))
+
+
+@bench.command(context_settings=PASSED_ON, add_help_option=False)
+def unlearning(context: typer.Context) -> None:
+    """Predicted against retrained effects of deleting training examples. --help lists the options."""
+    from sgoif.bench.unlearning.run import main
+
+    sys.exit(main(context.args, program="sgoif bench unlearning"))
 
 
 Results = Annotated[list[Path], typer.Argument(help="Result files of `sgoif bench labels` or `sgoif bench ood`.")]

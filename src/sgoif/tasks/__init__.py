@@ -2,5 +2,6 @@
 
 from sgoif.tasks.labels import Decoys, LabelErrors, plant_decoys
 from sgoif.tasks.shift import Alarm, Sentinel, ShiftWatch
+from sgoif.tasks.unlearning import Limits, Unlearner
 
-__all__ = ["Alarm", "Decoys", "LabelErrors", "Sentinel", "ShiftWatch", "plant_decoys"]
+__all__ = ["Alarm", "Decoys", "LabelErrors", "Limits", "Sentinel", "ShiftWatch", "Unlearner", "plant_decoys"]

@@ -1,0 +1,71 @@
+"""Deletions of single examples and of groups, predicted and retrained, as one command that can be interrupted.
+
+    sgoif bench unlearning --sets digits --seeds 0,1,2 --out FILE.jsonl
+
+Started again with the same file, it computes what is missing and nothing else.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from sgoif.bench.command import Say, check_writable, choose_device, run_grid, say
+from sgoif.bench.jobs import Result
+from sgoif.bench.journal import Journal
+from sgoif.bench.progress import carry_out
+from sgoif.bench.provenance import machine, plain, versions
+from sgoif.bench.unlearning.grid import KIND, Job, asked_for, pending
+from sgoif.bench.unlearning.runner import Runner
+from sgoif.bench.unlearning.settings import UnlearningSettings
+from sgoif.bench.unlearning.table import render
+
+PROGRAM = "python -m sgoif.bench.unlearning.run"
+DEFAULT_OUT = "runs/unlearning.jsonl"
+
+
+def quality(job: Job, result: Result) -> str:
+    """The main figures of a finished run."""
+    if not result.lines:
+        return ""
+    metrics = result.lines[0]["metrics"]
+    found = [f"{what} {metrics[what]['spearman']['newton']:.3f}" for what in ("single", "group")]
+    return f"Spearman of one Newton step: {', '.join(found)}"
+
+
+def run_unlearning(settings: UnlearningSettings, out: Path, command: str, tell: Say = say) -> dict[str, Any]:
+    """Delete examples and compare predictions with retraining; what --out already holds is not computed again."""
+    check_writable(out)
+    runner = Runner(settings, command, choose_device(settings.device), tell)
+    jobs = settings.jobs()
+    with Journal(out, KIND, tell) as journal:
+        todo = pending(jobs, journal.done)
+        tell(f"{len(jobs)} runs asked for, {len(jobs) - len(todo)} already in {out}")
+        runner.check(todo)
+        failed = carry_out(
+            todo,
+            runner,
+            settings.workers,
+            journal,
+            keep=lambda job, lines: lines,
+            left=lambda: len(pending(todo, journal.done)),
+            quality=quality,
+        )
+        results = asked_for(jobs, journal.done)
+    origin = {"command": command, "versions": versions(), "machine": machine(runner.device)}
+    return plain({**origin, "results": results, "failed": failed})  # type: ignore[no-any-return]
+
+
+def show(whole: Mapping[str, Any]) -> str:
+    """The results as a table."""
+    return render(whole["results"]) if whole["results"] else "no results"
+
+
+def main(arguments: list[str] | None = None, program: str = PROGRAM) -> int:
+    """Run the comparison from the command line; returns the exit code."""
+    return run_grid(program, UnlearningSettings, run_unlearning, show, arguments, DEFAULT_OUT)
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

@@ -1,0 +1,211 @@
+"""Features of a network: what goes into its last linear layer, read once, in evaluation mode.
+
+The layer must be the model's last word: its outputs are the logits, or the logits are those outputs times a constant.
+A single output stands for two classes, as everywhere in this package.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.utils.data import DataLoader, Dataset, IterableDataset
+
+from sgoif.anchors import collate, evaluation, forward, to_device
+from sgoif.capture import trace
+from sgoif.data import Indexed, Part, isolated_random_state, split_item
+from sgoif.errors import LayerError, SettingError
+
+BATCH = 256
+LABELS = ("labels", "label", "target", "y")
+AGREES = 1e-3
+"""Relative difference up to which logits count as a multiple of the head's outputs; half precision needs that much."""
+
+
+@dataclass(frozen=True)
+class HeadOf:
+    """The head of a model."""
+
+    name: str
+    layer: nn.Linear
+    constant: float
+    """Logits are so many times the outputs of the layer."""
+    classes: int
+    single: bool
+    """One output for two classes."""
+
+    @property
+    def bias(self) -> bool:
+        return self.layer.bias is not None
+
+    def start(self) -> Tensor:
+        """The head's own weights as w; a single output is shared out between its two classes."""
+        matrix = self.layer.weight.detach().double()
+        if self.bias:
+            matrix = torch.cat([matrix, self.layer.bias.detach().double()[:, None]], dim=1)
+        return (torch.cat([-matrix, matrix]) / 2 if self.single else matrix).reshape(-1)
+
+
+@dataclass(frozen=True)
+class Read:
+    """Features [n, D], labels and names of examples."""
+
+    features: Tensor
+    labels: Tensor
+    ids: list[str]
+
+
+def find_head(model: nn.Module, inputs: Any) -> HeadOf:
+    """The last linear layer that the model uses for these inputs."""
+    outputs: list[Tensor] = []
+    with evaluation(model), torch.no_grad():
+        calls = trace(model, lambda: outputs.append(forward(model, inputs)))
+        linear = [(name, module) for name, module, shape in calls if isinstance(module, nn.Linear) and len(shape) == 2]
+        if not linear:
+            raise LayerError(
+                f"{type(model).__name__} uses no linear layer with one row per example; a head of that kind is needed"
+            )
+        name, layer = linear[-1]
+        with _kept(layer) as kept:
+            logits = forward(model, inputs).float()
+    found = kept[-1][1].float()
+    logits = logits[:, None] if logits.dim() == 1 else logits
+    if logits.shape != found.shape:
+        raise LayerError(
+            f"the last linear layer {name!r} gives {tuple(found.shape)} and the model {tuple(logits.shape)}; the head"
+            " must be the model's last layer"
+        )
+    given, own = logits.double(), found.double()
+    constant = float((given * own).sum() / own.square().sum().clamp_min(torch.finfo(torch.float64).tiny))
+    away = float((logits - constant * found).abs().max())
+    if not math.isfinite(constant) or constant <= 0 or away > AGREES * float(logits.abs().max()):
+        raise LayerError(
+            f"the model's logits are not those of its last linear layer {name!r}, nor a multiple of them, so the layer"
+            " is not a head that can be fitted on its own"
+        )
+    outputs_count = int(found.shape[1])
+    return HeadOf(name, layer, constant, max(2, outputs_count), outputs_count == 1)
+
+
+@contextmanager
+def _kept(layer: nn.Module) -> Iterator[list[tuple[Tensor, Tensor]]]:
+    """Inputs and outputs of a layer, call by call."""
+    found: list[tuple[Tensor, Tensor]] = []
+    handle = layer.register_forward_hook(lambda _, inputs, output: found.append((inputs[0].detach(), output.detach())))
+    try:
+        yield found
+    finally:
+        handle.remove()
+
+
+def read_features(model: nn.Module, data: Any, head: HeadOf | None = None) -> tuple[Read, HeadOf]:
+    """One pass over a data set, a loader or batches (x, y) or (x, y, index); the model is left as it was."""
+    parameter = next(model.parameters(), None)
+    if parameter is None:
+        raise LayerError("the model has no parameters, so there is no head to take examples out of")
+    device = parameter.device
+    features, labels, ids = [], [], list[str]()
+    with isolated_random_state(device):
+        for x, y, names in batches_of(data):
+            inputs = to_device(x, device)
+            if head is None:
+                head = find_head(model, inputs)
+            with evaluation(model), torch.no_grad(), _kept(head.layer) as kept:
+                forward(model, inputs)
+            if len(kept) != 1 or len(kept[0][0]) != len(y):
+                raise LayerError(f"the head {head.name!r} was not used once for every example of a batch")
+            features.append(kept[0][0].float())
+            labels.append(y.to(device))
+            ids += names if names is not None else [str(len(ids) + number) for number in range(len(y))]
+    if head is None:
+        raise SettingError("the data set is empty: there is nothing to delete")
+    return Read(torch.cat(features), torch.cat(labels), ids), head
+
+
+Batch = tuple[Any, Tensor, list[str] | None]
+
+
+def batches_of(data: Any) -> Iterator[Batch]:
+    """(inputs, labels, names). A loader of a data set is read in the order of the data set, not of the loader."""
+    if isinstance(data, DataLoader) and not isinstance(data.dataset, IterableDataset):
+        data = DataLoader(
+            data.dataset,
+            batch_size=data.batch_size or BATCH,
+            num_workers=data.num_workers,
+            collate_fn=data.collate_fn if data.batch_size is not None else None,
+        )
+        source = data.dataset
+        names = iter(_names(source)) if isinstance(source, Part) else None
+        for batch in data:
+            x, y, index = _split_batch(batch)
+            given = [next(names) for _ in range(len(y))] if names is not None and index is None else index
+            yield x, y, given
+    elif _is_pair(data):
+        yield from ((x, y, None) for x, y in zip(data[0].split(BATCH), _as_labels(data[1]).split(BATCH), strict=True))
+    elif isinstance(data, Dataset) and hasattr(data, "__getitem__") and hasattr(data, "__len__"):
+        yield from _of_dataset(data)
+    elif isinstance(data, Iterable) and not isinstance(data, (str, bytes, Mapping)):
+        yield from (_split_batch(batch) for batch in data)
+    else:
+        raise SettingError(
+            f"the data must be a data set, a loader or batches (x, y) or (x, y, index), not {type(data).__name__}"
+        )
+
+
+def _is_pair(data: Any) -> bool:
+    """Two tensors of inputs and labels, as anchors may be given too."""
+    return isinstance(data, (tuple, list)) and len(data) == 2 and all(isinstance(part, Tensor) for part in data)
+
+
+def _of_dataset(data: Any) -> Iterator[Batch]:
+    names = _names(data)
+    for first in range(0, len(data), BATCH):
+        some = range(first, min(first + BATCH, len(data)))
+        pairs = [split_item(data[position]) for position in some]
+        labels = torch.tensor([label for _, label in pairs])
+        yield collate([inputs for inputs, _ in pairs]), labels, names[first : first + BATCH]
+
+
+def _names(data: Any) -> list[str]:
+    """Names of the items: their indices in the whole, where the data set is a part of one."""
+    inner = data.dataset if isinstance(data, Indexed) else data
+    if isinstance(inner, (Part, torch.utils.data.Subset)):
+        return [str(int(index)) for index in inner.indices]
+    return [str(number) for number in range(len(data))]
+
+
+def _split_batch(batch: Any) -> Batch:
+    """Inputs, labels and indices of a batch."""
+    if isinstance(batch, Mapping):
+        key = next((name for name in LABELS if name in batch), None)
+        if key is None:
+            raise SettingError(f"a batch has no labels: its keys are {', '.join(map(str, batch))}")
+        inputs = {name: value for name, value in batch.items() if name not in (key, "index")}
+        return inputs, _as_labels(batch[key]), _as_names(batch.get("index"))
+    if isinstance(batch, Sequence) and len(batch) >= 2:
+        return batch[0], _as_labels(batch[1]), _as_names(batch[2] if len(batch) > 2 else None)
+    raise SettingError(f"a batch must be (x, y), (x, y, index) or a mapping with labels, not {type(batch).__name__}")
+
+
+def _as_labels(labels: Any) -> Tensor:
+    found = torch.as_tensor(labels)
+    if found.is_floating_point() and bool((found == found.round()).all()):
+        found = found.long()
+    if found.dim() == 2 and found.shape[1] == 1:
+        found = found[:, 0]
+    if found.dim() != 1 or found.is_floating_point():
+        raise SettingError(
+            f"labels must be class numbers, one per example; got {found.dtype} of shape {tuple(found.shape)}"
+        )
+    return found.long()
+
+
+def _as_names(index: Any) -> list[str] | None:
+    if index is None:
+        return None
+    return [str(item) for item in (index.tolist() if isinstance(index, Tensor) else index)]

@@ -1,0 +1,513 @@
+"""Deletion requests for one trained classifier, from the request to the evidence.
+
+The features of the training data are computed once, and the last layer of the network is fitted to them again as a
+convex head (`head`). That has one optimum, so "the head trained without these examples" means something, and how far a
+head is from it can be bounded (`removal`). Requests are judged (`priority`), carried out together, checked against
+training the head again, and every step is written to an audit log (`log`).
+
+What is certified is the head given frozen features. The layers below have seen the deleted examples and stay as they
+are until the network is trained again; `Decision.when` says whether that should happen now.
+"""
+
+from __future__ import annotations
+
+import os
+import secrets
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple, Self
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from sgoif.errors import LayerError
+from sgoif.tasks.unlearning import storing
+from sgoif.tasks.unlearning.comparison import beside_retrained
+from sgoif.tasks.unlearning.errors import RequestError
+from sgoif.tasks.unlearning.features import HeadOf, read_features
+from sgoif.tasks.unlearning.head import Objective
+from sgoif.tasks.unlearning.influence import QueryEffects, first_order, query_effects
+from sgoif.tasks.unlearning.log import AuditLog
+from sgoif.tasks.unlearning.newton import Fitted, fit_head
+from sgoif.tasks.unlearning.opening import Given, Ids, check_deleted, check_log, gather, names_of, repeated, requested
+from sgoif.tasks.unlearning.priority import Size, judge
+from sgoif.tasks.unlearning.queries import LEAST
+from sgoif.tasks.unlearning.records import Check, Decision, Removal, Request
+from sgoif.tasks.unlearning.removal import Certificate, Removed, certify, remove_rows
+from sgoif.tasks.unlearning.replay import catch_up
+from sgoif.tasks.unlearning.settings import UnlearnerSettings
+from sgoif.tasks.unlearning.text import counted, few, quoted
+
+if TYPE_CHECKING:
+    from sgoif.monitor import InfluenceMonitor
+
+LOG = "unlearning.jsonl"
+FINER = 100
+"""Steps are taken until the certificate is this many times better than the limit, so that intervals are narrow."""
+LISTED = 1000
+"""Most ids that the log repeats of a refused request."""
+Place = str | os.PathLike[str]
+Counts = np.ndarray[Any, Any]
+
+
+class Head(NamedTuple):
+    """Weights of the last linear layer."""
+
+    weight: Tensor
+    """[C, D]"""
+    bias: Tensor | None
+    """[C]"""
+
+
+class Unlearner:
+    """Requests to delete training examples, and the head without them.
+
+    Made by `fit` from a model and its training data, by `from_monitor`, by `from_features`, or by `load`.
+    """
+
+    def __init__(
+        self,
+        fitted: Fitted,
+        given: Given,
+        settings: UnlearnerSettings,
+        *,
+        head_name: str | None = None,
+        single: bool = False,
+    ) -> None:
+        self.fitted, self.queries, self.settings = fitted, given.queries, settings
+        self.ids = list(given.ids)
+        """The examples that the head rests on, in the order of the rows."""
+        self.class_names = given.class_names
+        self.class_totals: list[int] = self._class_counts(slice(None)).tolist()
+        """Examples of every class when the network was trained."""
+        self.head_name, self.single = head_name, single
+        self.requests: list[Request] = []
+        self.moved: float | None = None
+        """How far the last removal moved the head."""
+        self.log: AuditLog | None = None
+        self.last_hash: str | None = None
+        """Of the last entry of the log."""
+
+    # --- making one ---------------------------------------------------------------------------------------------
+
+    @classmethod
+    def fit(
+        cls,
+        model: nn.Module,
+        data: Any,
+        *,
+        ids: Iterable[str | int] | None = None,
+        held_out: Any = None,
+        class_names: Sequence[str] | None = None,
+        log: Place | None = LOG,
+        continue_log: bool = False,
+        **options: Any,
+    ) -> Self:
+        """Read the features of a model's training data and fit its last layer to them again.
+
+        `data` is a data set, a loader, or batches (x, y) or (x, y, index), with the transforms of evaluation; without
+        `ids`, an example goes by its index. `held_out`, of the same kinds, are labelled examples that the network was
+        not trained on; without them a removal is judged by training examples, which says less. `log` None switches
+        the log off; `continue_log` goes on with one after the network was trained again, and refuses examples that
+        should have been deleted. Everything else is a field of `UnlearnerSettings`. The model is not changed;
+        `apply_to` does that.
+        """
+        settings, trail = UnlearnerSettings.make(options), None if log is None else AuditLog(log)
+        check_log(trail, continue_log)
+        read, head = read_features(model, data)
+        held = None if held_out is None else read_features(model, held_out, head)[0]
+        names = read.ids if ids is None else names_of(ids)
+        pair = None if held is None else (held.features, held.labels)
+        given = gather(read.features, read.labels, names, pair, head=head, class_names=class_names)
+        return cls._opened(given, settings, trail, head)
+
+    @classmethod
+    def from_monitor(
+        cls, monitor: InfluenceMonitor, data: Any, *, ids: Iterable[str | int] | None = None, **options: Any
+    ) -> Self:
+        """The same for the model of a monitor, judged by the monitor's anchors; options as for `fit`."""
+        bank = monitor.anchors
+        held_out = (bank.batch(bank.members[rows]) for rows in torch.arange(len(bank)).split(monitor.anchor_batch))
+        return cls.fit(monitor.model, data, ids=ids, held_out=held_out, **options)
+
+    @classmethod
+    def from_features(
+        cls,
+        features: Any,
+        labels: Any,
+        ids: Iterable[str | int] | None = None,
+        *,
+        held_out: tuple[Any, Any] | None = None,
+        classes: int | None = None,
+        bias: bool = True,
+        class_names: Sequence[str] | None = None,
+        log: Place | None = LOG,
+        continue_log: bool = False,
+        **options: Any,
+    ) -> Self:
+        """The same from features [n, D] and labels [n] that are there already; `held_out` is such a pair too."""
+        settings, trail = UnlearnerSettings.make(options), None if log is None else AuditLog(log)
+        check_log(trail, continue_log)
+        x, y = torch.as_tensor(features), torch.as_tensor(labels)
+        held = None if held_out is None else (torch.as_tensor(held_out[0]), torch.as_tensor(held_out[1]))
+        names = [str(number) for number in range(len(x))] if ids is None else names_of(ids)
+        given = gather(x, y, names, held, classes=classes, bias=bias, class_names=class_names)
+        return cls._opened(given, settings, trail)
+
+    @classmethod
+    def _opened(
+        cls, given: Given, settings: UnlearnerSettings, log: AuditLog | None, head: HeadOf | None = None
+    ) -> Self:
+        """Fit the head and begin, or continue, the log."""
+        device = given.data.device
+        start = None if head is None else head.start().to(device)
+        with _double(device):
+            fitted = fit_head(given.data, settings.l2, start)
+        place = {} if head is None else {"head_name": head.name, "single": head.single}
+        made = cls(fitted, given, settings, **place)  # type: ignore[arg-type]
+        if log is not None:
+            with log.held():
+                made._begin(log, start)
+        return made
+
+    def _begin(self, log: AuditLog, start: Tensor | None) -> None:
+        earlier = log.entries() if log.exists() else []
+        check_deleted(earlier, self.ids, log)
+        known = f"; none of the {len(requested(earlier)):,} examples that were to be deleted so far is among them"
+        self.log, self.last_hash = log, earlier[-1].hash if earlier else None
+        self.write(
+            "retrained" if earlier else "opened",
+            f"{'A network trained again' if earlier else 'Opened'} on {len(self.ids):,} examples in"
+            f" {len(self.class_names)} classes{known if earlier else ''}. The head was fitted to the optimum with an L2"
+            f" penalty of {self.settings.l2:g}; removals are judged by {len(self.queries):,} {self.queries.kind}"
+            " examples.",
+            {
+                "mark": secrets.token_hex(8),  # two logs begun alike in one second must not be taken for each other
+                "examples": len(self.ids),
+                "classes": self.class_names,
+                "features": int(self.fitted.data.features.shape[1]),
+                "queries": {"count": len(self.queries), "kind": self.queries.kind},
+                "l2": self.settings.l2,
+                "limits": self.settings.limits.record(),
+                "certificate": self.certificate().record(),
+                "accuracy": {
+                    "head": self.accuracy(self.fitted.w),
+                    "network": None if start is None else self.accuracy(start),
+                },
+                "digests": {"data": self.data_digest(), "head": self.head_digest()},
+                "versions": storing.versions(),
+            },
+        )
+
+    # --- what people ask for ------------------------------------------------------------------------------------
+
+    def request(self, ids: Ids, reason: str = "") -> Decision:
+        """Ask for examples to be deleted: what that does, and whether the network has to be trained again now.
+
+        Nothing is removed yet; `remove` does that, for this and all other pending requests.
+        """
+        names = tuple(names_of(ids))
+        with self._writing():
+            if problem := self._refusal(names):
+                self.write(
+                    "refused",
+                    f"A request for {counted(len(names), 'example')} was refused: {problem}.",
+                    {"ids": list(names[:LISTED]), "count": len(names), "reason": str(reason), "problem": problem},
+                )
+                raise RequestError(f"the request was refused: {problem}")
+            request = Request(len(self.requests) + 1, names, str(reason))
+            self.write(
+                "request",
+                f"Request {request.number}: delete {counted(len(names), 'example')} ({few(names)})."
+                + (f" Reason given: {quoted(request.reason)}." if reason else ""),
+                {"request": request.number, "ids": list(names), "reason": request.reason},
+            )
+            self.requests.append(request)
+            return self.decide(request)
+
+    def _refusal(self, names: Sequence[str]) -> str:
+        """What is wrong with a request; empty where nothing is."""
+        if not names:
+            return "it names no example"
+        if twice := repeated(names):
+            return f"it names {few(twice)} more than once"
+        earlier = {name: request for request in self.requests for name in request.ids}
+        if asked := [name for name in names if name in earlier]:
+            first = earlier[asked[0]]
+            state = "which was carried out" if first.removed else "which is pending"
+            return f"{few(asked)} was asked for before, in request {first.number}, {state}"
+        if unknown := [name for name in names if name not in self._place]:
+            like = few(self.ids[:3])
+            return f"no example is called {few(unknown)}; the {len(self.ids):,} known ones are called like {like}"
+        pending = sum(len(request.ids) for request in self.requests if not request.removed)
+        if len(names) + pending >= len(self.ids):
+            return "with what is pending it would delete every example, and no head would be left"
+        if len(self.queries.without([*names, *earlier])) < LEAST:
+            return "too few examples would be left to judge the removal by; give held_out=... when fitting"
+        return ""
+
+    def decide(self, request: Request) -> Decision:
+        """Judge a request beside the head as it is now, and log that."""
+        removed, effects = self._try(request.ids)
+        effect, typical, limits = effects.summary(), self.queries.typical, self.settings.limits
+        gone = self._class_counts(self._rows(request.ids))
+        sizes = self._size(gone), self._size(gone + self._gone_before(request))
+        verdict = judge(limits, effect, removed.certificate, typical, *sizes, self.queries.kind)
+        request.decision = decision = Decision(
+            number=request.number,
+            ids=request.ids,
+            reason=request.reason,
+            when=verdict.when,
+            urgency=verdict.urgency,
+            reasons=verdict.reasons,
+            effect=effect,
+            certificate=removed.certificate,
+            steps=removed.steps,
+            logits=removed.certificate.logits(typical),
+        )
+        evidence = {"request": request.number, "decision": decision.record(), "limits": limits.record()}
+        self.write("decision", str(decision), evidence)
+        return decision
+
+    def _try(self, ids: Sequence[str]) -> tuple[Removed, QueryEffects]:
+        """The head without these examples, and what that does to the queries that stay."""
+        typical = self.queries.typical
+        goal = self.settings.limits.logits / typical / FINER if typical > 0 else 0.0
+        with _double(self.fitted.data.device):
+            removed = remove_rows(self.fitted, self._rows(ids), steps=self.settings.steps, bound=goal)
+            queries = self.queries.without(ids).data
+            return removed, query_effects(queries, self.fitted.w, removed.w, removed.certificate.bound)
+
+    def _gone_before(self, request: Request) -> Counts:
+        """Examples of every class that are deleted since the network was trained, or will be before this request."""
+        gone: Counts = np.array(self.class_totals) - self._class_counts(slice(None))
+        for other in self.requests:
+            if not other.removed and other.number < request.number:
+                gone = gone + self._class_counts(self._rows(other.ids))
+        return gone
+
+    def _size(self, gone: Counts) -> Size:
+        totals = np.array(self.class_totals)
+        shares = np.divide(gone, totals, out=np.zeros(len(totals)), where=totals > 0)
+        worst = int(shares.argmax())
+        counts = int(gone.sum()), int(totals.sum()), int(gone[worst]), max(1, int(totals[worst]))
+        return Size(*counts, quoted(self.class_names[worst]))
+
+    def _class_counts(self, rows: Tensor | slice) -> Counts:
+        labels = self.fitted.data.labels[rows].cpu()
+        return np.bincount(labels.numpy(), minlength=self.fitted.data.classes)
+
+    def effect(self, ids: Ids) -> QueryEffects:
+        """What deleting examples would do to every query; nothing is requested and nothing is logged."""
+        names = names_of(ids)
+        unknown = [name for name in names if name not in self._place]
+        if unknown or repeated(names) or not 0 < len(names) < len(self.ids):
+            what = f"there is no {few(unknown)}" if unknown else "name some of the examples, each once"
+            raise RequestError(f"the effect cannot be computed: {what}")
+        return self._try(names)[1]
+
+    def influence(self) -> Tensor:
+        """Predicted change of the mean loss of the queries when each example alone is deleted, in the order of `ids`.
+
+        First order, for all examples at once: good for ranking them. `effect` has intervals.
+        """
+        with _double(self.fitted.data.device):
+            return first_order(self.fitted, self.queries.data)
+
+    def pending(self) -> list[Decision]:
+        """Requests that were not carried out yet, the most urgent first."""
+        return _urgent_first(r.decision for r in self.requests if not r.removed)
+
+    def outstanding(self) -> list[Decision]:
+        """Requests that call for training the network again, carried out on the head or not."""
+        return [d for d in _urgent_first(r.decision for r in self.requests) if d.now]
+
+    def remove(self, requests: int | Iterable[int] | None = None) -> Removal:
+        """Take the examples of all pending requests, or of these, out of the head and out of the kept features."""
+        with self._writing():
+            chosen = self._chosen(requests)
+            with self._all_or_nothing(chosen):
+                removal = self.carry_out(chosen)
+                numbers = ", ".join(map(str, removal.requests))
+                self.write(
+                    "removal",
+                    f"Request {numbers} carried out. {removal}",
+                    {"removal": removal.record(), "left": len(self.ids), "digests": {"data": self.data_digest()}},
+                )
+            for request in self.requests:
+                if not request.removed:  # it was judged beside another head
+                    self.decide(request)
+        return removal
+
+    @contextmanager
+    def _all_or_nothing(self, chosen: Sequence[Request]) -> Iterator[None]:
+        """What cannot be logged is not done."""
+        before = self.fitted, self.queries, self.ids, self.moved
+        try:
+            yield
+        except BaseException:
+            self.fitted, self.queries, self.ids, self.moved = before
+            self.__dict__.pop("_place", None)
+            for request in chosen:
+                request.removed = False
+            raise
+
+    def _chosen(self, requests: int | Iterable[int] | None) -> list[Request]:
+        waiting = {request.number: request for request in self.requests if not request.removed}
+        wanted = list(waiting) if requests is None else [requests] if isinstance(requests, int) else list(requests)
+        if wrong := [str(number) for number in wanted if number not in waiting]:
+            there = ", ".join(map(str, waiting)) or "none"
+            raise RequestError(f"there is no pending request {', '.join(wrong)}; pending: {there}")
+        if not wanted:
+            raise RequestError("there is nothing to remove: no request is pending")
+        return [waiting[number] for number in dict.fromkeys(wanted)]
+
+    def carry_out(self, chosen: Sequence[Request]) -> Removal:
+        """Remove the examples of these requests; the log is left to the caller."""
+        names = tuple(name for request in chosen for name in request.ids)
+        removed, effects = self._try(names)
+        stay = torch.ones(len(self.ids), dtype=torch.bool)
+        stay[self._rows(names).cpu()] = False
+        kept = stay.nonzero().squeeze(1)
+        # Features of deleted examples must not live on in the state, so the others are copied.
+        data = self.fitted.data.take(kept.to(self.fitted.data.device))
+        self.fitted = Fitted(Objective(data, self.settings.l2), removed.w)
+        self.queries = self.queries.without(names)
+        self.ids = [self.ids[row] for row in kept.tolist()]
+        self.__dict__.pop("_place", None)
+        self.moved = removed.moved
+        for request in chosen:
+            request.removed = True
+        off = removed.certificate.logits(self.queries.typical)
+        return Removal(
+            requests=tuple(request.number for request in chosen),
+            ids=names,
+            certificate=removed.certificate,
+            effect=effects.summary(),
+            steps=removed.steps,
+            moved=removed.moved,
+            logits=off,
+            holds=off <= self.settings.limits.logits,
+            head=self.head_digest(),
+        )
+
+    def check(self) -> Check:
+        """Train the head again from zeros without what was deleted, and compare."""
+        with self._writing(), _double(self.fitted.data.device):
+            check = beside_retrained(self.fitted, self.queries.data, self.moved)
+            self.write("check", str(check), {"check": check.record(), "head": self.head_digest()})
+        return check
+
+    # --- the head -----------------------------------------------------------------------------------------------
+
+    def head(self) -> Head:
+        """The head as it is now, in float64."""
+        matrix = self.fitted.w.view(self.fitted.data.classes, -1)
+        matrix = matrix[1:] - matrix[:1] if self.single else matrix.clone()
+        return Head(matrix[:, :-1], matrix[:, -1]) if self.fitted.data.bias else Head(matrix, None)
+
+    def certificate(self) -> Certificate:
+        """How far the head can be from the optimum without everything that was removed."""
+        return certify(self.fitted.objective, self.fitted.w, self.fitted.gradient)
+
+    def accuracy(self, w: Tensor) -> float:
+        """Share of the queries that a head predicts rightly."""
+        return float((self.queries.data.logits(w).argmax(1) == self.queries.data.labels).double().mean())
+
+    @torch.no_grad()
+    def apply_to(self, model: nn.Module) -> None:
+        """Write the head into the last linear layer of a model, rounded to the precision of that layer."""
+        head, layer = self.head(), self._layer(model)
+        with self._writing():
+            kind = str(layer.weight.dtype)
+            evidence = {"head": self.head_digest(), "layer": self.head_name, "dtype": kind}
+            self.write("applied", f"The head was written into the model, as {kind}.", evidence)
+            layer.weight.copy_(head.weight)
+            if head.bias is not None:
+                layer.bias.copy_(head.bias)
+
+    def _layer(self, model: nn.Module) -> nn.Linear:
+        known = dict(model.named_modules())
+        linear = [module for module in known.values() if isinstance(module, nn.Linear)]
+        layer = known.get(self.head_name) if self.head_name is not None else linear[-1] if linear else None
+        weight, bias = self.head()
+        if not isinstance(layer, nn.Linear) or layer.weight.shape != weight.shape:
+            raise LayerError(
+                f"the model has no linear layer {self.head_name or 'at its end'} of {tuple(weight.shape)}; it is not"
+                " the model that this head belongs to"
+            )
+        if (layer.bias is None) != (bias is None):
+            raise LayerError(f"the model's last layer has {'no' if layer.bias is None else 'a'} bias, unlike this head")
+        return layer
+
+    def head_digest(self) -> str:
+        """Changes when any weight of the head does."""
+        return storing.digest(self.fitted.w)
+
+    def data_digest(self) -> str:
+        """Changes when any example that the head rests on does."""
+        return storing.data_digest(self.ids, self.fitted.data)
+
+    # --- over weeks ---------------------------------------------------------------------------------------------
+
+    def save(self, path: Place) -> None:
+        """Write everything but the log, atomically and without pickle. Deleted examples are in it by name alone."""
+        storing.save(self, Path(path))
+
+    @classmethod
+    def load(cls, path: Place, *, log: Place | AuditLog | None = None, device: torch.device | str = "cpu") -> Self:
+        """Read what `save` wrote. What the log says was done since then is done again, and that is logged."""
+        made = storing.load(cls, Path(path), torch.device(device))
+        if log is not None:
+            made.log = log if isinstance(log, AuditLog) else AuditLog(log)
+        if made.log is not None:
+            catch_up(made, made.log, Path(path))
+        return made
+
+    # --- inside -------------------------------------------------------------------------------------------------
+
+    @cached_property
+    def _place(self) -> dict[str, int]:
+        """The row of every id."""
+        return {name: row for row, name in enumerate(self.ids)}
+
+    def _rows(self, ids: Iterable[str]) -> Tensor:
+        return torch.tensor([self._place[name] for name in ids], device=self.fitted.data.device)
+
+    @contextmanager
+    def _writing(self) -> Iterator[None]:
+        """Keep others out of the log; raises before anything is done where it is not sound or has moved on."""
+        if self.log is None:
+            yield
+            return
+        with self.log.held():
+            self.log.check(self.last_hash)
+            yield
+
+    def write(self, kind: str, summary: str, evidence: dict[str, Any]) -> None:
+        """Add an entry to the log."""
+        if self.log is not None:
+            self.last_hash = self.log.append(kind, summary, evidence, after=self.last_hash).hash
+
+    def __len__(self) -> int:
+        return len(self.ids)
+
+    def __repr__(self) -> str:
+        waiting = sum(not request.removed for request in self.requests)
+        return (
+            f"Unlearner: {len(self.ids):,} examples, {sum(self.class_totals) - len(self.ids):,} deleted,"
+            f" {counted(waiting, 'request')} pending"
+        )
+
+
+def _urgent_first(decisions: Iterable[Decision | None]) -> list[Decision]:
+    found = [decision for decision in decisions if decision is not None]
+    return sorted(found, key=lambda decision: (-decision.urgency, decision.number))
+
+
+def _double(device: torch.device) -> torch.autocast:
+    """float64 stays float64, whatever the caller has switched on."""
+    return torch.autocast(device.type, enabled=False)

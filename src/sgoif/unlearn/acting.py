@@ -1,0 +1,95 @@
+"""What the commands do with a state: load, act, save, and say it in terms of JSON."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from sgoif.audit.plan import choose_device
+from sgoif.audit.progress import Progress
+from sgoif.errors import SettingError
+from sgoif.state import atomic_write
+from sgoif.tasks.unlearning import Check, Decision, Removal, Unlearner
+from sgoif.tasks.unlearning.log import AuditLog
+from sgoif.unlearn.settings import InitSettings, check_device
+from sgoif.unlearn.sources import open_unlearner
+
+
+def init(settings: InitSettings, show: Progress) -> Unlearner:
+    """Begin: fit the head, write the state and the first entry of the log."""
+    settings.state.absolute().parent.mkdir(parents=True, exist_ok=True)
+    unlearner = open_unlearner(settings, show)
+    unlearner.save(settings.state)
+    return unlearner
+
+
+@contextmanager
+def opened(state: Path, log: Path | None, device: str = "cpu") -> Iterator[Unlearner]:
+    """An unlearner for one command; it is saved afterwards where the log has grown, be it by a refusal."""
+    check_device(device)
+    if not state.exists():
+        raise SettingError(f"--state {state}: there is no such file; make one with `sgoif unlearn init`")
+    unlearner = Unlearner.load(state, log=log, device=choose_device(device))
+    before = unlearner.last_hash
+    try:
+        yield unlearner
+    finally:
+        if unlearner.last_hash != before or log is not None:
+            unlearner.save(state)
+
+
+def read_ids(given: Sequence[str], listing: Path | None) -> list[str]:
+    """Ids from the command line and from a file with one a line; - is standard input."""
+    ids = list(given)
+    if listing is not None:
+        try:
+            text = sys.stdin.read() if str(listing) == "-" else listing.read_text("utf-8-sig", "surrogateescape")
+        except OSError as error:
+            raise SettingError(f"--from {listing} cannot be read ({(error.strerror or str(error)).lower()})") from error
+        ids += [line for line in text.splitlines() if line.strip()]
+    if not ids:
+        raise SettingError("no example is named: give ids, or --from FILE with one id a line")
+    return ids
+
+
+def write_head(unlearner: Unlearner, out: Path) -> None:
+    """The head as an archive of plain arrays: weight [C, D], bias [C]."""
+    head = unlearner.head()
+    arrays = {"weight": head.weight, **({} if head.bias is None else {"bias": head.bias})}
+    plain: dict[str, Any] = {name: value.cpu().numpy() for name, value in arrays.items()}
+    atomic_write(out, lambda file: np.savez(file, **plain))
+
+
+def plan(unlearner: Unlearner) -> dict[str, Any]:
+    """All requests that wait for something, the most urgent first."""
+    pending = unlearner.pending()
+    numbers = {decision.number for decision in pending}
+    return {
+        "pending": [brief(decision) for decision in pending],
+        "waiting_for_retraining": [brief(d) for d in unlearner.outstanding() if d.number not in numbers],
+        **about(unlearner),
+    }
+
+
+def about(unlearner: Unlearner) -> dict[str, Any]:
+    """Where an unlearner stands."""
+    log: AuditLog | None = unlearner.log
+    return {
+        "examples": len(unlearner),
+        "deleted": sum(unlearner.class_totals) - len(unlearner),
+        "requests": len(unlearner.requests),
+        "log": None if log is None else str(log.path),
+        "log_head": unlearner.last_hash,
+        "head": unlearner.head_digest(),
+        "certificate": unlearner.certificate().record(),
+    }
+
+
+def brief(answer: Decision | Removal | Check) -> dict[str, Any]:
+    """An answer in terms of JSON."""
+    return answer.record()

@@ -1,0 +1,53 @@
+"""Every setting of the unlearning commands: one place, validated when made."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import get_args
+
+from sgoif.audit.settings import Device
+from sgoif.errors import SettingError
+from sgoif.tasks.unlearning.settings import UnlearnerSettings
+
+STATE, LOG = Path("unlearning.npz"), Path("unlearning.jsonl")
+
+
+@dataclass(frozen=True)
+class InitSettings:
+    """Where features come from, and where state and log go."""
+
+    run: Path | None = None
+    """Run directory of a finished `sgoif audit`."""
+    features: Path | None = None
+    """An .npz archive of features and labels."""
+    state: Path = STATE
+    log: Path = LOG
+    continue_log: bool = False
+    """The network was trained again; the log goes on, and the state is replaced."""
+    head: UnlearnerSettings = field(default_factory=UnlearnerSettings)
+    batch_size: int = 128
+    device: Device = "auto"
+
+    def __post_init__(self) -> None:
+        if (self.run is None) == (self.features is None):
+            raise SettingError(
+                "give either RUN, the run directory of a finished `sgoif audit`, or --features FILE.npz with features"
+                " and labels"
+            )
+        if self.batch_size < 1:
+            raise SettingError(f"--batch-size {self.batch_size} is not valid: expected a whole number of at least 1")
+        check_device(self.device)
+        if self.state.resolve() == self.log.resolve():
+            raise SettingError(f"--state and --log are the same file, {self.state}; give two")
+        if self.state.exists() and not self.continue_log:
+            raise SettingError(
+                f"--state {self.state} exists, and with it requests that must not be lost; use it, or give another"
+                " name. For a network that was trained again, give --continue"
+            )
+
+
+def check_device(device: str) -> None:
+    """Raise where a device is none of those known."""
+    if device not in get_args(Device):
+        raise SettingError(f"--device {device} is not valid: expected one of {', '.join(get_args(Device))}")
