@@ -1,0 +1,89 @@
+"""Tables of the page about what the engine finds and costs."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from filling.cells import RESULTS, table
+
+PAGE = "engine.md"
+SEEDS = (0, 1, 2)
+SCORES = {
+    "influence": "**influence** (default)",
+    "plain_sum": "influence, plain sum (`help_weight=1`)",
+    "influence_no_gate": 'influence without the gate (`gate="none"`)',
+    "one_pool_no_gate": 'the paper\'s sum without the gate (`gate="none", groups="one", help_weight=1`)',
+    "loss": "mean loss",
+    "margin": "margin of logits (AUM)",
+    "prob_margin": "margin of probabilities",
+}
+QUIET, BUSY = "overhead-cuda.json", "overhead-cuda-busy-host.json"
+GPU = "H200, ResNet-18, batch 512, bfloat16"
+COSTS = (
+    (GPU, QUIET, {"head": "head", "last-stage": "last stage", "all": "all layers"}),
+    (f"{GPU}, slower host", BUSY, {"head": "head", "last-stage": "last stage", "all": "all layers"}),
+    ("two CPU cores, small CNN, batch 128", "overhead-cpu.json", {"head": "head"}),
+    (
+        "the same, `body_share=1`",
+        "overhead-cpu-deep.json",
+        {"last-stage": "last stage", "all": "all layers"},
+    ),
+    (
+        "the same, `body_share=0.25`",
+        "overhead-cpu-deep-quarter.json",
+        {"last-stage": "last stage", "all": "all layers"},
+    ),
+)
+
+
+def _read(name: str) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads((RESULTS / name).read_text(encoding="utf-8"))
+    return found
+
+
+def _listed(values: Sequence[float]) -> str:
+    return " / ".join(f"{100 * value:.1f}" for value in values)
+
+
+def detection() -> str:
+    """Every score of the runs with class-dependent wrong labels."""
+    runs = [_read(f"detection-class-dependent-seed{seed}.json") for seed in SEEDS]
+    rows = [
+        [title, *(_listed([run["methods"][name][metric] for run in runs]) for metric in ("aupr", "p_at_1", "auroc"))]
+        for name, title in SCORES.items()
+    ]
+    monitors = [run["monitors"]["influence"] for run in runs]
+    rows.append(
+        ["of the anchors, each without its own part", _listed([m["anchors_only"]["aupr"] for m in monitors]), "", ""]
+    )
+    named = _listed([monitor["group_is_true_class"] for monitor in monitors])
+    return table(["score", "AUPR", "P@1%", "AUROC"], rows) + (
+        f"\nThe most harmed group is the true class for {named}% of the wrong labels.\n"
+    )
+
+
+def cost() -> str:
+    """Time and memory with the monitor over those without."""
+    rows = []
+    for setting, file, layers in COSTS:
+        measured = _read(file)["layers"]
+        for name, title in layers.items():
+            found = measured[name]
+            low, high = found["time_ratio_low"], found["time_ratio_high"]
+            memory = found.get("memory_ratio")
+            target = found.get("time_target")
+            rows.append(
+                [
+                    setting,
+                    title,
+                    f"{found['time_ratio']:.3f} ({low:.3f}–{high:.3f})",
+                    "–" if memory is None else f"{memory:.3f}",
+                    "–" if target is None else f"{target:.2f}",
+                ]
+            )
+    return table(["setting", "watched", "time", "peak memory", "time meant to be at most"], rows)
+
+
+TABLES: dict[str, Callable[[], str]] = {"engine-detection": detection, "engine-cost": cost}
