@@ -11,6 +11,8 @@ examples, larger with few. r̄ is the mean over examples that took no part in C,
 
 from __future__ import annotations
 
+import math
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 
@@ -66,13 +68,22 @@ class Layer:
 
     def distance(self, activations: Tensor) -> Tensor:
         """r of every row, [n]."""
-        at = (activations - self._middle) @ self.root
-        squares = at.square().sum(1)
-        if len(self.centres) > 1:
-            squares = squares + torch.addmm(self._norms, at, self._others.T, alpha=-2).amin(1)
-        return squares.clamp_min(0) / self.scale
+        return mean_distance([self], [activations])
 
-    # Everything is about the middle of the centres: far from it, squares would lose their last digits.
+    def whitened(self, activations: Tensor) -> Tensor:
+        """Rows about the middle of the centres, [n, D]: the squares of a row add up to r where there is one centre.
+
+        Far from the middle, squares would lose their last digits.
+        """
+        return (activations - self._middle) @ self._root
+
+    def nearest(self, whitened: Tensor) -> Tensor:
+        """What must be added to the squares to get the distance from the nearest of several centres, [n]."""
+        return torch.addmm(self._norms, whitened, self._others.T, alpha=-2).amin(1)
+
+    @cached_property
+    def _root(self) -> Tensor:
+        return self.root / math.sqrt(self.scale)
 
     @cached_property
     def _middle(self) -> Tensor:
@@ -80,7 +91,7 @@ class Layer:
 
     @cached_property
     def _others(self) -> Tensor:
-        return (self.centres - self._middle) @ self.root
+        return (self.centres - self._middle) @ self._root
 
     @cached_property
     def _norms(self) -> Tensor:
@@ -89,6 +100,17 @@ class Layer:
     def scaled(self, activations: Tensor) -> Layer:
         """The same with r̄ from these rows."""
         return replace(self, scale=max(float(replace(self, scale=1.0).distance(activations).mean()), SMALLEST))
+
+
+def mean_distance(layers: Sequence[Layer], activations: Sequence[Tensor]) -> Tensor:
+    """Mean of r over layers, [n]. One norm serves all layers: what is started once need not be started for each."""
+    whitened = [layer.whitened(a) for layer, a in zip(layers, activations, strict=True)]
+    total: Tensor = torch.linalg.vector_norm(torch.cat(whitened, 1), dim=1).square()
+    for layer, at in zip(layers, whitened, strict=True):
+        if len(layer.centres) > 1:
+            total = total + layer.nearest(at)
+    mean: Tensor = total / len(layers)
+    return mean.clamp_min(0)
 
 
 def _root(covariance: Tensor, count: float) -> Tensor:

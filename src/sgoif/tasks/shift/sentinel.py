@@ -26,7 +26,7 @@ from sgoif.anchors import evaluation
 from sgoif.errors import LayerError, SettingError, StateError
 from sgoif.state import load_state, save_state
 from sgoif.tasks.shift.conformal import p_values, threshold
-from sgoif.tasks.shift.moments import Layer
+from sgoif.tasks.shift.moments import Layer, mean_distance
 from sgoif.tasks.shift.network import Network, Seen
 from sgoif.tasks.shift.reference import Kept, Reference, activations_of, two_sided
 
@@ -157,9 +157,7 @@ class Sentinel:
 
     def strangeness(self, seen: Seen) -> Tensor:
         """s of a batch that the network has seen, [n]; infinite where it is not a number."""
-        spread = torch.stack(
-            [layer.distance(a) for layer, a in zip(self.layers, activations_of(seen), strict=True)]
-        ).mean(0)
+        spread = mean_distance(self.layers, activations_of(seen))
         scores = 0.5 * spread.clamp_min(1e-12).log() - energy(seen.logits).clamp_min(1e-12).log()
         return torch.nan_to_num(scores, nan=math.inf, posinf=math.inf)
 
@@ -229,7 +227,8 @@ class Sentinel:
 def energy(logits: Tensor) -> Tensor:
     """logsumexp of the logits about their mean, [n]; a single logit is that of two classes."""
     both = two_sided(logits)
-    return torch.logsumexp(both - both.mean(1, keepdim=True), 1)
+    # Of all ways to a logsumexp, that through log_softmax starts fewest operations: ln p_0 = z_0 − logsumexp z.
+    return both[:, 0] - both.log_softmax(1)[:, 0] - both.mean(1)
 
 
 def _inputs(
