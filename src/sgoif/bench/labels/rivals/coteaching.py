@@ -79,6 +79,10 @@ class Look(NamedTuple):
         return torch.zeros_like(self.losses).scatter_(1, self.picked, 1.0).mean(dim=0)
 
 
+OnLook = Callable[[int, Tensor, Look], None]
+"""Told (epoch, index, look) of every batch."""
+
+
 class Pair:
     """Two networks with different initial weights that teach each other."""
 
@@ -111,7 +115,12 @@ class Pair:
 
 
 def teach(
-    pair: Pair, epochs: int, lessons: Callable[[int], Lessons], on_look: Callable[[int, Tensor, Look], None], tell: Say
+    pair: Pair,
+    epochs: int,
+    lessons: Callable[[int], Lessons],
+    on_look: OnLook,
+    tell: Say,
+    on_epoch: Callable[[int], None] = lambda epoch: None,
 ) -> int:
     """Train the pair on `lessons(epoch)` of each epoch from 1 on; returns how many examples one network has seen."""
     seen = 0
@@ -121,6 +130,7 @@ def teach(
             on_look(epoch, index, pair.step(x, y, keep))
             seen += len(y)
         tell(f"epoch {epoch} of {epochs}")
+        on_epoch(epoch)
     return seen
 
 
@@ -148,24 +158,34 @@ def estimate_forget_rate(problem: Problem, tell: Say) -> tuple[float, float]:
     return min(rate, MAX_FORGET_RATE), len(training) / len(problem)
 
 
-def coteaching(problem: Problem, tell: Say) -> Outcome:
-    """Train a pair; suspicion is the late loss, flagged what the networks mostly kept from each other."""
-    forget_rate, cost = estimate_forget_rate(problem, tell)
-    tell(f"co-teaching: noise rate estimated as {forget_rate:.3f}")
+def train(
+    problem: Problem, forget_rate: float, on_look: OnLook, tell: Say, on_epoch: Callable[[Pair, int], None]
+) -> Pair:
+    """Train a pair by the recipe; `on_epoch` sees it after every epoch, from 1."""
     batches, epochs = problem.batches(), problem.recipe.epochs
-    losses, keeps = (MeanPerExample(len(problem), problem.device) for _ in range(2))
 
     def lessons(epoch: int) -> Lessons:
         share = remember_share(epoch - 1, epochs, forget_rate)
         return ((x, y, index, kept(share, len(y))) for x, y, index in batches)
+
+    pair = Pair(problem, epochs * len(batches))
+    teach(pair, epochs, lessons, on_look, tell, lambda epoch: on_epoch(pair, epoch))
+    return pair
+
+
+def coteaching(problem: Problem, tell: Say) -> Outcome:
+    """Train a pair; suspicion is the late loss, flagged what the networks mostly kept from each other."""
+    forget_rate, cost = estimate_forget_rate(problem, tell)
+    tell(f"co-teaching: noise rate estimated as {forget_rate:.3f}")
+    epochs = problem.recipe.epochs
+    losses, keeps = (MeanPerExample(len(problem), problem.device) for _ in range(2))
 
     def on_look(epoch: int, index: Tensor, look: Look) -> None:
         if is_late(epoch, epochs):
             losses.add(index, look.losses.mean(dim=0))
             keeps.add(index, look.kept_share())
 
-    pair = Pair(problem, epochs * len(batches))
-    teach(pair, epochs, lessons, on_look, lambda line: tell(f"co-teaching: {line}"))
+    train(problem, forget_rate, on_look, lambda line: tell(f"co-teaching: {line}"), lambda pair, epoch: None)
     return Outcome(
         losses.result(),
         flagged=keeps.result() < 0.5,

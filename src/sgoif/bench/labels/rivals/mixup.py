@@ -17,9 +17,11 @@ the last quarter of the epochs. Cost: one training.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import torch
 import torch.nn.functional as F
-from torch import Tensor
+from torch import Tensor, nn
 
 from sgoif.bench.command import Say
 from sgoif.bench.labels.problem import Outcome, Problem
@@ -40,12 +42,11 @@ def mixed_loss(logits: Tensor, labels: Tensor, partner: Tensor, share: float) ->
     return share * F.cross_entropy(logits, labels) + (1 - share) * F.cross_entropy(logits, labels[partner])
 
 
-def mixup(problem: Problem, tell: Say) -> Outcome:
-    """Train with mixup; suspicion is the late cross entropy of the given label."""
+def train(problem: Problem, on_epoch: Callable[[nn.Module, int], None]) -> nn.Module:
+    """Train with mixup; `on_epoch` sees the network after every epoch, from 1."""
     model, batches, epochs = problem.new_model(), problem.batches(), problem.recipe.epochs
     optimizer, schedule = problem.optimizer(model, epochs * len(batches))
     shares, partners = numpy_stream(problem, _LAMBDA_STREAM), torch_stream(problem, _PARTNER_STREAM)
-    late = LateLosses(problem, tell, "mixup")
     for epoch in range(1, epochs + 1):
         model.train()
         for x, y, _ in batches:
@@ -57,5 +58,12 @@ def mixup(problem: Problem, tell: Say) -> Outcome:
             optimizer.step()
             optimizer.zero_grad()
             schedule.step()
-        late.end_of_epoch(model, epoch)
+        on_epoch(model, epoch)
+    return model
+
+
+def mixup(problem: Problem, tell: Say) -> Outcome:
+    """Train with mixup; suspicion is the late cross entropy of the given label."""
+    late = LateLosses(problem, tell, "mixup")
+    train(problem, late.end_of_epoch)
     return Outcome(late.result(), trainings=1.0, details={"alpha": ALPHA})

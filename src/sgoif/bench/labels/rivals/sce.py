@@ -18,8 +18,10 @@ the epochs. Cost: one training.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import torch.nn.functional as F
-from torch import Tensor
+from torch import Tensor, nn
 
 from sgoif.bench.command import Say
 from sgoif.bench.labels.problem import Outcome, Problem
@@ -44,15 +46,20 @@ def symmetric_cross_entropy(logits: Tensor, labels: Tensor) -> Tensor:
     return ALPHA * F.cross_entropy(logits, labels) + BETA * reverse_cross_entropy(logits, labels).mean()
 
 
-def sce(problem: Problem, tell: Say) -> Outcome:
-    """Train with the symmetric loss; suspicion is the late cross entropy of the given label."""
+def train(problem: Problem, on_epoch: Callable[[nn.Module, int], None]) -> nn.Module:
+    """Train with the symmetric loss; `on_epoch` sees the network after every epoch, from 1."""
     model = problem.new_model()
-    late = LateLosses(problem, tell, "sce")
-    problem.fit(
+    return problem.fit(
         model,
         problem.batches(),
         loss=lambda logits, labels, index: symmetric_cross_entropy(logits, labels),
-        on_epoch=lambda epoch: late.end_of_epoch(model, epoch),
+        on_epoch=lambda epoch: on_epoch(model, epoch),
     )
+
+
+def sce(problem: Problem, tell: Say) -> Outcome:
+    """Train with the symmetric loss; suspicion is the late cross entropy of the given label."""
+    late = LateLosses(problem, tell, "sce")
+    train(problem, late.end_of_epoch)
     details = {"alpha": ALPHA, "beta": BETA, "log_of_zero": LOG_OF_ZERO}
     return Outcome(late.result(), trainings=1.0, details=details)

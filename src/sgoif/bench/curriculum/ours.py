@@ -1,0 +1,140 @@
+"""Training with a curriculum: as weights of the losses, or as a choice of examples.
+
+The run is a user's run: a hold-out with labels as noisy as the others, all of them anchors, which is not trained on at
+first, and default settings of the curriculum. For the last quarter of the epochs the curriculum is finished and the
+hold-out joins the training, weighed like everything else; in `apart` it never does, so that both parts of the effect
+can be told.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass, fields
+from typing import Any
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from sgoif.bench.batches import Batches, crop_and_flip, normalise
+from sgoif.bench.curriculum.study import Study, Trained, Weights
+from sgoif.bench.labels.problem import Problem, Rows
+from sgoif.monitor import InfluenceMonitor
+from sgoif.tasks.curriculum import Curriculum, CurriculumSampler
+
+JOINED = 0.25
+"""Share of the epochs, at the end, in which the hold-out is trained on too."""
+
+
+def curriculum(study: Study) -> Trained:
+    """Weighed losses; the hold-out joins at the end."""
+    return _train(study, joined=JOINED, drawn=False)
+
+
+def apart(study: Study) -> Trained:
+    """Weighed losses; the hold-out is never trained on."""
+    return _train(study, joined=0.0, drawn=False)
+
+
+def sampler(study: Study) -> Trained:
+    """Examples drawn by weight; the hold-out joins at the end."""
+    return _train(study, joined=JOINED, drawn=True)
+
+
+def _train(study: Study, *, joined: float, drawn: bool) -> Trained:
+    problem = study.problem
+    training, held_out = problem.split()
+    rows = np.asarray(training.indices)
+    epochs = problem.recipe.epochs
+    last = min(round(joined * epochs), epochs - 1)
+    model = problem.new_model()
+    watched, everything = problem.batches(rows), problem.batches(number=1)
+    steps = (epochs - last) * len(watched) + last * len(everything)
+    optimizer, schedule = problem.optimizer(model, steps)
+    monitor = InfluenceMonitor(
+        model, optimizer, anchors=held_out, size=len(problem), max_anchors=len(held_out), seed=problem.seed
+    )
+    teacher = Teacher(problem, monitor, Curriculum(monitor), drawn)
+
+    def lesson(batches: Batches, part: Rows, count: int) -> None:
+        problem.fit(
+            model,
+            teacher.choosing(batches, part) if drawn else batches,
+            epochs=count,
+            optimizer=(optimizer, schedule),
+            loss=teacher.loss,
+            watching=teacher.watching,
+            on_epoch=lambda epoch: study.look(model, weights=teacher.weights_of(part)),
+        )
+
+    lesson(watched, rows, epochs - last)
+    if last:
+        teacher.finish()
+        lesson(everything, problem.rows(), last)
+    monitor.close()
+    seconds = study.seconds
+    spent = monitor.cadence.spent + sum(entry["seconds"] for entry in teacher.curriculum.history)
+    details = {"joined_epochs": last, "report": teacher.curriculum.report().to_dict()}
+    details |= {"judgements": teacher.curriculum.history, "monitor_seconds": monitor.cadence.spent}
+    share = ((epochs - last) * len(rows) + last * len(problem)) / (epochs * len(problem))
+    return Trained(share, details, overhead=seconds / max(seconds - spent, 1e-9))
+
+
+class Teacher:
+    """A curriculum in a training loop of the benchmark."""
+
+    def __init__(self, problem: Problem, monitor: InfluenceMonitor, curriculum: Curriculum, drawn: bool) -> None:
+        self.problem, self.monitor, self.curriculum, self.drawn = problem, monitor, curriculum, drawn
+        self._weights = torch.ones(0)
+
+    def watching(self, index: Tensor) -> AbstractContextManager[Any]:
+        """Around the forward and backward pass of a batch."""
+        if self.drawn:
+            return nullcontext() if self.curriculum.finished else self.monitor.step(index)
+        self._weights = self.curriculum.weights(index)
+        if self.curriculum.finished:
+            return nullcontext()
+        return self.monitor.step(index, weights=self._weights)
+
+    def loss(self, logits: Tensor, labels: Tensor, index: Tensor) -> Tensor:
+        """The mean loss of a batch, weighed unless the batch was drawn by weight."""
+        losses = F.cross_entropy(logits, labels, reduction="none")
+        return losses.mean() if self.drawn else (losses * self._weights).mean()
+
+    def finish(self) -> None:
+        """From now on the hold-out is trained on and nothing is watched."""
+        self.curriculum.finish()
+        self.monitor.close()
+
+    def choosing(self, batches: Batches, rows: Rows) -> Drawn:
+        """Batches drawn by weight."""
+        size = -(-len(rows) // len(batches))  # nearly equal batches, as they are without a sampler
+        sampler = CurriculumSampler(self.curriculum, rows.tolist(), batch_size=size, seed=self.problem.seed)
+        return Drawn(**{f.name: getattr(batches, f.name) for f in fields(Batches)}, sampler=sampler)
+
+    def weights_of(self, rows: Rows) -> Weights:
+        """What every example weighed in the epoch that ends, zero where it was not trained on."""
+        found: Weights = np.zeros(len(self.problem), dtype=np.float32)
+        found[rows] = self.curriculum.values(len(self.problem))[rows]
+        return found
+
+
+@dataclass
+class Drawn(Batches):
+    """Batches in an order that a sampler gives."""
+
+    sampler: CurriculumSampler | None = None
+
+    def __iter__(self) -> Iterator[tuple[Tensor, Tensor, Tensor]]:
+        assert self.sampler is not None
+        layout = torch.channels_last if self.channels_last else torch.contiguous_format
+        for chosen in torch.tensor(list(self.sampler)).split(self.sampler.batch_size):
+            here = chosen.to(self.labels.device, non_blocking=True)
+            place = chosen if self.rows is None else self.rows[chosen]
+            x = self.images[place.to(self.images.device, non_blocking=True)].to(self.labels.device)
+            if self.augment:
+                x = crop_and_flip(x, self._generator, self.padding, self.mirror)
+            x = normalise(x, self.mean, self.spread).contiguous(memory_format=layout)
+            yield x, self.labels[here], self.index[chosen]

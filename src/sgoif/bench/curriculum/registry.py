@@ -1,0 +1,79 @@
+"""The methods of the comparison by name. Modules are imported when a method is first run, not before."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+
+from sgoif.bench.curriculum.study import Study, Trained
+from sgoif.bench.labels import registry as labels
+from sgoif.bench.labels.registry import resolve
+from sgoif.errors import SettingError
+
+PLACE = "sgoif.bench.curriculum"
+
+
+@dataclass(frozen=True)
+class Method:
+    """A way to train."""
+
+    name: str
+    run: str
+    """`module:function` that is called with a study and returns what it says about its training."""
+    title: str
+    """As it stands in a table."""
+    paper: str
+    knows_truth: bool = False
+    """Whether it is told which labels are right: a ceiling, no rival."""
+
+
+def _rival(name: str) -> Method:
+    known = labels.METHODS[name]
+    return Method(name, f"{PLACE}.rivals:{name}", known.title, known.paper)
+
+
+_SGOIF = "SG-OIF: A Stability-Guided Online Influence Framework for Reliable Vision Data"
+
+_ALL = (
+    Method("curriculum", f"{PLACE}.ours:curriculum", "SG-OIF curriculum", _SGOIF),
+    Method("curriculum-apart", f"{PLACE}.ours:apart", "SG-OIF curriculum, hold-out apart", _SGOIF),
+    Method("curriculum-sampler", f"{PLACE}.ours:sampler", "SG-OIF curriculum, as a sampler", _SGOIF),
+    Method("plain", f"{PLACE}.baselines:plain", "plain training", "cross entropy on all labels"),
+    _rival("sce"),
+    _rival("coteaching"),
+    _rival("mixup"),
+    Method(
+        "oracle", f"{PLACE}.baselines:oracle", "right labels only (ceiling)", "wrong labels left out", knows_truth=True
+    ),
+)
+METHODS: dict[str, Method] = {method.name: method for method in _ALL}
+OURS = tuple(name for name in METHODS if name.startswith("curriculum"))
+
+
+def title_of(name: str) -> str:
+    """A method as a table calls it; one that is not registered goes by its name."""
+    return METHODS[name].title if name in METHODS else name
+
+
+def in_order(names: Iterable[str]) -> list[str]:
+    """Methods as the registry lists them, others behind."""
+    listed = list(METHODS)
+    return sorted(set(names), key=lambda name: (listed.index(name) if name in METHODS else len(listed), name))
+
+
+def choose(wanted: str) -> list[str]:
+    """Methods from a list of names and of the groups `all`, `ours` and `rivals`, in the order of the registry."""
+    others = [name for name, method in METHODS.items() if name not in OURS and not method.knows_truth]
+    groups = {"all": list(METHODS), "ours": list(OURS), "rivals": others}
+    words = [word.strip() for word in wanted.split(",") if word.strip()]
+    unknown = [word for word in words if word not in groups and word not in METHODS]
+    if unknown or not words:
+        found = f"there is no method {', '.join(unknown)}" if unknown else "--methods is empty"
+        raise SettingError(f"{found}; choose from {', '.join(METHODS)}, or the groups {', '.join(groups)}")
+    chosen = {name for word in words for name in groups.get(word, [word])}
+    return [name for name in METHODS if name in chosen]
+
+
+def train_function(name: str) -> Callable[[Study], Trained]:
+    """What trains by this method."""
+    return resolve(METHODS[name].run)  # type: ignore[no-any-return]

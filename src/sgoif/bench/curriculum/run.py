@@ -1,0 +1,69 @@
+"""Every way to train on every data set, noise and seed, as one command that can be interrupted at any moment.
+
+    sgoif bench curriculum --data ROOT --sets cifar10 --noises class-dependent-20,symmetric-40,none --methods all \
+        --seeds 0,1,2 --out FILE.jsonl
+
+Started again with the same file, it computes what is missing and nothing else. A method that fails is reported on
+standard error, the others go on, and the exit code is 1; the next start tries it again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from sgoif.bench.command import Say, check_writable, choose_device, run_grid, say
+from sgoif.bench.curriculum.grid import KIND, Job, asked_for, pending
+from sgoif.bench.curriculum.runner import Runner
+from sgoif.bench.curriculum.settings import CurriculumBenchSettings
+from sgoif.bench.curriculum.table import CurriculumTableSettings, render
+from sgoif.bench.jobs import Result
+from sgoif.bench.journal import Journal
+from sgoif.bench.progress import carry_out
+from sgoif.bench.provenance import machine, plain, versions
+
+PROGRAM = "python -m sgoif.bench.curriculum.run"
+DEFAULT_OUT = "runs/curriculum.jsonl"
+
+
+def quality(job: Job, result: Result) -> str:
+    """The accuracy at the end of a finished job."""
+    return ", ".join(f"test accuracy {100 * line['metrics']['accuracy']:.1f}" for line in result.lines)
+
+
+def run_curriculum(settings: CurriculumBenchSettings, out: Path, command: str, tell: Say = say) -> dict[str, Any]:
+    """Compare ways to train despite wrong labels by test accuracy; what --out already holds is not computed again."""
+    check_writable(out)
+    runner = Runner(settings, command, choose_device(settings.device), tell)
+    jobs = settings.jobs()
+    with Journal(out, KIND, tell) as journal:
+        todo = pending(jobs, journal.done)
+        tell(f"{len(jobs)} results asked for, {len(jobs) - len(todo)} already in {out}")
+        runner.check(todo)
+        failed = carry_out(
+            todo,
+            runner,
+            settings.workers,
+            journal,
+            keep=lambda job, lines: lines,
+            left=lambda: len(pending(todo, journal.done)),
+            quality=quality,
+        )
+        results = asked_for(jobs, journal.done)
+    origin = {"command": command, "versions": versions(), "machine": machine(runner.device)}
+    return plain({**origin, "results": results, "failed": failed})  # type: ignore[no-any-return]
+
+
+def show(whole: Mapping[str, Any]) -> str:
+    """The results as a table."""
+    return render(whole["results"], CurriculumTableSettings()) if whole["results"] else "no results"
+
+
+def main(arguments: list[str] | None = None, program: str = PROGRAM) -> int:
+    """Run the comparison from the command line; returns the exit code."""
+    return run_grid(program, CurriculumBenchSettings, run_curriculum, show, arguments, DEFAULT_OUT)
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

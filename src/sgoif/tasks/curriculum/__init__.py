@@ -1,0 +1,15 @@
+"""Training with wrong labels: examples that are probably mislabelled count less, all others as before.
+
+weights      from probabilities of wrong labels to weights
+judging      from what a monitor knows to such probabilities
+curriculum   when examples are judged again, and what their losses are multiplied with
+sampler      the same as a choice of examples instead of weights
+summary      what the weights do to the data set
+"""
+
+from sgoif.tasks.curriculum.curriculum import Curriculum
+from sgoif.tasks.curriculum.sampler import CurriculumSampler
+from sgoif.tasks.curriculum.settings import CurriculumSettings
+from sgoif.tasks.curriculum.summary import CurriculumReport
+
+__all__ = ["Curriculum", "CurriculumReport", "CurriculumSampler", "CurriculumSettings"]

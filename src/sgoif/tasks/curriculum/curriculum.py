@@ -1,0 +1,253 @@
+"""Weights for the losses of a training run, from what its monitor knows.
+
+    curriculum = Curriculum(monitor)
+    weights = monitor.weights(index)                      # or curriculum.weights(index)
+
+All weights are one during the warm-up. After it, once an epoch, every label is judged (`tasks.labels`, without decoys)
+and the weights move part of the way, `speed`, to where `weights.weigh` puts them:
+
+    w ← w + speed (target − w)
+
+A model that still learns takes right labels for wrong ones, fewer from epoch to epoch, and the estimated noise rate
+falls. What it fell by since the last judgement is therefore taken off once more, and the first judgement, which has
+none before it, moves nothing.
+
+Targets have mean one over the examples seen so far, so w has, and the learning rate means what it meant. In the mean
+over a batch, weights differ from one as batches differ; nothing is normalised there, for that would weigh an example by
+its company.
+
+*Why it does not run away.* An example that counts less is fitted less, and then looks more wrong. Three things bound
+that. How many labels are wrong in all is estimated on held-out examples, which no weight touches, and fixes the sum of
+all probabilities: an example can only be pushed down in another's place. Evidence is an average over the run. And the
+floor leaves every example a gradient: it goes on being scored, as if it were held out, and comes back if the model
+agrees with its label after all.
+
+*What it costs.* A judgement refreshes the monitor's held-out side, which counts as the monitor's time, reads the ledger
+and sorts it a few times, on the CPU; `report()` says how long that took. Between judgements a batch costs one gather.
+"""
+
+from __future__ import annotations
+
+import os
+from dataclasses import asdict
+from time import perf_counter
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from sgoif.checks import Indices, check_index
+from sgoif.errors import SettingError, SgoifError, StateError
+from sgoif.monitor import NOBODY
+from sgoif.ranks import Word
+from sgoif.state import load_state, save_state
+from sgoif.tasks.curriculum.judging import Opinion, form_opinion
+from sgoif.tasks.curriculum.passes import Passes
+from sgoif.tasks.curriculum.settings import CurriculumSettings
+from sgoif.tasks.curriculum.summary import CurriculumReport, changes, summarise
+from sgoif.tasks.labels.channel import Array
+
+if TYPE_CHECKING:
+    from sgoif.monitor import InfluenceMonitor
+
+VERSION = 1
+
+
+class Curriculum:
+    """Weights by example; the module docstring says where they come from.
+
+    Settings are those of `CurriculumSettings`, as keywords or as one object. The curriculum that was made last is the
+    one that `monitor.weights` asks. Among several ranks everything here is called by all of them.
+    """
+
+    def __init__(
+        self, monitor: InfluenceMonitor, *, settings: CurriculumSettings | None = None, **options: float
+    ) -> None:
+        if settings is not None and options:
+            raise SettingError("give either settings=CurriculumSettings(...) or single options, not both")
+        try:
+            self.settings = settings or CurriculumSettings(**options)
+        except TypeError as error:
+            known = ", ".join(CurriculumSettings.__dataclass_fields__)
+            raise SettingError(f"{error}; known settings are {known}") from error
+        self.monitor = monitor
+        monitor.curriculum = self
+        self.passes = Passes()
+        self.finished = False
+        """Whether the weights are final; see `finish`."""
+        self.sampled = False
+        """Whether a sampler draws by these weights, so that losses must not be multiplied with them too."""
+        self.history: list[dict[str, Any]] = []
+        """A few figures of every judgement."""
+        self._weights = np.ones(0, dtype=np.float32)
+        self._on_device: Tensor | None = None
+
+    # --- in the loop --------------------------------------------------------------------------------------------
+
+    def weights(self, index: Any) -> Tensor:
+        """What the losses of a batch are to be multiplied with: float32 [B] on the monitor's device, all positive."""
+        monitor, ranks = self.monitor, self.monitor.ranks
+        indices = ranks.attempt(lambda: self._checked(index), NOBODY)
+        everyone, _ = ranks.roll_call(indices, Word(in_time=True, stride=1))
+        self.advance(everyone)
+        if self._on_device is None:
+            return torch.ones(len(indices), dtype=torch.float32, device=monitor.device)
+        missing = int(indices.max()) + 1 - len(self._on_device)
+        if missing > 0:
+            self._on_device = torch.nn.functional.pad(self._on_device, (0, missing), value=1.0)
+        return self._on_device[monitor._upload(indices)]
+
+    def _checked(self, index: Any) -> Indices:
+        if self.sampled and not self.finished:
+            raise SettingError(
+                "a CurriculumSampler already draws examples by these weights; to multiply losses with them as well"
+                " would count them twice. Use one or the other"
+            )
+        return check_index(index, self.monitor.ledger.fixed_size, self.monitor.settings.allow_duplicates)
+
+    def advance(self, indices: Indices) -> None:
+        """Take note that these examples come next, on all ranks together, and judge if it is time."""
+        s = self.settings
+        if not self.finished and self.passes.due(indices, s.warm_up, s.every):
+            self.update()
+        self.passes.add(indices)
+
+    def update(self) -> bool:
+        """Judge every example now and move the weights; False where too little is known yet."""
+        if self.finished:
+            raise SgoifError("this curriculum is finished: its weights are final. Make a new one to go on judging")
+        self.passes.mark()
+        self._refresh()
+        start = perf_counter()
+        opinion = form_opinion(self.monitor, self.settings, self._rate_before)
+        if opinion is None:
+            return False
+        self._move(opinion, self.settings.speed, start)
+        return True
+
+    def finish(self) -> None:
+        """Judge a last time, the held-out examples too, and keep the weights from then on.
+
+        The hold-out can then join the training, with weights like everything else, for the last epochs: it has done its
+        work. Needs a hold-out made with `split_holdout`, whose examples have indices of the same data set.
+        """
+        if self.finished:
+            return
+        if self.monitor.held_out_indices() is None:
+            raise SgoifError(
+                "the held-out examples have no indices in the training set, so they cannot join it: make both with"
+                " train_set, holdout_set = split_holdout(dataset)"
+            )
+        self._refresh()
+        start = perf_counter()
+        opinion = form_opinion(self.monitor, self.settings, self._rate_before, joining=True)
+        self.finished = True
+        if opinion is None:
+            return
+        # The weights of training examples have been under way for some time; those of held-out ones catch up at once.
+        speed = np.full(len(opinion.index), self.settings.speed)
+        speed[opinion.training :] = 1 - (1 - self.settings.speed) ** len(self.history)
+        self._move(opinion, speed, start)
+
+    # --- a look -------------------------------------------------------------------------------------------------
+
+    def values(self, size: int | None = None) -> Array:
+        """The weights of examples 0 … size − 1, by default of all that were ever asked for."""
+        count = self.passes.size if size is None else size
+        return np.pad(self._weights, (0, max(0, count - len(self._weights))), constant_values=1)[:count].astype(float)
+
+    def report(self) -> CurriculumReport:
+        """What the weights do to the data set at this moment; print it, or take its fields."""
+        monitor = self.monitor
+        monitor.flush()
+        ledger, held = monitor.record(), monitor.held_out_indices()
+        labels = ledger.label[: ledger.used].cpu().numpy().astype(np.int64)
+        if self.finished and held is not None:
+            labels = np.pad(labels, (0, max(0, int(held.max()) + 1 - len(labels))), constant_values=-1)
+            labels[held[monitor.anchors.pool]] = monitor.anchors.labels.numpy()
+        return summarise(self.values(len(labels)), labels, monitor.classes, self.history, self.passes.epochs)
+
+    # --- state --------------------------------------------------------------------------------------------------
+
+    def state_dict(self) -> dict[str, Any]:
+        """What is needed, beside the monitor's own state, to go on exactly: tensors and plain values."""
+        return {
+            "version": VERSION,
+            "settings": asdict(self.settings),
+            "finished": self.finished,
+            "history": [dict(entry) for entry in self.history],
+            "weights": torch.from_numpy(self._weights.copy()),
+            **self.passes.state_dict(),
+        }
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Go on from a state of a curriculum with the same settings; a state that does not fit changes nothing."""
+        if state.get("version") != VERSION:
+            raise StateError(f"the curriculum's state has version {state.get('version')!r}; expected is {VERSION}")
+        if state.get("settings") != asdict(self.settings):
+            raise StateError(
+                f"the state was saved with {state.get('settings')}, this curriculum has {asdict(self.settings)}. Resume"
+                " with the settings that the run was started with"
+            )
+        try:
+            weights = state["weights"].cpu().numpy().astype(np.float32)
+            history, finished = [dict(entry) for entry in state["history"]], bool(state["finished"])
+            passes = Passes.from_state(state)
+        except (KeyError, TypeError, ValueError, AttributeError) as error:
+            raise StateError(f"the curriculum's state is damaged or incomplete: {error!r}") from error
+        if weights.ndim != 1 or not (np.isfinite(weights) & (weights > 0)).all():
+            raise StateError("the curriculum's state is damaged: its weights are no list of positive numbers")
+        self.history, self.finished, self.passes = history, finished, passes
+        self._set(weights)
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write the state to a file, atomically and without pickle; of several ranks the first writes it."""
+        ranks = self.monitor.ranks
+        ranks.agree(lambda: save_state(path, self.state_dict()) if ranks.rank == 0 else None)
+
+    def load(self, path: str | os.PathLike[str]) -> None:
+        """Read a state that `save` wrote."""
+        self.load_state_dict(load_state(path))
+
+    # --- inside -------------------------------------------------------------------------------------------------
+
+    def _refresh(self) -> None:
+        """Let the held-out examples say what the model knows now: their last word may be two epochs old."""
+        monitor = self.monitor
+        monitor.flush()
+        if monitor.directions is not None and monitor.settings.budget is None and not monitor._capture.closed:
+            monitor.refresh()
+
+    @property
+    def _rate_before(self) -> float | None:
+        return self.history[-1]["noise_rate"] if self.history else None
+
+    def _move(self, opinion: Opinion, speed: float | Array, start: float) -> None:
+        """Move the weights of the judged examples so far on their way, and write down what changed."""
+        index = opinion.index
+        before = self.values(max(len(self._weights), int(index.max()) + 1))
+        after = before.copy()
+        after[index] += speed * (opinion.weighed.weights - before[index])
+        # Different speeds leave a mean a little off one.
+        after[index] /= after[index].mean()
+        # Ranks that round differently must not train with different weights: those of the first count.
+        after = self.monitor.ranks.gathered(torch.from_numpy(after))[: len(after)].numpy()
+        self._set(after)
+        self.history.append(
+            {
+                "epochs": self.passes.epochs,
+                "step": self.monitor.steps,
+                "examples": len(index),
+                "noise_rate": opinion.noise_rate,
+                "trust": opinion.trust,
+                "caution": opinion.caution,
+                "given_up": float(opinion.weighed.taken.mean()),
+                **changes(before[index], after[index]),
+                "seconds": perf_counter() - start,
+            }
+        )
+
+    def _set(self, weights: Array) -> None:
+        self._weights = weights.astype(np.float32)
+        self._on_device = torch.from_numpy(self._weights).to(self.monitor.device) if len(weights) else None

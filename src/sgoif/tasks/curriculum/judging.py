@@ -1,0 +1,94 @@
+"""From what a monitor knows at one moment to the weights that examples should have.
+
+Training examples are judged by what training saw of them. Held-out ones are judged too where they are to join the
+training (`joining`); then limits, floors and the mean are those of both together.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+import numpy as np
+import torch
+
+from sgoif.instruments import half_width
+from sgoif.ledger import Ledger
+from sgoif.tasks.curriculum.settings import CurriculumSettings
+from sgoif.tasks.curriculum.weights import Weighed, class_limits, lowered, not_helpful, settled, weigh
+from sgoif.tasks.labels.channel import Array, Labels
+from sgoif.tasks.labels.evidence import Evidence, from_ledger
+from sgoif.tasks.labels.judgement import LEAST_EXAMPLES, Judgement, judge, suggestions
+
+if TYPE_CHECKING:
+    from sgoif.monitor import InfluenceMonitor
+
+
+@dataclass(frozen=True)
+class Opinion:
+    """What is believed about labels at one moment, and the weights that follow."""
+
+    index: Labels
+    """The examples that were judged: training examples, then held-out ones where they join."""
+    training: int
+    """How many of them are training examples."""
+    weighed: Weighed
+    noise_rate: float
+    trust: float
+    caution: float
+
+
+def form_opinion(
+    monitor: InfluenceMonitor, settings: CurriculumSettings, rate_before: float | None, *, joining: bool = False
+) -> Opinion | None:
+    """Judge every label; None where too little is known yet. `rate_before` is the noise rate of the last opinion."""
+    held = monitor.held_out_indices()
+    training, width = _seen(monitor, monitor.record())
+    if held is not None:
+        apart = np.flatnonzero(~np.isin(training.index, held))
+        training, width = training.take(apart), width[apart]
+    anchors, anchor_width = _seen(monitor, monitor.anchor_record() if joining else monitor.anchor_ledger, held)
+    if len(training) < LEAST_EXAMPLES or not len(anchors):
+        return None
+    verdict = judge(training, anchors, monitor.classes, monitor.competence.structure)
+    probability, evidence = verdict.probability, training
+    if joining:
+        probability = np.concatenate([probability, verdict.anchor_probability])
+        evidence, width = training.joined(anchors), np.concatenate([width, anchor_width])
+    weighed = _weigh(monitor, settings, verdict, evidence, probability, width, rate_before)
+    calibration = verdict.calibration
+    return Opinion(
+        evidence.index, len(training), weighed, calibration.rate.estimate, calibration.trust, calibration.caution
+    )
+
+
+def _seen(monitor: InfluenceMonitor, ledger: Ledger, numbers: Labels | None = None) -> tuple[Evidence, Array]:
+    """What a ledger knows about labels, under these numbers, and the half-widths of the influences."""
+    found = from_ledger(ledger)
+    width: Array = half_width(monitor, ledger).double().cpu().numpy()[found.index]
+    return found if numbers is None else replace(found, index=numbers[found.index]), width
+
+
+def _weigh(
+    monitor: InfluenceMonitor,
+    settings: CurriculumSettings,
+    verdict: Judgement,
+    evidence: Evidence,
+    probability: Array,
+    width: Array,
+    rate_before: float | None,
+) -> Weighed:
+    rate, bank, classes = verdict.calibration.rate.estimate, monitor.anchors, monitor.classes
+    by_class = list(bank.group_names) == list(range(classes)) and torch.equal(bank.groups, bank.labels)
+    held_out: Array = np.bincount(verdict.anchors.given, minlength=classes).astype(np.float64)
+    return weigh(
+        lowered(probability, settled(rate_before, rate) * float(probability.sum())),
+        evidence.given,
+        suggestions(evidence, by_group=by_class),
+        class_limits(verdict.joint, held_out, rate),
+        harmful=not_helpful(evidence.influence, width),
+        floor=settings.floor,
+        class_floor=settings.class_floor,
+        boost=settings.boost,
+        balance=settings.balance,
+    )

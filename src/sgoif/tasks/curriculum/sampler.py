@@ -1,0 +1,169 @@
+"""The weights of a curriculum as a choice of examples: whoever weighs less comes up less often.
+
+    sampler = CurriculumSampler(curriculum, train_set, batch_size=128)
+    loader = DataLoader(indexed(train_set), batch_size=128, sampler=sampler)
+
+*draw*: an epoch has as many examples as the data set, each as often as its weight says. With the examples in random
+order, W_i the sum of the weights up to the i-th and u ∈ [0, 1) drawn once,
+
+    n_i = ⌊W_i + u⌋ − ⌊W_{i−1} + u⌋                     (systematic resampling)
+
+so n_i is w_i rounded up or down, with mean w_i. The copies of one example are spread over the epoch, and no batch of
+`batch_size` holds two of them.
+
+*leave-out*: an epoch has every example once, but for those with a weight below one half. Of these a share `floor` comes
+along, others in every epoch, or their evidence would never change again.
+
+Several ranks that train together deal the examples of an epoch out among them; `batch_size` is that of one rank.
+
+Losses must not be multiplied with the weights as well. Every epoch is a function of seed, epoch and weights: call
+`set_epoch` as with torch's distributed sampler, or let the sampler count.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from typing import Any, Literal, get_args
+
+import numpy as np
+from torch.utils.data import Dataset, Sampler
+
+from sgoif.checks import Indices
+from sgoif.data import Indexed, Part
+from sgoif.errors import SettingError
+from sgoif.tasks.curriculum.curriculum import Curriculum
+from sgoif.tasks.curriculum.summary import DOWN
+from sgoif.tasks.labels.channel import Array
+
+Way = Literal["draw", "leave-out"]
+TRIES = 100
+
+
+class CurriculumSampler(Sampler[int]):
+    """Positions in a data set, chosen by the weights of its examples.
+
+    `data` is the training set, or the index of every position in it. `batch_size` is that of the loader.
+    """
+
+    def __init__(
+        self,
+        curriculum: Curriculum,
+        data: Dataset[Any] | Sequence[int],
+        *,
+        batch_size: int,
+        way: Way = "draw",
+        seed: int = 0,
+    ) -> None:
+        if way not in get_args(Way):
+            raise SettingError(f"way={way!r} is not valid: expected one of {', '.join(get_args(Way))}")
+        if batch_size < 1:
+            raise SettingError(f"batch_size={batch_size!r} is not valid: expected that of the loader")
+        self.curriculum = curriculum
+        self.index = _indices_of(data)
+        if not len(self.index):
+            raise SettingError("the data set is empty: there is nothing to draw from")
+        if len(np.unique(self.index)) < len(self.index):
+            raise SettingError("two positions have the same index; every example must come once")
+        self.batch_size, self.way, self.seed = batch_size, way, seed
+        self.epoch = -1
+        curriculum.sampled = True
+
+    def set_epoch(self, epoch: int) -> None:
+        """Say which epoch, from 0, the next pass is; a resumed run then draws what it would have drawn."""
+        self.epoch = epoch - 1
+
+    def __len__(self) -> int:
+        """Of the next epoch, if no judgement comes before it."""
+        return self._whole() // self.curriculum.monitor.ranks.size
+
+    def _whole(self) -> int:
+        if self.way == "draw":
+            return len(self.index)
+        down = int((self._weights() < DOWN).sum())
+        return len(self.index) - down + self._guests(down)
+
+    def _guests(self, down: int) -> int:
+        """How many of the examples that are left out come along."""
+        return math.ceil(self.curriculum.settings.floor * down)
+
+    def __iter__(self) -> Iterator[int]:
+        self.epoch += 1
+        self.curriculum.advance(self.index)  # judges, where it is time, before the weights are read
+        generator = np.random.default_rng((self.seed, self.epoch))
+        weights, ranks = self._weights(), self.curriculum.monitor.ranks
+        if self.way == "leave-out":
+            down = np.flatnonzero(weights < DOWN)
+            guests = generator.choice(down, self._guests(len(down)), replace=False)
+            order = generator.permutation(np.concatenate([np.flatnonzero(weights >= DOWN), guests]))
+        else:
+            order = spread(copies(weights, generator), self.batch_size * ranks.size, generator)
+        each = len(order) // ranks.size
+        yield from order[ranks.rank :: ranks.size][:each].tolist()
+
+    def _weights(self) -> Array:
+        return self.curriculum.values(int(self.index.max()) + 1)[self.index]
+
+
+def copies(weights: Array, generator: np.random.Generator) -> Indices:
+    """How often each example comes up: its weight, scaled to mean one, rounded up or down at random; n in all."""
+    order = generator.permutation(len(weights))
+    sums = np.cumsum(weights[order]) * (len(weights) / weights.sum())
+    sums[-1] = len(weights)
+    marks = np.floor(sums + generator.random()).astype(np.int64)
+    counts = np.empty(len(weights), dtype=np.int64)
+    counts[order] = np.diff(marks, prepend=0)
+    return counts
+
+
+def spread(counts: Indices, batch_size: int, generator: np.random.Generator) -> Indices:
+    """Every position so often, in random order with copies far apart: no batch has a position twice.
+
+    Where that cannot be, others take the place of copies.
+    """
+    positions = np.repeat(np.arange(len(counts)), counts)
+    number = np.arange(len(positions)) - np.repeat(np.cumsum(counts) - counts, counts)
+    # The k-th of m copies falls into the k-th of m equal parts of the epoch.
+    place = (number + generator.random(len(positions))) / counts[positions]
+    order: Indices = positions[np.argsort(place, kind="stable")]
+    _part_copies(order, batch_size, generator, len(counts))
+    return order
+
+
+def _part_copies(order: Indices, batch_size: int, generator: np.random.Generator, size: int) -> None:
+    """Exchange places until no batch holds a position twice; copies that fell together are few.
+
+    Where no exchange is found, another position that the batch lacks comes in the copy's place.
+    """
+
+    def batch(place: int) -> Indices:
+        start = place // batch_size * batch_size
+        return order[start : start + batch_size]
+
+    for at in _repeated(order, batch_size).tolist():
+        mine = batch(at)
+        for other in generator.integers(0, len(order), TRIES).tolist():
+            theirs = batch(other)
+            if other // batch_size != at // batch_size and order[at] not in theirs and order[other] not in mine:
+                order[at], order[other] = order[other], order[at]
+                break
+        else:
+            order[at] = generator.choice(np.setdiff1d(np.arange(size), mine))
+
+
+def _repeated(order: Indices, batch_size: int) -> Indices:
+    """Places whose position stands in the same batch already."""
+    batch = np.arange(len(order)) // batch_size
+    by_batch = np.lexsort((order, batch))
+    same = (order[by_batch][1:] == order[by_batch][:-1]) & (batch[by_batch][1:] == batch[by_batch][:-1])
+    found: Indices = by_batch[1:][same]
+    return found
+
+
+def _indices_of(data: Dataset[Any] | Sequence[int]) -> Indices:
+    """The index of every position, as `indexed` gives it."""
+    if isinstance(data, (Indexed, Part)) and data.indices is not None:
+        return np.asarray(data.indices, dtype=np.int64)
+    if isinstance(data, Dataset):
+        return np.arange(len(data))  # type: ignore[arg-type]
+    return np.asarray(data, dtype=np.int64)

@@ -1,0 +1,41 @@
+"""The settings of a curriculum, validated when made."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import isfinite
+
+from sgoif.errors import SettingError
+
+
+@dataclass(frozen=True)
+class CurriculumSettings:
+    """When examples are judged, and how far their weights may move."""
+
+    warm_up: float = 4.0
+    """Epochs before the first judgement; weights are one until the second."""
+    every: float = 1.0
+    """Epochs between two judgements."""
+    floor: float = 0.05
+    """Least share of its weight that an example keeps, so that it goes on being scored and can come back."""
+    class_floor: float = 0.7
+    """Least share of its weight that a class keeps, by given labels."""
+    balance: float = 0.5
+    """How far the weight of a class follows its estimated true size: 0 not at all, 1 all the way."""
+    boost: float = 3.0
+    """Largest factor by which an example can gain from what others of its class give up."""
+    speed: float = 1 / 3
+    """Which part of the way to its new value a weight moves at one judgement."""
+
+    def __post_init__(self) -> None:
+        def need(ok: bool, name: str, expected: str) -> None:
+            if not ok:
+                raise SettingError(f"{name}={getattr(self, name)!r} is not valid: expected {expected}")
+
+        need(isfinite(self.warm_up) and self.warm_up >= 1, "warm_up", "at least 1 epoch: before, nothing is known")
+        need(isfinite(self.every) and self.every > 0, "every", "a positive number of epochs")
+        need(0 < self.floor <= 1, "floor", "a share in (0, 1]: an example of no weight leaves no gradient to score")
+        need(0 <= self.class_floor <= 1, "class_floor", "a share in [0, 1]")
+        need(0 <= self.balance <= 1, "balance", "a share in [0, 1]")
+        need(isfinite(self.boost) and self.boost >= 1, "boost", "a factor of at least 1")
+        need(0 < self.speed <= 1, "speed", "a share in (0, 1]")

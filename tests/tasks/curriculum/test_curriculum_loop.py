@@ -1,0 +1,355 @@
+"""`Curriculum` in a training loop: what its weights do, when they change, and that a resumed run is the same."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from curriculum_cases import BATCH, Blobs, Run, blobs
+from torch import Tensor
+
+from sgoif.errors import IndexingError, SettingError, SgoifError, StateError
+from sgoif.state import load_state
+from sgoif.tasks import Curriculum, CurriculumSettings
+from sgoif.tasks.curriculum import curriculum as module
+from sgoif.tasks.curriculum import judging
+from sgoif.tasks.labels.judgement import Judgement, judge
+
+WARM_UP = 3
+
+
+@pytest.fixture(scope="module")
+def noisy() -> Blobs:
+    return blobs()
+
+
+@pytest.fixture(scope="module")
+def trained(noisy: Blobs) -> Run:
+    """Ten epochs with a curriculum on data with a quarter of wrong labels; not to be changed."""
+    run = Run(noisy)
+    Curriculum(run.monitor, warm_up=WARM_UP)
+    run.epochs(0, 10, run.monitor.weights)
+    return run
+
+
+def test_wrong_labels_weigh_less_and_right_ones_do_not(noisy: Blobs, trained: Run) -> None:
+    weights, wrong = trained.monitor.curriculum.values()[noisy.rows], noisy.wrong[noisy.rows]
+    assert weights[wrong].mean() < 0.35
+    assert weights[~wrong].mean() > 1.1
+    assert (weights[~wrong] < 0.5).mean() < 0.05
+    share = weights[wrong].sum() / weights.sum()
+    assert share < 0.4 * wrong.mean()
+
+
+def test_mean_is_one_and_the_floor_holds_at_every_step(noisy: Blobs) -> None:
+    run = Run(noisy)
+    curriculum = Curriculum(run.monitor, warm_up=1, floor=0.1, speed=1.0)
+    means: list[float] = []
+
+    def look(epoch: int, index: Tensor) -> None:
+        values = curriculum.values(len(noisy.x))[noisy.rows]
+        means.append(values.mean())
+        assert values.min() >= 0.1 * (1 - 1e-6)
+
+    run.epochs(0, 6, curriculum.weights, look)
+    np.testing.assert_allclose(means, 1, atol=1e-6)
+    assert curriculum.values()[noisy.rows].std() > 0.2
+
+
+def test_ones_through_the_warm_up_and_the_first_judgement(noisy: Blobs) -> None:
+    run = Run(noisy)
+    curriculum = Curriculum(run.monitor, warm_up=WARM_UP)
+    seen: dict[int, list[Tensor]] = {}
+
+    def weigh(index: Tensor) -> Tensor:
+        weights = curriculum.weights(index)
+        seen.setdefault(len(seen_epochs), []).append(weights)
+        return weights
+
+    seen_epochs: list[int] = []
+    for epoch in range(WARM_UP + 2):
+        run.epochs(epoch, epoch + 1, weigh)
+        seen_epochs.append(epoch)
+    for epoch in range(WARM_UP + 1):  # the first judgement, at the start of epoch WARM_UP, moves nothing
+        assert all(bool((weights == 1).all()) for weights in seen[epoch])
+    assert any(bool((weights != 1).any()) for weights in seen[WARM_UP + 1])
+    assert [entry["epochs"] for entry in curriculum.history] == [WARM_UP, WARM_UP + 1]
+
+
+def test_what_is_returned(trained: Run, noisy: Blobs) -> None:
+    index = torch.from_numpy(noisy.rows[:7])
+    weights = trained.monitor.weights(index)
+    assert weights.dtype == torch.float32
+    assert weights.device == trained.monitor.device
+    assert not weights.requires_grad
+    np.testing.assert_allclose(weights, trained.monitor.curriculum.values()[noisy.rows[:7]], rtol=1e-6)
+
+
+def test_without_wrong_labels_weights_stay_near_one() -> None:
+    clean = blobs(rate=0.0)
+    run = Run(clean)
+    run.epochs(0, 10, run.monitor.weights)
+    weights = run.monitor.curriculum.values()[clean.rows]
+    assert len(run.monitor.curriculum.history) > 3
+    assert np.abs(weights - 1).mean() < 0.02
+    assert (weights < 0.5).mean() < 0.01
+
+
+def test_monitor_makes_a_curriculum_of_its_own_and_asks_the_last_one(noisy: Blobs) -> None:
+    run = Run(noisy)
+    assert run.monitor.curriculum is None
+    run.monitor.weights(noisy.rows[:3])
+    assert run.monitor.curriculum.settings == CurriculumSettings()
+    mine = Curriculum(run.monitor, floor=0.2)
+    run.monitor.weights(noisy.rows[:3])
+    assert run.monitor.curriculum is mine
+    assert mine.passes.asked == 3
+
+
+def test_a_model_that_knows_nothing_moves_no_weight(noisy: Blobs) -> None:
+    """Random answers disagree with most labels; that must not be taken for noise."""
+    run = Run(noisy)
+    for group in run.optimizer.param_groups:
+        group["lr"] = 0.0
+    run.epochs(0, 6, Curriculum(run.monitor, warm_up=1, speed=1.0).weights)
+    weights = run.monitor.curriculum.values()[noisy.rows]
+    assert run.monitor.curriculum.history[-1]["trust"] < 1
+    assert np.abs(weights - 1).mean() < 0.1
+
+
+def test_rare_classes_keep_their_weight() -> None:
+    """One class has a fiftieth of the examples of another; none of its labels is wrong."""
+    tailed = blobs(rate=0.0, sizes=(500, 250, 60, 10))
+    run = Run(tailed)
+    run.epochs(0, 10, Curriculum(run.monitor, warm_up=2, speed=1.0).weights)
+    report = run.monitor.curriculum.report()
+    rare = report.classes[3]
+    assert rare.examples == 8
+    assert rare.after >= 0.9 * rare.before
+
+
+def test_a_class_that_was_not_learned_yet_is_not_given_up() -> None:
+    """The model starts with a bias that keeps it from ever answering one class; all its labels then look wrong."""
+    clean = blobs(rate=0.0)
+    run = Run(clean)
+    head = run.model[-1]
+    with torch.no_grad():
+        head.bias[2] -= 30.0
+    run.epochs(0, 5, Curriculum(run.monitor, warm_up=1, speed=1.0).weights)
+    after = {row.label: row.after / row.before for row in run.monitor.curriculum.report().classes}
+    assert after[2] >= 0.69
+
+
+def test_scores_of_weighed_training_are_those_of_plain_losses(noisy: Blobs) -> None:
+    """In a step whose losses are weighed, the monitor's scores do not know of the weights."""
+    runs = Run(noisy), Run(noisy)
+    index = torch.from_numpy(noisy.rows[:BATCH])
+    weights = torch.linspace(0.1, 1.9, BATCH)
+    runs[0].step(index, None)
+    runs[1].step(index, weights)
+    mine, theirs = (run.monitor.last for run in runs)
+    assert mine is not None
+    assert theirs is not None
+    torch.testing.assert_close(mine.influence, theirs.influence, rtol=1e-4, atol=1e-6)
+
+
+def test_resumed_run_goes_on_equally(noisy: Blobs, tmp_path: Path) -> None:
+    def trained_from(first: int, last: int, run: Run, curriculum: Curriculum) -> None:
+        run.epochs(first, last, curriculum.weights)
+
+    whole = Run(noisy)
+    trained_from(0, 8, whole, Curriculum(whole.monitor, warm_up=2))
+    before = Run(noisy)
+    trained_from(0, 5, before, Curriculum(before.monitor, warm_up=2))
+    before.monitor.save(tmp_path / "monitor.npz")
+    before.monitor.curriculum.save(tmp_path / "curriculum.npz")
+    after = Run(noisy)
+    after.model.load_state_dict(before.model.state_dict())
+    after.optimizer.load_state_dict(before.optimizer.state_dict())
+    after.monitor.load(tmp_path / "monitor.npz")
+    resumed = Curriculum(after.monitor, warm_up=2)
+    resumed.load(tmp_path / "curriculum.npz")
+    trained_from(5, 8, after, resumed)
+    assert np.array_equal(resumed.values(), whole.monitor.curriculum.values())
+    for mine, theirs in zip(after.model.parameters(), whole.model.parameters(), strict=True):
+        assert torch.equal(mine, theirs)
+    without = {"seconds"}
+    assert [{k: v for k, v in entry.items() if k not in without} for entry in resumed.history] == [
+        {k: v for k, v in entry.items() if k not in without} for entry in whole.monitor.curriculum.history
+    ]
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"version": 7}, "version 7"),
+        ({"settings": {"floor": 0.5}}, "Resume"),
+        ({"weights": torch.tensor([1.0, -1.0])}, "positive"),
+        ({"weights": torch.tensor([1.0, float("nan")])}, "positive"),
+        ({"known": None}, "damaged"),
+        ({"history": 3}, "damaged"),
+    ],
+)
+def test_a_state_that_does_not_fit_changes_nothing(trained: Run, change: dict[str, Any], message: str) -> None:
+    curriculum = trained.monitor.curriculum
+    before, state = curriculum.values(), curriculum.state_dict()
+    with pytest.raises(StateError, match=message):
+        curriculum.load_state_dict({**state, **change})
+    assert np.array_equal(curriculum.values(), before)
+    curriculum.load_state_dict(state)
+    assert np.array_equal(curriculum.values(), before)
+
+
+def test_a_foreign_file_is_refused(trained: Run, tmp_path: Path) -> None:
+    trained.monitor.save(tmp_path / "monitor.npz")
+    with pytest.raises(StateError, match="version"):
+        trained.monitor.curriculum.load(tmp_path / "monitor.npz")
+    assert "weights" in trained.monitor.curriculum.state_dict()
+    trained.monitor.curriculum.save(tmp_path / "mine.npz")
+    assert load_state(tmp_path / "mine.npz")["version"] == module.VERSION
+
+
+def test_finishing_weighs_the_hold_out_too(noisy: Blobs) -> None:
+    run = Run(noisy)
+    curriculum = Curriculum(run.monitor, warm_up=2)
+    run.epochs(0, 7, curriculum.weights)
+    held = np.asarray(noisy.held_out.indices)
+    assert (curriculum.values()[held] == 1).all()
+    curriculum.finish()
+    curriculum.finish()  # once is enough
+    weights, wrong = curriculum.values(len(noisy.x)), noisy.wrong
+    assert weights.mean() == pytest.approx(1, abs=1e-6)
+    assert weights[held][wrong[held]].mean() < 0.5 * weights[held][~wrong[held]].mean()
+    run.monitor.close()
+    judged = len(curriculum.history)
+    for epoch in range(7, 10):  # now everything is trained on, unwatched
+        for index in run.batches(epoch, np.arange(len(noisy.x))):
+            np.testing.assert_allclose(curriculum.weights(index), weights[index.numpy()], rtol=1e-6)
+    assert len(curriculum.history) == judged
+    with pytest.raises(SgoifError, match="final"):
+        curriculum.update()
+
+
+def test_a_hold_out_that_joins_is_limited_like_the_rest(monkeypatch: pytest.MonkeyPatch) -> None:
+    """All held-out examples of a class look wrong, as they do before a model has learned it; the class keeps them."""
+    clean = blobs(rate=0.0)
+    run = Run(clean)
+    curriculum = Curriculum(run.monitor, warm_up=1, speed=1.0)
+    run.epochs(0, 4, curriculum.weights)
+
+    def mistaken(*arguments: Any) -> Judgement:
+        found = judge(*arguments)
+        return replace(found, anchor_probability=np.where(found.anchors.given == 2, 0.99, found.anchor_probability))
+
+    monkeypatch.setattr(judging, "judge", mistaken)
+    curriculum.finish()
+    held = np.asarray(clean.held_out.indices)
+    weights = curriculum.values(len(clean.x))
+    assert weights[held][clean.given[held] == 2].mean() > 0.6
+    assert weights.mean() == pytest.approx(1, abs=1e-6)
+    report = curriculum.report()
+    assert report.examples == len(clean.x)
+    assert all(row.after >= 0.9 * row.before for row in report.classes)
+
+
+def test_half_precision_and_accumulated_gradients(noisy: Blobs) -> None:
+    """What the page promises: the loop of the README, in bfloat16 and with two batches for one step."""
+    run = Run(noisy)
+    curriculum = Curriculum(run.monitor, warm_up=1, speed=1.0)
+    for epoch in range(5):
+        for number, index in enumerate(run.batches(epoch)):
+            x, y = noisy.x[index], torch.from_numpy(noisy.given)[index]
+            weights = curriculum.weights(index)
+            with run.monitor.step(index, weights=weights):
+                with torch.autocast("cpu", dtype=torch.bfloat16):
+                    logits = run.model(x)
+                ((torch.nn.functional.cross_entropy(logits, y, reduction="none") * weights).mean() / 2).backward()
+            if number % 2:
+                run.optimizer.step()
+                run.optimizer.zero_grad()
+    assert weights.dtype == torch.float32
+    values, wrong = curriculum.values()[noisy.rows], noisy.wrong[noisy.rows]
+    assert values[wrong].mean() < 0.5 * values[~wrong].mean()
+
+
+def test_a_hold_out_of_its_own_cannot_join(noisy: Blobs) -> None:
+    run = Run(noisy)
+    run.monitor.close()
+    from sgoif import InfluenceMonitor
+
+    held = noisy.held_out.indices
+    apart = torch.utils.data.TensorDataset(noisy.x[held], torch.from_numpy(noisy.given)[held])
+    run.monitor = InfluenceMonitor(run.model, run.optimizer, anchors=apart, size=len(noisy.x))
+    curriculum = Curriculum(run.monitor, warm_up=2, speed=1.0)
+    run.epochs(0, 5, curriculum.weights)
+    assert curriculum.values()[noisy.rows].std() > 0.2  # weights need no common numbering
+    with pytest.raises(SgoifError, match="split_holdout"):
+        curriculum.finish()
+
+
+def test_unknown_sizes_and_fresh_examples(noisy: Blobs) -> None:
+    """Without a known size, examples that come late weigh one until they are judged."""
+    run = Run(noisy)
+    run.monitor.close()
+    from sgoif import InfluenceMonitor
+
+    run.monitor = InfluenceMonitor(run.model, run.optimizer, anchors=noisy.held_out)
+    curriculum = Curriculum(run.monitor, warm_up=1, speed=1.0)
+    early = noisy.rows[noisy.rows < 400]
+    for epoch in range(4):
+        for index in run.batches(epoch, early):
+            run.step(index, curriculum.weights(index))
+    assert curriculum.values()[early].std() > 0.1
+    late = torch.from_numpy(noisy.rows[noisy.rows >= 400][:BATCH])
+    assert bool((curriculum.weights(late) == 1).all())
+
+
+def test_nothing_random_is_touched(noisy: Blobs, trained: Run) -> None:
+    torch.manual_seed(5)
+    state, numbers = torch.get_rng_state(), np.random.get_state()[1].copy()  # noqa: NPY002
+    trained.monitor.weights(noisy.rows[:5])
+    run = Run(noisy)
+    run.epochs(0, 1, run.monitor.weights)
+    torch.set_rng_state(state)
+    Curriculum(run.monitor, warm_up=1).update()
+    assert torch.equal(torch.get_rng_state(), state)
+    assert np.array_equal(np.random.get_state()[1], numbers)  # noqa: NPY002
+
+
+def test_too_early_is_no_mistake(noisy: Blobs) -> None:
+    run = Run(noisy)
+    curriculum = Curriculum(run.monitor)
+    assert curriculum.update() is False
+    assert curriculum.report().judgements == 0
+    assert "warming up" in str(curriculum.report())
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"warm_up": 0.5}, "warm_up=0.5"),
+        ({"warm_up": float("nan")}, "warm_up"),
+        ({"every": 0}, "every=0"),
+        ({"floor": 0.0}, "leaves no gradient"),
+        ({"class_floor": 1.5}, "class_floor"),
+        ({"boost": 0.9}, "boost"),
+        ({"speed": 0.0}, "speed"),
+        ({"patience": 3}, "known settings are warm_up"),
+        ({"settings": CurriculumSettings(), "floor": 0.1}, "not both"),
+    ],
+)
+def test_settings_are_checked(noisy: Blobs, options: dict[str, Any], message: str) -> None:
+    with pytest.raises(SettingError, match=message):
+        Curriculum(Run(noisy).monitor, **options)
+
+
+@pytest.mark.parametrize("index", [[1.5], [], [-1], [10**6], None])
+def test_wrong_indices_are_named(noisy: Blobs, index: Any) -> None:
+    run = Run(noisy)
+    with pytest.raises(IndexingError):
+        run.monitor.weights(index)
+    assert run.monitor.curriculum.passes.asked == 0
