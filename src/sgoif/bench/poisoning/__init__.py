@@ -1,0 +1,1 @@
+"""Finding planted training examples: attacks, rivals, and a grid of both."""

@@ -1,0 +1,1 @@
+"""Attacks on training data, one file each. `naming` finds one by a name such as badnets-1."""
