@@ -23,6 +23,7 @@ from sgoif.solvers.base import row_norm
 from sgoif.solvers.conjugate import ConjugateGradient
 from sgoif.stability.bounds import (
     TopKCertificate,
+    averaging_width,
     conf_error,
     empirical_bernstein,
     misranking_bound,
@@ -68,20 +69,35 @@ class ErrorBudget:
 
 
 def half_width(monitor: InfluenceMonitor, ledger: Ledger | None = None) -> Tensor:
-    """Empirical-Bernstein half-width of every example's mean score.
+    """Empirical-Bernstein half-width of every example's mean score, for decisions: it misses far less than it says.
 
-    The variance of an example is shrunk towards that of all examples, since it rests on few observations, and twice
-    the common deviation takes the place of the bound on a single deviation. The bound that can never be wrong, the
-    squashing limit, would give intervals that say nothing before an example has been seen a hundred times.
+    Twice the common deviation takes the place of the bound on a single deviation. The bound that can never be wrong,
+    the squashing limit, would say nothing before an example has been seen a hundred times.
     """
     ledger = ledger or monitor.record()
+    variance, common = _variances(monitor, ledger)
+    return empirical_bernstein(variance, ledger.effective_count(), 2 * common.sqrt(), 1 - monitor.settings.level)
+
+
+def interval_width(monitor: InfluenceMonitor, ledger: Ledger, ratio: float = 1.0) -> Tensor:
+    """Half-width of the intervals of the table, made to cover at about their level; `bench.intervals` measures it.
+
+    `ratio` is by how much observations of one example depend on each other (`halves`).
+    """
+    variance, common = _variances(monitor, ledger)
     count = ledger.effective_count()
-    variance = ledger.variance()
+    width = averaging_width(ratio * variance, count, 1 - monitor.settings.level)
+    return torch.where(count < 2, 2 * (ratio * common).sqrt(), width)
+
+
+def _variances(monitor: InfluenceMonitor, ledger: Ledger) -> tuple[Tensor, Tensor]:
+    """Of every example, shrunk towards that of all since it rests on few observations; and that of all."""
+    count, variance = ledger.effective_count(), ledger.variance()
     known = count > 1
     common = variance[known].mean() if bool(known.any()) else variance.new_tensor(monitor.squash.bound**2)
     own = torch.where(known, torch.nan_to_num(variance), common)
-    shrunk = ((count - 1).clamp_min(0) * own + SHRINKAGE * common) / ((count - 1).clamp_min(0) + SHRINKAGE)
-    return empirical_bernstein(shrunk, count, 2 * common.sqrt(), 1 - monitor.settings.level)
+    behind = (count - 1).clamp_min(0)
+    return (behind * own + SHRINKAGE * common) / (behind + SHRINKAGE), common
 
 
 def scores(monitor: InfluenceMonitor, anchors: bool | None) -> ScoreTable:
@@ -92,7 +108,8 @@ def scores(monitor: InfluenceMonitor, anchors: bool | None) -> ScoreTable:
             "anchors can only join the table when training set and hold-out share one numbering: make them with"
             " split_holdout(dataset), or read monitor.anchor_scores()"
         )
-    rows = _columns(monitor, ledger, np.arange(ledger.used))
+    ratio = ledger.halves.ratio(ledger)
+    rows = _columns(monitor, ledger, np.arange(ledger.used), ratio)
     # With a known size, examples that were never drawn keep a row; held-out ones are not training examples.
     listed = (rows["n_observations"] > 0) | (ledger.fixed_size is not None)
     if isinstance(dataset, Part):
@@ -101,7 +118,7 @@ def scores(monitor: InfluenceMonitor, anchors: bool | None) -> ScoreTable:
     table = ScoreTable(rows).take(np.flatnonzero(listed))
     if not isinstance(dataset, Part) or anchors is False:
         return table
-    own = _columns(monitor, anchor_record(monitor), np.asarray(dataset.indices))
+    own = _columns(monitor, anchor_record(monitor), np.asarray(dataset.indices), ratio)
     whole = ScoreTable({name: np.concatenate([table[name], own[name]]) for name in rows})
     return whole.take(np.argsort(whole["index"], kind="stable"))
 
@@ -110,11 +127,12 @@ def anchor_scores(monitor: InfluenceMonitor) -> ScoreTable:
     """Scores of the hold-out by position; anchors that were never in the bank are scored now."""
     monitor.flush()
     ledger = anchor_record(monitor)
-    return ScoreTable(_columns(monitor, ledger, np.arange(ledger.used)))
+    ratio = monitor.ledger.halves.ratio(monitor.ledger)
+    return ScoreTable(_columns(monitor, ledger, np.arange(ledger.used), ratio))
 
 
-def _columns(monitor: InfluenceMonitor, ledger: Ledger, index: np.ndarray[Any, Any]) -> dict[str, Any]:
-    mean, width = ledger.mean("score"), half_width(monitor, ledger)
+def _columns(monitor: InfluenceMonitor, ledger: Ledger, index: np.ndarray[Any, Any], ratio: float) -> dict[str, Any]:
+    mean, width = ledger.mean("score"), interval_width(monitor, ledger, ratio)
     bound = monitor.squash.bound
     noise = torch.nan_to_num(ledger.variance()) / ledger.effective_count().clamp_min(1)
     steady = mean * mean / (mean * mean + noise).clamp_min(torch.finfo(mean.dtype).tiny)

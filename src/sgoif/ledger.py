@@ -14,7 +14,9 @@ import torch
 from torch import Tensor
 
 from sgoif.errors import IndexingError, SettingError, StateError
+from sgoif.halves import Halves
 from sgoif.ranks import Ranks
+from sgoif.state import nest, unnest
 
 SUMS = ("count", "weight", "weight2", "score", "score2", "support", "margin", "logit_margin", "loss", "bound")
 DENSE_GROUPS, FLOAT_GROUPS = 64, 32
@@ -136,6 +138,7 @@ class Ledger:
             classes, dense=DENSE_CLASSES, single=FLOAT_CLASSES, slots=CLASS_SLOTS, capacity=capacity, device=device
         )
         """Mean probability of every class for every example, as training saw it."""
+        self.halves = Halves(device)
 
     @property
     def bytes_per_example(self) -> int:
@@ -233,15 +236,19 @@ class Ledger:
         return parts | {name: rows.slot for name, rows in slots.items() if not rows.dense}
 
     def state_dict(self) -> dict[str, Any]:
-        return {name: part[: self.used] for name, part in self._parts().items()}
+        return {name: part[: self.used] for name, part in self._parts().items()} | nest(
+            "halves", self.halves.state_dict()
+        )
 
     def forget(self) -> None:
         """Nothing is known about any example; the number of them stays."""
         for name, part in self._parts().items():
             part.fill_(UNKNOWN.get(name, 0))
+        self.halves.forget()
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        mine = self._parts()
+        mine, halves = self._parts(), unnest("halves", state)
+        state = {name: value for name, value in state.items() if not name.startswith("halves.")}
         if set(state) != set(mine) or any(state[name].shape[1:] != part.shape[1:] for name, part in mine.items()):
             raise StateError("the saved ledger has another number of groups, classes or columns than this monitor")
         used = len(state["sums"])
@@ -259,6 +266,7 @@ class Ledger:
         self.forget()
         for name, part in self._parts().items():
             part[:used] = state[name].to(self.device)
+        self.halves.load_state_dict(halves)
 
 
 def merged(ledger: Ledger, ranks: Ranks) -> Ledger:
@@ -267,6 +275,7 @@ def merged(ledger: Ledger, ranks: Ranks) -> Ledger:
     if not ledger.used:
         return whole
     whole.reserve(ledger.used - 1)
+    whole.halves = ledger.halves.merged(ranks)
     for start in range(0, ledger.used, MERGED_AT_ONCE):
         rows = slice(start, min(start + MERGED_AT_ONCE, ledger.used))
         sums = ranks.total(ledger.sums[rows])

@@ -139,6 +139,7 @@ class InfluenceMonitor:
         self.history: list[dict[str, float]] = []
         self.observers: list[Observer] = []
         """Called with what a block of scored steps left behind and with its raw scores."""
+        self.curriculum: Any = None  # the `sgoif.tasks.Curriculum` that `weights` asks
         self._last: StepScores | None = None
         self._waiting = WaitingSteps()
         self._batch = 0
@@ -197,6 +198,15 @@ class InfluenceMonitor:
     def _announced(self, index: Any, weights: Any) -> tuple[Indices, Tensor | None]:
         indices = check_index(index, self.ledger.fixed_size, self.settings.allow_duplicates)
         return indices, check_weights(weights, len(indices), self.device)
+
+    def weights(self, index: Any) -> Tensor:
+        """What to multiply the losses of a batch with so that wrong labels count less: ones at first, mean one."""
+        if self.curriculum is None:
+            from sgoif.tasks.curriculum import Curriculum
+
+            Curriculum(self)
+        weights: Tensor = self.curriculum.weights(index)
+        return weights
 
     def _directions_in_turn(self) -> dict[str, Tensor]:
         """Directions of the layers below the head that this step scores: every k-th, from a random first one."""
@@ -298,6 +308,7 @@ class InfluenceMonitor:
         # Norms below the head are never formed, so only a watched head has a bound.
         error = self.direction_error * gradient_norms(head) if len(self.layers) == 1 else None
         self._remember(self.ledger, self.squash, scores, error, sizes)
+        self.ledger.halves.observe(self.ledger, len(sizes))
         for observe in self.observers:
             observe(steps, scores)
         self._last = scores.tail(sizes[-1])

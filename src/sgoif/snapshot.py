@@ -21,7 +21,7 @@ from sgoif.state import load_state, nest, save_state, unnest
 if TYPE_CHECKING:
     from sgoif.monitor import InfluenceMonitor
 
-VERSION = 3
+VERSION = 4
 PARTS = (
     "anchors",
     "curvature",

@@ -212,7 +212,7 @@ def test_the_file_is_a_plain_archive_without_pickle(state_file: Path) -> None:
         for key in archive.files:
             assert archive[key].dtype != object, key
         meta = json.loads(archive["meta"].tobytes().decode())
-        assert meta["values"]["version"] == 3
+        assert meta["values"]["version"] == 4
         assert {*meta["arrays"], "meta"} == set(archive.files)
     with zipfile.ZipFile(state_file) as archive:
         assert archive.testzip() is None

@@ -56,13 +56,22 @@ def empirical_bernstein(
     `centred=False` takes D = 2B. With fewer than two observations V says nothing and W is D, the half-width that
     cannot be wrong; W is never larger than that.
     """
-    if not 0 < alpha < 1:
-        raise SettingError(f"alpha is the probability of missing, so it must lie in (0, 1); got {alpha}")
+    _check_alpha(alpha)
     spread = _tensor(bound) * (1 if centred else 2)
     m, log = _tensor(count), math.log(3 / alpha)
     used = m.clamp_min(2)
     width = (2 * _tensor(variance).clamp_min(0) * log / used).sqrt() + 3 * spread * log / used
     return torch.where(m < 2, spread, torch.minimum(width, spread))
+
+
+def averaging_width(variance: Tensor | float, count: Tensor | float, alpha: float = 0.05) -> Tensor:
+    """Half-width √(2V ln(2/α) / m): the first term of Bernstein's inequality with both tails, for a known variance V.
+
+    A mean of independent observations misses it with a probability well below α. The room that this leaves (half as
+    wide again as a normal interval at α = 0.1) is what observations that depend on each other need.
+    """
+    _check_alpha(alpha)
+    return (2 * _tensor(variance).clamp_min(0) * math.log(2 / alpha) / _tensor(count).clamp_min(1)).sqrt()
 
 
 def misranking_bound(
@@ -138,3 +147,8 @@ def _tensor(value: Tensor | float) -> Tensor:
     if isinstance(value, Tensor):
         return value if value.is_floating_point() else value.to(torch.get_default_dtype())
     return torch.as_tensor(value, dtype=torch.float64)
+
+
+def _check_alpha(alpha: float) -> None:
+    if not 0 < alpha < 1:
+        raise SettingError(f"alpha is the probability of missing, so it must lie in (0, 1); got {alpha}")
