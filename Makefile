@@ -6,7 +6,7 @@ JOBS ?= 2
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check install --quiet -c constraints.txt
 
-.PHONY: help demo test browser test-slow lint format bench bench-small venv clean
+.PHONY: help demo test browser test-slow lint format docs bench bench-small venv clean
 .DEFAULT_GOAL := help
 
 help:
@@ -15,6 +15,7 @@ help:
 	@echo "make test-slow   the tests left out of the plain suite"
 	@echo "make lint        lint and types only"
 	@echo "make format      rewrite the sources in the house format"
+	@echo "make docs        the documentation as a site; writes site/index.html"
 	@echo "make bench       what the monitor costs; writes results/overhead-<device>.json"
 	@echo "make bench-small every method that finds wrong labels, on digits; writes results/labels-digits.jsonl"
 	@echo "make venv        the development environment in $(VENV)"
@@ -34,6 +35,11 @@ $(VENV)/.ready-dev: pyproject.toml constraints.txt | $(BIN)/python
 	@echo "installing the development environment into $(VENV) (first time: a few minutes)" >&2
 	$(PIP) -e '.[dev]'
 	@touch $@ $(VENV)/.ready-demo
+
+$(VENV)/.ready-docs: pyproject.toml constraints.txt | $(BIN)/python
+	@echo "installing what the documentation needs into $(VENV) (first time: a few minutes)" >&2
+	$(PIP) -e '.[docs]'
+	@touch $@
 
 # One of the rivals is its authors' own library.
 $(VENV)/.ready-bench: $(VENV)/.ready-demo
@@ -67,6 +73,11 @@ format: $(VENV)/.ready-dev
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
+# Strict: a broken link, a missing reference or a page outside the navigation is an error.
+docs: $(VENV)/.ready-docs
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet --clean
+	@echo "the documentation: site/index.html" >&2
+
 bench: $(VENV)/.ready-demo
 	$(BIN)/sgoif bench overhead
 
@@ -76,5 +87,5 @@ bench-small: $(VENV)/.ready-bench
 	$(BIN)/sgoif bench table results/labels-digits.jsonl
 
 clean:
-	rm -rf $(VENV) build dist runs results/scratch .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	rm -rf $(VENV) build dist site runs results/scratch .mypy_cache .ruff_cache .pytest_cache .hypothesis
 	find src tests -name __pycache__ -type d -prune -exec rm -rf {} +

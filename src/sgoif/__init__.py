@@ -1,10 +1,38 @@
 """SG-OIF: find the training data that hurts a model while it trains, and say how far the answer can be trusted."""
 
-from sgoif.data import indexed, split_holdout
-from sgoif.errors import SgoifError
-from sgoif.monitor import InfluenceMonitor
-from sgoif.settings import Settings
-from sgoif.table import ScoreTable
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from sgoif.data import indexed, split_holdout
+    from sgoif.errors import SgoifError
+    from sgoif.monitor import InfluenceMonitor
+    from sgoif.settings import Settings
+    from sgoif.table import ScoreTable
 
 __version__ = "0.1.0"
 __all__ = ["InfluenceMonitor", "ScoreTable", "Settings", "SgoifError", "indexed", "split_holdout"]
+
+_HOMES = {
+    "InfluenceMonitor": "sgoif.monitor",
+    "ScoreTable": "sgoif.table",
+    "Settings": "sgoif.settings",
+    "SgoifError": "sgoif.errors",
+    "indexed": "sgoif.data",
+    "split_holdout": "sgoif.data",
+}
+
+
+def __getattr__(name: str) -> Any:
+    """Import what is asked for: help and shell completion should not wait seconds for torch."""
+    if name not in _HOMES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    value = getattr(import_module(_HOMES[name]), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

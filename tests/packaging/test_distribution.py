@@ -1,0 +1,131 @@
+"""What is handed out: a wheel and an sdist with the right contents, and a package that works where only the wheel is.
+
+The environment of the last test is empty but for the wheel: Python alone, no packages. torch and what the demo needs
+weigh gigabytes, so they are lent from the environment of the tests through a .pth file; the package itself is not,
+which the test checks.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import sysconfig
+import tarfile
+import tomllib
+import venv
+import zipfile
+from email.parser import Parser
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("build", reason="build is not installed: pip install build hatchling")
+pytest.importorskip("hatchling", reason="hatchling is not installed: pip install build hatchling")
+
+ROOT = Path(__file__).resolve().parents[2]
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+
+
+def run(*command: str, cwd: Path, **variables: str) -> subprocess.CompletedProcess[str]:
+    environment = {
+        name: value for name, value in os.environ.items() if not name.startswith(("PYTHON", "PIP", "VIRTUAL"))
+    }
+    environment |= {"OMP_NUM_THREADS": "1", "NO_COLOR": "1", **variables}
+    done = subprocess.run(command, cwd=cwd, env=environment, capture_output=True, text=True, timeout=280, check=False)
+    assert done.returncode == 0, f"{' '.join(command)}\n{done.stdout}\n{done.stderr}"
+    return done
+
+
+@pytest.fixture(scope="module")
+def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with the wheel and the sdist. The wheel is built from the sdist, as installers do."""
+    folder = tmp_path_factory.mktemp("dist")
+    run(sys.executable, "-m", "build", "--no-isolation", "--outdir", str(folder), str(ROOT), cwd=folder)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def wheel(built: Path) -> Path:
+    (found,) = built.glob("*.whl")
+    return found
+
+
+def test_the_wheel_holds_the_whole_package_and_nothing_else(wheel: Path) -> None:
+    assert wheel.name == f"sgoif-{PROJECT['version']}-py3-none-any.whl"
+    names = set(zipfile.ZipFile(wheel).namelist())
+    inside = {name for name in names if not name.startswith(f"sgoif-{PROJECT['version']}.dist-info/")}
+    sources = ROOT / "src"
+    wanted = {
+        path.relative_to(sources).as_posix()
+        for path in (sources / "sgoif").rglob("*")
+        if path.is_file() and "__pycache__" not in path.parts
+    }
+    assert inside == wanted
+    assert {"sgoif/py.typed", "sgoif/report/assets/page.html", "sgoif/report/assets/page.css"} <= inside
+    assert not any(name.startswith(("tests", "results", "docs")) or name.endswith((".pyc", ".npz")) for name in inside)
+    assert wheel.stat().st_size < 2**21
+
+
+def test_the_wheel_says_what_it_is(wheel: Path) -> None:
+    archive = zipfile.ZipFile(wheel)
+    described = Parser().parsestr(archive.read(f"sgoif-{PROJECT['version']}.dist-info/METADATA").decode())
+    assert described["Name"] == "sgoif"
+    assert described["Version"] == PROJECT["version"]
+    assert described["Requires-Python"] == PROJECT["requires-python"]
+    assert set(described.get_all("Provides-Extra")) == set(PROJECT["optional-dependencies"])
+    needed = [line for line in described.get_all("Requires-Dist") if "extra ==" not in line]
+    assert sorted(line.split(">")[0] for line in needed) == ["numpy", "torch"]
+    assert "# SG-OIF" in described.get_payload()
+    scripts = archive.read(f"sgoif-{PROJECT['version']}.dist-info/entry_points.txt").decode()
+    assert "sgoif = sgoif.cli:main" in scripts
+
+
+def test_the_sdist_can_be_tested_and_documented(built: Path) -> None:
+    (found,) = built.glob("*.tar.gz")
+    with tarfile.open(found) as archive:
+        names = {name.partition("/")[2] for name in archive.getnames()}
+    assert {"pyproject.toml", "README.md", "LICENSE", "Makefile", "constraints.txt", "mkdocs.yml"} <= names
+    assert {"src/sgoif/py.typed", "tests/conftest.py", "docs/tables.py", "docs/index.md"} <= names
+    assert any(name.startswith("examples/") for name in names)
+    assert not any(name.startswith((".git/", "site/", "runs/", "data/", ".venv/")) for name in names)
+
+
+def test_the_version_stands_in_one_form(wheel: Path) -> None:
+    import sgoif
+
+    assert sgoif.__version__ == PROJECT["version"]
+
+
+def test_the_readme_names_every_extra() -> None:
+    readme = (ROOT / "README.md").read_text(encoding="utf-8")
+    rows = {line.split("|")[1].strip().strip("`") for line in readme.splitlines() if line.startswith("| `")}
+    assert set(PROJECT["optional-dependencies"]) <= rows
+
+
+@pytest.mark.slow
+def test_an_empty_environment_with_the_wheel_works(wheel: Path, tmp_path: Path) -> None:
+    place = tmp_path / "empty"
+    venv.create(place, with_pip=True)
+    python = place / ("Scripts" if os.name == "nt" else "bin") / "python"
+    run(str(python), "-m", "pip", "install", "--quiet", "--no-deps", "--no-index", str(wheel), cwd=tmp_path)
+    packages = run(str(python), "-c", "import sysconfig; print(sysconfig.get_paths()['purelib'])", cwd=tmp_path)
+    lent = Path(packages.stdout.strip()) / "zz_lent_by_the_tests.pth"
+    lent.write_text(sysconfig.get_paths()["purelib"] + "\n", encoding="utf-8")
+
+    where = run(str(python), "-c", "import sgoif; print(sgoif.__file__)", cwd=tmp_path).stdout.strip()
+    assert Path(where).is_relative_to(place), "the installed package, not the sources"
+    version = f"sgoif {PROJECT['version']}\n"
+    assert run(str(python), "-m", "sgoif", "--version", cwd=tmp_path).stdout == version
+    program = str(python.parent / "sgoif")
+    assert run(program, "--version", cwd=tmp_path).stdout == version
+    facts = json.loads(run(program, "info", "--json", cwd=tmp_path).stdout)
+    assert facts["versions"]["sgoif"] == PROJECT["version"]
+    assert facts["versions"]["revision"] is None
+    assert facts["extras"]["cli"]["installed"]
+    assert set(facts["extras"]) == set(PROJECT["optional-dependencies"]) - {"dev", "docs"}
+    found = json.loads(run(program, "demo", "--epochs", "2", "--json", "--out", "found", cwd=tmp_path).stdout)
+    assert set(found["methods"]) >= {"influence", "loss"}
+    page = (tmp_path / "found" / "report.html").read_text(encoding="utf-8")
+    assert "<html" in page

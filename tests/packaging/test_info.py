@@ -1,0 +1,133 @@
+"""`sgoif info` tells what a result depends on and what is installed."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from pathlib import Path
+
+import pytest
+import torch
+
+from sgoif import info
+from sgoif.cli import main
+
+ROOT = Path(__file__).resolve().parents[2]
+WANTED = {
+    "cli": ["typer>=0.12", "rich>=13.8"],
+    "audit": ["sgoif[cli]", "pillow>=10"],
+    "gone": ["surely-not-installed>=3"],
+    "circle": ["sgoif[circle, cli]", "torch>=999"],
+    "dev": ["sgoif[audit]"],
+}
+
+
+def test_json_has_everything_that_repeating_a_run_needs(capfd: pytest.CaptureFixture[str]) -> None:
+    assert main(["info", "--json"]) == 0
+    found = json.loads(capfd.readouterr().out)
+    assert set(found) == {"versions", "machine", "cuda_devices", "torch", "reproducibility", "extras"}
+    assert found["torch"]["version"] == torch.__version__
+    assert {"cuda", "cudnn", "revision"} <= set(found["torch"])
+    assert found["reproducibility"]["threads"] == torch.get_num_threads()
+    assert {"PYTHONHASHSEED", "CUBLAS_WORKSPACE_CONFIG", "OMP_NUM_THREADS"} <= set(
+        found["reproducibility"]["environment"]
+    )
+
+
+def test_settings_and_variables_are_those_of_the_moment(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
+    monkeypatch.delenv("PYTHONHASHSEED", raising=False)
+    monkeypatch.setattr(torch.backends.cudnn, "benchmark", True)
+    torch.use_deterministic_algorithms(True)
+    try:
+        found = info.reproducibility()
+    finally:
+        torch.use_deterministic_algorithms(False)
+    assert found["deterministic_algorithms"] is True
+    assert found["cudnn_benchmark"] is True
+    assert found["environment"]["CUBLAS_WORKSPACE_CONFIG"] == ":4096:8"
+    assert found["environment"]["PYTHONHASHSEED"] is None
+    assert info.reproducibility()["deterministic_algorithms"] is False
+
+
+def test_the_table_shows_the_same(capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "160")
+    monkeypatch.setattr(info, "requirements", lambda: WANTED)
+    assert main(["info"]) == 0
+    text = capfd.readouterr().out
+    assert torch.__version__ in text
+    assert "deterministic algorithms" in text
+    assert "missing surely-not-installed>=3; pip install 'sgoif[gone]'" in text
+
+
+def test_extras_name_what_is_there_and_what_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(info, "requirements", lambda: WANTED)
+    found = info.extras()
+    assert set(found) == {"cli", "audit", "gone", "circle"}
+    assert set(found["audit"]["packages"]) == {"typer", "rich", "pillow"}
+    assert found["cli"]["installed"]
+    assert "missing" not in found["cli"]
+    assert found["gone"] == {
+        "installed": False,
+        "packages": {"surely-not-installed": None},
+        "missing": ["surely-not-installed>=3"],
+        "install": "pip install 'sgoif[gone]'",
+    }
+    assert found["circle"]["missing"] == ["torch>=999"], "there, but too old"
+
+
+@pytest.mark.parametrize(
+    ("version", "needed", "old"),
+    [("1.10.0", ">=1.9", False), ("1.9", ">=1.10", True), ("2.6.0+cpu", ">=2.6", False), ("3.0.1", "==3.0.1", False),
+     ("2.6rc1", ">=2.7", True), ("1", "", False), ("4.0", ">=4,<5", False)],
+)  # fmt: skip
+def test_versions_are_compared_as_numbers(version: str, needed: str, old: bool) -> None:
+    assert info._too_old(version, needed) is old
+
+
+def test_metadata_and_sources_name_the_same_extras(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of an installed package there is only its metadata; both ways of reading give the same."""
+
+    class Installed:
+        requires = (
+            "torch>=2.6",
+            "rich>=13.8; extra == 'cli'",
+            'sgoif[cli]; extra == "audit"',
+            'pillow>=10; (python_version > "3") and extra == "audit"',
+        )
+
+        class metadata:
+            @staticmethod
+            def get_all(name: str) -> list[str]:
+                return ["cli", "audit"]
+
+    monkeypatch.setattr(info, "checkout", lambda: None)
+    monkeypatch.setattr(info.metadata, "distribution", lambda name: Installed)
+    assert info.requirements() == {"cli": ["rich>=13.8"], "audit": ["sgoif[cli]", "pillow>=10"]}
+
+
+def test_the_revision_is_that_of_the_checkout_and_no_other(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def git(*arguments: str) -> str:
+        command = ["git", "-C", str(tmp_path), "-c", "user.name=a", "-c", "user.email=a@b", *arguments]
+        return subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()
+
+    (tmp_path / "src" / "sgoif").mkdir(parents=True)
+    (tmp_path / "pyproject.toml").write_text('[project]\nname = "sgoif"\n')
+    monkeypatch.setattr(info, "__file__", str(tmp_path / "src" / "sgoif" / "info.py"))
+    assert info.checkout() == tmp_path
+    assert info.revision() is None, "no repository"
+    git("init", "-q")
+    assert info.revision() is None, "no commit"
+    git("add", "-A")
+    git("commit", "-q", "-m", "first")
+    assert info.revision() == git("rev-parse", "HEAD")
+    (tmp_path / "pyproject.toml").write_text('[project]\nname = "sgoif"\nversion = "9"\n')
+    assert info.revision() == git("rev-parse", "HEAD") + "-changed"
+    (tmp_path / "pyproject.toml").write_text('[project]\nname = "something-else"\n')
+    assert info.revision() is None, "a repository that this package only happens to lie in"
+
+
+def test_no_place_of_this_machine_is_told() -> None:
+    text = json.dumps(info.facts())
+    assert str(ROOT) not in text
+    assert str(Path.home()) not in text or str(Path.home()) == "/"
