@@ -6,7 +6,7 @@ import json
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from filling.cells import RESULTS, table
+from filling.cells import RESULTS, number, table
 
 PAGE = "engine.md"
 SEEDS = (0, 1, 2)
@@ -36,6 +36,13 @@ COSTS = (
         {"last-stage": "last stage", "all": "all layers"},
     ),
 )
+
+
+INTERVALS = {
+    "two layers, images moved by a pixel": "intervals-mlp.json",
+    "two layers, images always the same": "intervals-mlp-fixed-images.json",
+    "three convolutions, images moved": "intervals-digits-net.json",
+}
 
 
 def _read(name: str) -> dict[str, Any]:
@@ -86,4 +93,24 @@ def cost() -> str:
     return table(["setting", "watched", "time", "peak memory", "time meant to be at most"], rows)
 
 
-TABLES: dict[str, Callable[[], str]] = {"engine-detection": detection, "engine-cost": cost}
+def intervals() -> str:
+    """How often intervals cover, by the number of epochs they rest on."""
+    rows = []
+    for title, file in INTERVALS.items():
+        runs = _read(file)["runs"]
+        by_length = zip(*(run["windows"] for run in runs), strict=True)
+        for same in by_length:
+            shares = [
+                number([100 * row[key] for row in same]) for key in ("covered", "covered_bernstein", "covered_normal")
+            ]
+            ratio = number([row["variance_ratio"] for row in same], digits=2)
+            rows.append([title, str(same[0]["epochs"]), *shares, ratio])
+    head = ["run", "epochs", "covered", "empirical Bernstein", "normal", "variance of the mean over V/n"]
+    return table(head, rows)
+
+
+TABLES: dict[str, Callable[[], str]] = {
+    "engine-detection": detection,
+    "engine-cost": cost,
+    "engine-intervals": intervals,
+}

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import sys
+from collections.abc import Callable
+from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -11,9 +13,11 @@ import typer
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 from rich.table import Table
+from typer.core import TyperGroup
 
 from sgoif.audit.command import register as register_audit
 from sgoif.sentinel.command import register as register_sentinel
+from sgoif.trace.command import register as register_trace
 from sgoif.unlearn.command import register as register_unlearn
 from sgoif.watch.command import register as register_watch
 
@@ -21,18 +25,38 @@ if TYPE_CHECKING:
     from sgoif.bench.demo import DemoSettings
     from sgoif.bench.protocol import Epoch
 
+PANELS = {
+    "Images and their labels": ("audit", "watch", "apply", "trace"),
+    "A trained network": ("sentinel", "unlearn"),
+    "This library": ("demo", "bench", "info"),
+}
+"""How `sgoif --help` groups the commands; what is not named here comes last, by itself."""
+
+
+class Grouped(TyperGroup):
+    """Commands in the order of the panels, each in its panel."""
+
+    def list_commands(self, ctx: Any) -> list[str]:
+        panels = {name: panel for panel, names in PANELS.items() for name in names}
+        for name, command in self.commands.items():
+            if name in panels:
+                command.rich_help_panel = panels[name]  # type: ignore[attr-defined]
+        return sorted(self.commands, key=[*panels, *self.commands].index)
+
+
 app = typer.Typer(
     name="sgoif",
+    cls=Grouped,
     help="Score every training example while a model trains.",
     no_args_is_help=True,
-    add_completion=False,
     pretty_exceptions_enable=False,
 )
 bench = typer.Typer(help="Measure the library; each benchmark writes a result file.", no_args_is_help=True)
 register_audit(app)
 register_sentinel(app)
-register_unlearn(app)
+register_trace(app)
 register_watch(app)
+register_unlearn(app)
 app.add_typer(bench, name="bench")
 
 messages = Console(stderr=True)
@@ -144,92 +168,80 @@ def _demo_table(result: dict[str, Any]) -> Table:
 
 @app.command()
 def info(as_json: AsJson = False) -> None:
-    """Show versions and devices; useful in a bug report."""
-    import torch
+    """Show versions, devices, what decides whether runs repeat, and which extras are there; for a bug report."""
+    from rich.text import Text
 
-    from sgoif.bench.command import choose_device
-    from sgoif.bench.provenance import machine, versions
+    from sgoif.info import facts, shown
 
-    facts: dict[str, Any] = {
-        "versions": versions(),
-        "machine": machine(choose_device("auto")),
-        "cuda_devices": torch.cuda.device_count(),
-    }
+    found = facts()
     if as_json:
-        print(json.dumps(facts))
+        print(json.dumps(found))
         return
-    table = Table(show_header=False, box=None)
-    for name, value in {**facts["versions"], **facts["machine"], "cuda_devices": facts["cuda_devices"]}.items():
-        table.add_row(name.replace("_", " "), str(value))
-    Console().print(table)
+    listing = Table(show_header=False, box=None)
+    for name, value in shown(found):
+        listing.add_row(Text(name), Text(value))
+    Console().print(listing)
 
 
 PASSED_ON = {"allow_extra_args": True, "ignore_unknown_options": True}
 
 
-@bench.command(context_settings=PASSED_ON, add_help_option=False)
-def overhead(context: typer.Context) -> None:
-    """Time and memory with the monitor, as ratios to plain training. --help lists the options."""
-    from sgoif.bench.overhead import main
-
-    sys.exit(main(context.args, program="sgoif bench overhead"))
-
-
-@bench.command(context_settings=PASSED_ON, add_help_option=False)
-def detection(context: typer.Context) -> None:
-    """Find wrong labels in CIFAR-10 with a network trained from scratch. --help lists the options."""
-    from sgoif.bench.detection import main
-
-    sys.exit(main(context.args, program="sgoif bench detection"))
-
-
-@bench.command(context_settings=PASSED_ON, add_help_option=False)
-def errors(context: typer.Context) -> None:
-    """How far the probabilities of wrong labels can be believed, on CIFAR-10. --help lists the options."""
-    from sgoif.bench.errors import main
-
-    sys.exit(main(context.args, program="sgoif bench errors"))
-
-
-@bench.command(context_settings=PASSED_ON, add_help_option=False)
-def labels(context: typer.Context) -> None:
-    """Compare all methods that find wrong labels, over data sets, noises and seeds. --help lists the options."""
-    from sgoif.bench.labels.run import main
-
-    sys.exit(main(context.args, program="sgoif bench labels"))
-
-
-@bench.command(context_settings=PASSED_ON, add_help_option=False)
-def ood(context: typer.Context) -> None:
-    """Compare out-of-distribution detectors, over data sets and seeds. --help lists the options."""
-    from sgoif.bench.ood.run import main
-
-    sys.exit(main(context.args, program="sgoif bench ood"))
+BENCHMARKS = {
+    "overhead": ("sgoif.bench.overhead", "Time and memory with the monitor, as ratios to plain training."),
+    "scaling": ("sgoif.bench.scaling", "How the cost grows with examples, anchors and watched weights."),
+    "intervals": ("sgoif.bench.intervals", "How often the intervals of scores cover the mean of a much longer run."),
+    "detection": ("sgoif.bench.detection", "Find wrong labels in CIFAR-10 with a network trained from scratch."),
+    "errors": ("sgoif.bench.errors", "How far the probabilities of wrong labels can be believed, on CIFAR-10."),
+    "labels": (
+        "sgoif.bench.labels.run",
+        "Compare all methods that find wrong labels, over data sets, noises and seeds.",
+    ),
+    "ood": ("sgoif.bench.ood.run", "Compare out-of-distribution detectors, over data sets and seeds."),
+    "streams": (
+        "sgoif.bench.ood.streams",
+        "False alarms and delays of the sentinel's alarm on streams of test images.",
+    ),
+    "poisoning": (
+        "sgoif.bench.poisoning.run",
+        "Compare methods that find poisoned training examples, over attacks and seeds.",
+    ),
+    "curriculum": ("sgoif.bench.curriculum.run", "Compare ways to train despite wrong labels, by test accuracy."),
+    "unlearning": ("sgoif.bench.unlearning.run", "Predicted against retrained effects of deleting training examples."),
+    "fidelity": (
+        "sgoif.bench.fidelity.run",
+        "Influence scores against retraining, beside other attribution libraries.",
+    ),
+    "faults": (
+        "sgoif.bench.faults.run",
+        "Kill audits at random moments, try bad inputs, feed damaged files to every reader.",
+    ),
+}
+"""Module and purpose of every benchmark; each reads its own options."""
 
 
-@bench.command(context_settings=PASSED_ON, add_help_option=False)
-def streams(context: typer.Context) -> None:
-    """False alarms and delays of the sentinel's alarm on streams of test images. --help lists the options."""
-    from sgoif.bench.ood.streams import main
+def _benchmark(name: str, module: str) -> Callable[[typer.Context], None]:
+    def run(context: typer.Context) -> None:
+        sys.exit(import_module(module).main(context.args, program=f"sgoif bench {name}"))
 
-    sys.exit(main(context.args, program="sgoif bench streams"))
-
-
-@bench.command(context_settings=PASSED_ON, add_help_option=False)
-def unlearning(context: typer.Context) -> None:
-    """Predicted against retrained effects of deleting training examples. --help lists the options."""
-    from sgoif.bench.unlearning.run import main
-
-    sys.exit(main(context.args, program="sgoif bench unlearning"))
+    return run
 
 
-Results = Annotated[list[Path], typer.Argument(help="Result files of `sgoif bench labels` or `sgoif bench ood`.")]
+for _name, (_module, _purpose) in BENCHMARKS.items():
+    bench.command(
+        _name, help=f"{_purpose} --help lists the options.", context_settings=PASSED_ON, add_help_option=False
+    )(_benchmark(_name, _module))
+
+
+Results = Annotated[
+    list[Path],
+    typer.Argument(help="Result files of `sgoif bench labels`, `ood`, `poisoning`, `curriculum` or `fidelity`."),
+]
 Where = Annotated[
     list[str] | None, typer.Option("--where", help="Only results with FIELD=VALUE[,VALUE...]; can be repeated.")
 ]
 
 
-@bench.command()
+@bench.command(rich_help_panel="Result files")
 def table(
     files: Results,
     metric: Annotated[
@@ -243,27 +255,47 @@ def table(
     rows: Annotated[str, typer.Option(help="What the rows are.")] = "method",
     columns: Annotated[
         str | None,
-        typer.Option(help="What the columns are.", show_default="noise; for outliers always sets and metrics"),
+        typer.Option(
+            help="What the columns are.", show_default="noise or attack; for outliers always sets and metrics"
+        ),
     ] = None,
     by: Annotated[
         str | None,
-        typer.Option(help="A table for every value of this.", show_default="set; for outliers set,protocol,noise"),
+        typer.Option(
+            help="A table for every value of this.",
+            show_default="set; for outliers set,protocol,noise; for poison set,setting",
+        ),
     ] = None,
     where: Where = None,
     as_json: AsJson = False,
 ) -> None:
     """Mean and spread over seeds as a table; the best is bold, what cannot be told from it is marked."""
     from sgoif.bench.command import say
+    from sgoif.bench.curriculum import grid as curriculum_grid
+    from sgoif.bench.curriculum import table as curriculum_table
+    from sgoif.bench.fidelity import grid as fidelity_grid
+    from sgoif.bench.fidelity import table as fidelity_table
     from sgoif.bench.labels import grid as labels_grid
     from sgoif.bench.labels import table as labels_table
     from sgoif.bench.ood import grid as ood_grid
     from sgoif.bench.ood import table as ood_table
+    from sgoif.bench.poisoning import grid as poisoning_grid
+    from sgoif.bench.poisoning import table as poisoning_table
     from sgoif.errors import SettingError
 
     options: dict[str, Any] = {"metric": metric, "columns": columns, "by": by}
     given = {name: value for name, value in options.items() if value is not None}
     given |= {"rows": rows, "format": "json" if as_json else layout, "where": tuple(where or ())}
-    if not ood_table.are_ood(files):
+    if poisoning_table.are_poisoning(files):
+        found = poisoning_grid.read_results(files, say)
+        print(poisoning_table.render(found, poisoning_table.PoisoningTableSettings(**given)))
+    elif curriculum_table.are_curriculum(files):
+        trained = curriculum_grid.read_results(files, say)
+        print(curriculum_table.render(trained, curriculum_table.CurriculumTableSettings(**given)))
+    elif fidelity_table.are_fidelity(files):
+        judged = fidelity_grid.read_results(files, say)
+        print(fidelity_table.render(judged, fidelity_table.FidelityTableSettings(**given)))
+    elif not ood_table.are_ood(files):
         settings = labels_table.TableSettings(**given)
         print(labels_table.render(labels_grid.read_results(files, say), settings))
     elif columns is not None:
@@ -272,7 +304,7 @@ def table(
         print(ood_table.render(ood_grid.read_results(files, say), ood_table.OodTableSettings(**given)))
 
 
-@bench.command()
+@bench.command(rich_help_panel="Result files")
 def plot(
     kind: Annotated[
         str,

@@ -218,10 +218,10 @@ def test_coverage_bounds_the_norm_of_combinations(seed: int, rows: int, size: in
 
 
 def test_the_width_of_a_mean_is_the_formula_and_covers() -> None:
-    assert float(averaging_width(2.0, 8, 0.1)) == pytest.approx(math.sqrt(2 * 2.0 * math.log(20) / 8))
+    assert float(averaging_width(2.0, 8, 0.1)) == pytest.approx(math.sqrt(2 * 2.0 * math.log(10) / 8))
     values = torch.randn(4000, 12, generator=torch.Generator().manual_seed(0))
     width = averaging_width(values.var(1), 12, 0.1)
     covered = float((values.mean(1).abs() <= width).float().mean())
-    assert 0.95 < covered < 0.99  # independent observations are covered more often than stated
+    assert 0.92 < covered < 0.98  # independent observations are covered more often than stated
     with pytest.raises(SettingError, match="alpha"):
         averaging_width(1.0, 2, 1.0)

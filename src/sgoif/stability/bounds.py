@@ -65,13 +65,13 @@ def empirical_bernstein(
 
 
 def averaging_width(variance: Tensor | float, count: Tensor | float, alpha: float = 0.05) -> Tensor:
-    """Half-width √(2V ln(2/α) / m): the first term of Bernstein's inequality with both tails, for a known variance V.
+    """Half-width √(2V ln(1/α) / m): the first term of Bernstein's inequality for each side, for a known variance V.
 
-    A mean of independent observations misses it with a probability well below α. The room that this leaves (half as
-    wide again as a normal interval at α = 0.1) is what observations that depend on each other need.
+    The inequality allows a miss of α on each side; the mean of independent normal observations misses with a third of
+    α in all. That room is for observations that depend on each other more than is known.
     """
     _check_alpha(alpha)
-    return (2 * _tensor(variance).clamp_min(0) * math.log(2 / alpha) / _tensor(count).clamp_min(1)).sqrt()
+    return (2 * _tensor(variance).clamp_min(0) * -math.log(alpha) / _tensor(count).clamp_min(1)).sqrt()
 
 
 def misranking_bound(

@@ -1,0 +1,262 @@
+"""How the monitor's cost grows with the training set, the number of anchors and the number of watched weights.
+
+    sgoif bench scaling --out results/scaling-cpu.json
+
+The watched head of a network sees made-up activations: the monitor never asks where they come from, so a training set
+of a million examples needs no million images. Steps of the head with and without a monitor take turns, in slices, with
+steps of a small convolutional network on images of the same batch size; what the monitor adds is set in relation to
+that network's step, the cheapest that anybody trains on images. Everything is processor time, since other programs
+disturb the clock on the wall.
+
+    added = median slice with − median slice without + refresh / steps between refreshes      per step
+
+Memory is what the monitor's process holds more after every example was seen once, refreshes included.
+"""
+
+from __future__ import annotations
+
+import gc
+import os
+import sys
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+from torch.utils.data import TensorDataset
+
+from sgoif.bench.command import Device, Say, choose_device, listed, run_command, setting
+from sgoif.bench.models import small_cnn
+from sgoif.errors import SettingError
+from sgoif.monitor import InfluenceMonitor
+
+PROGRAM = "python -m sgoif.bench.scaling"
+POOL = 8
+REFRESHES = 3
+WARM_UP = 64
+"""Steps before anything is measured."""
+NEVER = 10**9
+"""Steps between refreshes, which are timed apart from the steps."""
+
+
+@dataclass(frozen=True)
+class Size:
+    """One point of a sweep."""
+
+    examples: int = 10_000
+    anchors: int = 256
+    features: int = 512
+    classes: int = 10
+
+    @property
+    def parameters(self) -> int:
+        return self.classes * (self.features + 1)
+
+
+WEIGHTS = {10**4: (1000, 10), 10**5: (2000, 50), 10**6: (2000, 500), 10**7: (5000, 2000)}
+"""Features and classes of a head with about so many weights."""
+
+
+@dataclass(frozen=True)
+class ScalingSettings:
+    """What is swept."""
+
+    examples: str = setting("1000,10000,100000,1000000", help="sizes of the training set, separated by commas")
+    anchors: str = setting("16,64,256,1024,4096", help="numbers of anchors, separated by commas")
+    parameters: str = setting("10000,100000,1000000", help=f"watched weights, of {', '.join(map(str, WEIGHTS))}")
+    batch_size: int = setting(128, help="examples in a batch")
+    slices: int = setting(15, help="turns of each kind that are timed")
+    slice_steps: int = setting(64, help="steps in a turn")
+    device: Device = setting("cpu", help="where to train")
+    seed: int = setting(0, help="seed of activations and weights")
+
+    def __post_init__(self) -> None:
+        for name in ("batch_size", "slices", "slice_steps"):
+            if getattr(self, name) < 1:
+                raise SettingError(f"{name.replace('_', ' ')} = {getattr(self, name)} must be at least 1")
+        self.sweeps()
+
+    def sweeps(self) -> dict[str, list[Size]]:
+        """The points of every sweep; what is not swept stays as `Size` has it."""
+        heads = _numbers(self.parameters, "parameters")
+        if unknown := [number for number in heads if number not in WEIGHTS]:
+            raise SettingError(f"parameters = {unknown[0]} must be one of {', '.join(map(str, WEIGHTS))}")
+        return {
+            "examples": [Size(examples=number) for number in _numbers(self.examples, "examples")],
+            "anchors": [Size(anchors=number) for number in _numbers(self.anchors, "anchors")],
+            "parameters": [Size(anchors=16, features=WEIGHTS[n][0], classes=WEIGHTS[n][1]) for n in heads],
+        }
+
+
+class Head:
+    """The last layer of a network in training, with or without a monitor."""
+
+    def __init__(self, size: Size, settings: ScalingSettings, watched: bool) -> None:
+        device = choose_device(settings.device)
+        generator = torch.Generator().manual_seed(settings.seed)
+        self.size, self.batch_size, self.done = size, min(settings.batch_size, size.examples), 0
+        self.means = torch.randn(size.classes, size.features, generator=generator)
+        labels = torch.randint(size.classes, (POOL, self.batch_size), generator=generator)
+        self.pool = [self._activations(y, generator).to(device) for y in labels]
+        self.labels = labels.to(device)
+        torch.manual_seed(settings.seed)
+        self.model = nn.Linear(size.features, size.classes).to(device)
+        self.optimizer = torch.optim.SGD(self.model.parameters(), lr=1e-3)
+        self.indices = self._indices(generator)
+        self.monitor: InfluenceMonitor | None = None
+        if watched:
+            held_out = torch.arange(size.anchors) % size.classes
+            self.monitor = InfluenceMonitor(
+                self.model,
+                self.optimizer,
+                anchors=TensorDataset(self._activations(held_out, generator), held_out),
+                size=size.examples,
+                max_anchors=size.anchors,
+                refresh_every=NEVER,
+                groups="class" if size.classes <= max(10, size.anchors) else "one",
+                seed=settings.seed,
+            )
+
+    def _activations(self, labels: Tensor, generator: torch.Generator) -> Tensor:
+        noise = torch.randn(len(labels), self.size.features, generator=generator)
+        activations: Tensor = self.means[labels] / self.size.features**0.5 + noise
+        return activations.relu()
+
+    def _indices(self, generator: torch.Generator) -> Iterator[Tensor]:
+        while True:
+            order = torch.randperm(self.size.examples, generator=generator)
+            yield from (part for part in order.split(self.batch_size) if len(part) == self.batch_size)
+
+    def run(self, steps: int) -> None:
+        """So many training steps."""
+        for _ in range(steps):
+            x, y = self.pool[self.done % POOL], self.labels[self.done % POOL]
+            self.done += 1
+            if self.monitor is None:
+                self._train(x, y)
+            else:
+                with self.monitor.step(next(self.indices)):
+                    self._train(x, y)
+            self.optimizer.step()
+            self.optimizer.zero_grad()
+
+    def _train(self, x: Tensor, y: Tensor) -> None:
+        nn.functional.cross_entropy(self.model(x), y).backward()
+
+
+def network_step(settings: ScalingSettings) -> Callable[[], None]:
+    """One training step of a small convolutional network on images of CIFAR's size."""
+    device = choose_device(settings.device)
+    torch.manual_seed(settings.seed)
+    model = small_cnn().to(device)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.01, momentum=0.9)
+    x = torch.randn(settings.batch_size, 3, 32, 32, device=device)
+    y = torch.randint(10, (settings.batch_size,), device=device)
+
+    def step() -> None:
+        nn.functional.cross_entropy(model(x), y).backward()
+        optimizer.step()
+        optimizer.zero_grad()
+
+    return step
+
+
+def run_scaling(settings: ScalingSettings, tell: Say) -> dict[str, Any]:
+    """Measure how time and memory of the monitor grow with examples, anchors and watched weights."""
+    network = network_step(settings)
+    network()
+    found: dict[str, list[dict[str, Any]]] = {}
+    for name, sizes in settings.sweeps().items():
+        found[name] = []
+        for size in sizes:
+            row = measured(size, settings, network)
+            found[name].append(row)
+            tell(f"{name} {getattr(size, name)}: {told(row)}")
+    return {"sweeps": found}
+
+
+def measured(size: Size, settings: ScalingSettings, network: Callable[[], None]) -> dict[str, Any]:
+    """What a monitor adds to a training step of this size, and to memory."""
+    gc.collect()
+    plain = Head(size, settings, watched=False)
+    before = resident()
+    watched = Head(size, settings, watched=True)
+    monitor = watched.monitor
+    assert monitor is not None
+    watched.run(max(WARM_UP, -(-size.examples // watched.batch_size)))
+    plain.run(WARM_UP)
+    held = resident() - before - sum(x.nbytes for x in watched.pool)
+    spent: dict[str, list[float]] = {"plain": [], "watched": [], "network": []}
+    for _ in range(settings.slices):
+        spent["plain"].append(_timed(lambda: plain.run(settings.slice_steps)) / settings.slice_steps)
+        spent["watched"].append(_timed(lambda: watched.run(settings.slice_steps)) / settings.slice_steps)
+        spent["network"].append(_timed(network))
+    refresh = float(np.median([_timed(monitor.refresh) for _ in range(REFRESHES)]))
+    period = monitor.cadence.longest(size.examples) / watched.batch_size
+    ledger = size.examples * monitor.ledger.bytes_per_example
+    monitor.close()
+    step = float(np.median(spent["network"]))
+    scoring = max(0.0, float(np.median(spent["watched"])) - float(np.median(spent["plain"])))
+    return {
+        **asdict(size),
+        "parameters": size.parameters,
+        "scoring_ms": 1000 * scoring,
+        "refresh_ms": 1000 * refresh,
+        "steps_between_refreshes": period,
+        "added_ms": 1000 * (scoring + refresh / period),
+        "network_ms": 1000 * step,
+        "added_share": (scoring + refresh / period) / step,
+        "ledger_mb": ledger / 2**20,
+        "resident_mb": held / 2**20,
+    }
+
+
+def _timed(task: Callable[[], object]) -> float:
+    start = time.process_time()
+    task()
+    return time.process_time() - start
+
+
+def resident() -> float:
+    """Bytes of this process in memory now; not a number where the system does not say."""
+    try:
+        pages = int(Path("/proc/self/statm").read_text(encoding="ascii").split()[1])
+    except (OSError, ValueError, IndexError):
+        return float("nan")
+    return float(pages * os.sysconf("SC_PAGE_SIZE"))
+
+
+def _numbers(text: str, what: str) -> list[int]:
+    try:
+        numbers = [int(word) for word in listed(text, what)]
+    except ValueError as error:
+        raise SettingError(f"--{what} takes whole numbers, separated by commas; got {text!r}") from error
+    if any(number < 10 for number in numbers):
+        raise SettingError(f"--{what} takes numbers of at least 10; got {text!r}")
+    return numbers
+
+
+def told(row: dict[str, Any]) -> str:
+    """One point in words."""
+    return (
+        f"{row['added_ms']:.3f} ms a step ({100 * row['added_share']:.1f}% of a small network's), of which refreshes"
+        f" {row['refresh_ms'] / row['steps_between_refreshes']:.3f}; {row['resident_mb']:.0f} MB"
+    )
+
+
+def show(result: dict[str, Any]) -> str:
+    """One line for every point."""
+    return "\n".join(f"{name} {row[name]}: {told(row)}" for name, rows in result["sweeps"].items() for row in rows)
+
+
+def main(arguments: list[str] | None = None, program: str = PROGRAM) -> int:
+    """Run from the command line; returns the exit code."""
+    return run_command(program, ScalingSettings, run_scaling, show, arguments)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
