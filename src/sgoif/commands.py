@@ -234,7 +234,9 @@ for _name, (_module, _purpose) in BENCHMARKS.items():
 
 Results = Annotated[
     list[Path],
-    typer.Argument(help="Result files of `sgoif bench labels`, `ood`, `poisoning`, `curriculum` or `fidelity`."),
+    typer.Argument(
+        help="Result files of one of `sgoif bench labels`, `ood`, `poisoning`, `curriculum`, `unlearning`, `fidelity`."
+    ),
 ]
 Where = Annotated[
     list[str] | None, typer.Option("--where", help="Only results with FIELD=VALUE[,VALUE...]; can be repeated.")
@@ -252,7 +254,7 @@ def table(
         ),
     ] = None,
     layout: Annotated[str, typer.Option("--format", help="markdown, latex or json.")] = "markdown",
-    rows: Annotated[str, typer.Option(help="What the rows are.")] = "method",
+    rows: Annotated[str | None, typer.Option(help="What the rows are.", show_default="method")] = None,
     columns: Annotated[
         str | None,
         typer.Option(
@@ -271,37 +273,12 @@ def table(
 ) -> None:
     """Mean and spread over seeds as a table; the best is bold, what cannot be told from it is marked."""
     from sgoif.bench.command import say
-    from sgoif.bench.curriculum import grid as curriculum_grid
-    from sgoif.bench.curriculum import table as curriculum_table
-    from sgoif.bench.fidelity import grid as fidelity_grid
-    from sgoif.bench.fidelity import table as fidelity_table
-    from sgoif.bench.labels import grid as labels_grid
-    from sgoif.bench.labels import table as labels_table
-    from sgoif.bench.ood import grid as ood_grid
-    from sgoif.bench.ood import table as ood_table
-    from sgoif.bench.poisoning import grid as poisoning_grid
-    from sgoif.bench.poisoning import table as poisoning_table
-    from sgoif.errors import SettingError
+    from sgoif.bench.kinds import table_of
 
-    options: dict[str, Any] = {"metric": metric, "columns": columns, "by": by}
-    given = {name: value for name, value in options.items() if value is not None}
-    given |= {"rows": rows, "format": "json" if as_json else layout, "where": tuple(where or ())}
-    if poisoning_table.are_poisoning(files):
-        found = poisoning_grid.read_results(files, say)
-        print(poisoning_table.render(found, poisoning_table.PoisoningTableSettings(**given)))
-    elif curriculum_table.are_curriculum(files):
-        trained = curriculum_grid.read_results(files, say)
-        print(curriculum_table.render(trained, curriculum_table.CurriculumTableSettings(**given)))
-    elif fidelity_table.are_fidelity(files):
-        judged = fidelity_grid.read_results(files, say)
-        print(fidelity_table.render(judged, fidelity_table.FidelityTableSettings(**given)))
-    elif not ood_table.are_ood(files):
-        settings = labels_table.TableSettings(**given)
-        print(labels_table.render(labels_grid.read_results(files, say), settings))
-    elif columns is not None:
-        raise SettingError("the columns of a table of outliers are its sets and metrics; leave --columns away")
-    else:
-        print(ood_table.render(ood_grid.read_results(files, say), ood_table.OodTableSettings(**given)))
+    asked: dict[str, Any] = {"metric": metric, "rows": rows, "columns": columns, "by": by}
+    asked |= {"where": tuple(where) if where else None, "format": "json" if as_json else layout}
+    given = {name: value for name, value in asked.items() if value is not None}
+    print(table_of(files, given, say))
 
 
 @bench.command(rich_help_panel="Result files")

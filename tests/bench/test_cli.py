@@ -144,3 +144,13 @@ def test_ctrl_c_leaves_with_130(tmp_path: Path) -> None:
             running.kill()
     assert running.returncode == 130, rest
     assert "Traceback" not in rest
+
+
+def test_a_table_of_deletions_has_one_form(capfd: pytest.CaptureFixture[str]) -> None:
+    file = str(Path(__file__).resolve().parents[2] / "results" / "unlearning-digits.jsonl")
+    assert main(["bench", "table", file]) == 0
+    assert "one Newton step" in capfd.readouterr().out
+    assert main(["bench", "table", file, "--format", "latex"]) == 2
+    assert "one form" in capfd.readouterr().err
+    assert main(["bench", "table", file, "--rows", "seed"]) == 2
+    assert "one form" in capfd.readouterr().err

@@ -11,7 +11,9 @@ import pytest
 from sgoif.bench.curriculum.grid import asked_for, key_of, pending, read_results
 from sgoif.bench.curriculum.run import main
 from sgoif.bench.curriculum.settings import CurriculumBenchSettings
-from sgoif.bench.curriculum.table import CurriculumTableSettings, are_curriculum, build, render
+from sgoif.bench.curriculum.table import CurriculumTableSettings
+from sgoif.bench.kinds import kind_of
+from sgoif.bench.tables.layout import build, render
 from sgoif.cli import main as cli
 from sgoif.errors import SettingError
 
@@ -107,7 +109,7 @@ def test_table_shows_the_ceiling_but_never_as_the_best(results: Path) -> None:
 
 
 def test_table_command_knows_the_file(results: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert are_curriculum([results])
+    assert kind_of([results]) == "curriculum"
     assert cli(["bench", "table", str(results), "--metric", "accuracy_best"]) == 0
     assert "best epoch" in capsys.readouterr().out
 

@@ -12,9 +12,10 @@ from typing import Any
 import pytest
 
 from sgoif.bench.labels.lines import METRICS
-from sgoif.bench.labels.table import TableSettings, build, render
+from sgoif.bench.labels.table import TableSettings
 from sgoif.bench.tables.cells import Cell, within_error
 from sgoif.bench.tables.formats import escape_latex, escape_markdown
+from sgoif.bench.tables.layout import build, render
 from sgoif.cli import main
 from sgoif.errors import SettingError
 

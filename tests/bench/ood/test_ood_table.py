@@ -8,7 +8,8 @@ from typing import Any
 
 import pytest
 
-from sgoif.bench.ood.table import OodTableSettings, are_ood, build, render
+from sgoif.bench.kinds import kind_of
+from sgoif.bench.ood.table import OodTableSettings, build, render
 from sgoif.cli import main
 from sgoif.errors import SettingError
 
@@ -167,8 +168,8 @@ def test_the_command_knows_whose_file_it_is(tmp_path: Path, capfd: pytest.Captur
     ood = written(tmp_path / "ood.jsonl", THREE)
     labels = {key: value for key, value in THREE[0].items() if key not in ("protocol", "inputs", "ood")}
     other = written(tmp_path / "labels.jsonl", [{**labels, "metrics": {"aupr": 0.5}}])
-    assert are_ood([ood])
-    assert not are_ood([other])
+    assert kind_of([ood]) == "ood"
+    assert kind_of([other]) == "labels"
     assert main(["bench", "table", str(ood), "--where", "method=knn,sentinel"]) == 0
     streams = capfd.readouterr()
     assert "**cifar10, house protocol, AUROC**" in streams.out

@@ -22,7 +22,8 @@ from sgoif.bench.poisoning.registry import METHODS, Method
 from sgoif.bench.poisoning.run import main
 from sgoif.bench.poisoning.runner import Runner
 from sgoif.bench.poisoning.settings import PoisoningSettings
-from sgoif.bench.poisoning.table import PoisoningTableSettings, build, render
+from sgoif.bench.poisoning.table import PoisoningTableSettings
+from sgoif.bench.tables.layout import build, render
 from sgoif.cli import main as sgoif
 from sgoif.errors import SettingError
 

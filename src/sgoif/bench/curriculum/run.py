@@ -17,11 +17,12 @@ from sgoif.bench.command import Say, check_writable, choose_device, run_grid, sa
 from sgoif.bench.curriculum.grid import KIND, Job, asked_for, pending
 from sgoif.bench.curriculum.runner import Runner
 from sgoif.bench.curriculum.settings import CurriculumBenchSettings
-from sgoif.bench.curriculum.table import CurriculumTableSettings, render
+from sgoif.bench.curriculum.table import CurriculumTableSettings
 from sgoif.bench.jobs import Result
 from sgoif.bench.journal import Journal
 from sgoif.bench.progress import carry_out
 from sgoif.bench.provenance import machine, plain, versions
+from sgoif.bench.tables.layout import render
 
 PROGRAM = "python -m sgoif.bench.curriculum.run"
 DEFAULT_OUT = "runs/curriculum.jsonl"

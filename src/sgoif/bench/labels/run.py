@@ -19,9 +19,10 @@ from sgoif.bench.journal import Journal
 from sgoif.bench.labels.grid import KIND, Job, asked_for, pending, to_keep
 from sgoif.bench.labels.runner import Runner
 from sgoif.bench.labels.settings import LabelsSettings
-from sgoif.bench.labels.table import TableSettings, render
+from sgoif.bench.labels.table import TableSettings
 from sgoif.bench.progress import carry_out
 from sgoif.bench.provenance import machine, plain, versions
+from sgoif.bench.tables.layout import render
 
 PROGRAM = "python -m sgoif.bench.labels.run"
 DEFAULT_OUT = "runs/labels.jsonl"

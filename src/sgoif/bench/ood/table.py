@@ -12,11 +12,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from statistics import fmean
 from typing import Any
 
-from sgoif.bench.journal import Line, first_line
+from sgoif.bench.journal import Line
 from sgoif.bench.ood.measures import AVERAGED
 from sgoif.bench.ood.protocol import PROTOCOLS, TITLES
 from sgoif.bench.ood.recipes import TRAININGS
@@ -168,14 +167,6 @@ def _sorted(fields: Sequence[str], labels: Iterable[Label]) -> list[Label]:
         numbers = sorted({value for value in values if isinstance(value, int | float)})
         listed.append([*known.get(name, numbers), *values])
     return sorted(labels, key=lambda label: [order.index(value) for order, value in zip(listed, label, strict=True)])
-
-
-def are_ood(paths: Sequence[Path]) -> bool:
-    """Whether these files are results of `sgoif bench ood` rather than of `sgoif bench labels`."""
-    kinds = {"protocol" in first_line(path) for path in paths}
-    if len(kinds) > 1:
-        raise SettingError("results of `sgoif bench ood` and of `sgoif bench labels` do not go into one table")
-    return True in kinds
 
 
 def render(lines: Iterable[Line], settings: OodTableSettings) -> str:

@@ -18,9 +18,10 @@ from sgoif.bench.journal import Journal
 from sgoif.bench.poisoning.grid import KIND, Job, asked_for, pending
 from sgoif.bench.poisoning.runner import Runner
 from sgoif.bench.poisoning.settings import PoisoningSettings
-from sgoif.bench.poisoning.table import PoisoningTableSettings, render
+from sgoif.bench.poisoning.table import PoisoningTableSettings
 from sgoif.bench.progress import carry_out
 from sgoif.bench.provenance import machine, plain, versions
+from sgoif.bench.tables.layout import render
 
 PROGRAM = "python -m sgoif.bench.poisoning.run"
 DEFAULT_OUT = "runs/poisoning.jsonl"
