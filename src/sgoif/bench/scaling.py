@@ -15,12 +15,13 @@ Memory is what the monitor's process holds more after every example was seen onc
 
 from __future__ import annotations
 
-import gc
 import os
 import sys
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ProcessPoolExecutor
 from dataclasses import asdict, dataclass
+from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
@@ -167,28 +168,29 @@ def network_step(settings: ScalingSettings) -> Callable[[], None]:
 
 def run_scaling(settings: ScalingSettings, tell: Say) -> dict[str, Any]:
     """Measure how time and memory of the monitor grow with examples, anchors and watched weights."""
-    network = network_step(settings)
-    network()
     found: dict[str, list[dict[str, Any]]] = {}
-    for name, sizes in settings.sweeps().items():
-        found[name] = []
-        for size in sizes:
-            row = measured(size, settings, network)
-            found[name].append(row)
-            tell(f"{name} {getattr(size, name)}: {told(row)}")
+    # Each point in a process of its own: one that has held more memory before does not show what it needs.
+    with ProcessPoolExecutor(1, mp_context=get_context("spawn"), max_tasks_per_child=1) as apart:
+        for name, sizes in settings.sweeps().items():
+            found[name] = []
+            for size in sizes:
+                row = apart.submit(measured, size, settings).result()
+                found[name].append(row)
+                tell(f"{name} {getattr(size, name)}: {told(row)}")
     return {"sweeps": found}
 
 
-def measured(size: Size, settings: ScalingSettings, network: Callable[[], None]) -> dict[str, Any]:
+def measured(size: Size, settings: ScalingSettings) -> dict[str, Any]:
     """What a monitor adds to a training step of this size, and to memory."""
-    gc.collect()
+    network = network_step(settings)
+    network()
     plain = Head(size, settings, watched=False)
+    plain.run(WARM_UP)
     before = resident()
     watched = Head(size, settings, watched=True)
     monitor = watched.monitor
     assert monitor is not None
     watched.run(max(WARM_UP, -(-size.examples // watched.batch_size)))
-    plain.run(WARM_UP)
     held = resident() - before - sum(x.nbytes for x in watched.pool)
     spent: dict[str, list[float]] = {"plain": [], "watched": [], "network": []}
     for _ in range(settings.slices):
