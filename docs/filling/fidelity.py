@@ -1,0 +1,220 @@
+"""Tables of the page about scores and retraining."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from filling.cells import RESULTS, read_lines, table
+from sgoif.bench.fidelity.registry import METHODS, PEER, in_order, title_of
+
+PAGE = "fidelity.md"
+FILES = {
+    "digits": "fidelity-digits.jsonl",
+    "mnist": "fidelity-mnist.jsonl",
+    "cifar10": "fidelity-cifar10.jsonl",
+}
+CHECK = "fidelity-digits-check.jsonl"
+"""Another seed, which no choice was made on."""
+TITLES = {"digits": "digits", "mnist": "MNIST", "cifar10": "CIFAR-10"}
+Line = dict[str, Any]
+Place = tuple[str, float]
+
+
+def found() -> dict[Place, dict[str, list[Line]]]:
+    """Lines by data set with share of wrong labels, and by method; of several of one cell the last one counts."""
+    places: dict[Place, dict[str, list[Line]]] = {}
+    for name, file in FILES.items():
+        if not (RESULTS / file).is_file():
+            continue
+        last = {(line["wrong_share"], line["method"], line["seed"]): line for line in read_lines(file)}
+        for line in last.values():
+            places.setdefault((name, line["wrong_share"]), {}).setdefault(line["method"], []).append(line)
+    return dict(sorted(places.items(), key=lambda item: (list(FILES).index(item[0][0]), item[0][1])))
+
+
+def ran(lines: Sequence[Line]) -> list[Line]:
+    """Those that have figures."""
+    return [line for line in lines if line["error"] is None]
+
+
+def shown_place(place: Place) -> str:
+    """A data set for a person."""
+    return f"{TITLES[place[0]]}, {100 * place[1]:g}% wrong"
+
+
+def mean(values: Sequence[float | None], digits: int, scale: float = 1.0) -> str:
+    """Mean over seeds."""
+    known = [scale * value for value in values if value is not None]
+    return f"{sum(known) / len(known):.{digits}f}" if known else "–"
+
+
+def lds_cell(lines: Sequence[Line]) -> str:
+    """Mean over seeds; of one seed with its interval."""
+    known = ran(lines)
+    if not known:
+        return "could not run" if lines else "–"
+    if len(known) > 1:
+        return mean([line["metrics"]["lds"] for line in known], 3)
+    metrics = known[0]["metrics"]
+    return f"{metrics['lds']:.3f} [{metrics['lds_low']:.3f}, {metrics['lds_high']:.3f}]"
+
+
+def lds() -> str:
+    """The linear datamodeling score of every method everywhere."""
+    places = found()
+    methods = in_order(method for by_method in places.values() for method in by_method)
+    best = {
+        place: max((m["metrics"]["lds"] for lines in by.values() for m in ran(lines)), default=None)
+        for place, by in places.items()
+    }
+    rows = []
+    for method in methods:
+        cells = []
+        for place, by_method in places.items():
+            lines = by_method.get(method, [])
+            cell = lds_cell(lines)
+            tops = [line for line in ran(lines) if line["metrics"]["lds"] == best[place]]
+            cells.append(f"**{cell}**" if tops else cell)
+        rows.append([title_of(method), *cells])
+    limits = [mean([line["ceiling"] for line in next(iter(by_method.values()))], 3) for by_method in places.values()]
+    rows.append(["most that could be reached", *limits])
+    return table(["method", *map(shown_place, places)], rows)
+
+
+def cost() -> str:
+    """What an answer takes beside the one training run."""
+    rows = []
+    for place, by_method in found().items():
+        for method in in_order(by_method):
+            lines = ran(by_method[method])
+            if not lines:
+                continue
+            seconds = [line["seconds"] for line in lines]
+            share = [line["seconds"] / line["training_seconds"] for line in lines]
+            per_query = [line["seconds_per_query"] for line in lines]
+            memory = [line["memory"]["peak_bytes"] / 2**20 for line in lines]
+            extra = [line["trainings"] for line in lines]
+            rows.append(
+                [
+                    shown_place(place),
+                    title_of(method),
+                    mean(seconds, 2),
+                    mean(share, 1),
+                    mean(per_query, 1, 1000),
+                    mean(memory, 0),
+                    mean(extra, 0),
+                ]
+            )
+    head = ["data", "method", "seconds added", "in trainings", "ms a query", "peak MiB", "further networks"]
+    return table(head, rows)
+
+
+def confidence() -> str:
+    """Whether the stated confidence goes with a query's own LDS."""
+    parts = ("confidence", "coherence", "concentration")
+    rows = []
+    for place, by_method in found().items():
+        for method in in_order(by_method):
+            lines = [line for line in ran(by_method[method]) if "confidence_spearman" in line["metrics"]]
+            if lines:
+                cells = [mean([line["metrics"][f"{part}_spearman"] for line in lines], 2) for part in parts]
+                rows.append([shown_place(place), title_of(method), *cells])
+    return table(["data", "method", "confidence", "coherence alone", "concentration alone"], rows)
+
+
+def others() -> str:
+    """Groups left out, removal of what helps most, and wrong labels."""
+    rows = []
+    for place, by_method in found().items():
+        for method in in_order(by_method):
+            lines = ran(by_method[method])
+            if not lines or not (place[1] or lines[0]["metrics"]["left_out"] or lines[0]["metrics"]["brittle"]):
+                continue
+            groups = [line["metrics"]["left_out"] for line in lines]
+            left = [next(iter(group.values()), None) for group in groups]
+            brittle = [line["metrics"]["brittle"] for line in lines]
+            flips = [
+                f"{mean([parts[turn]['flipped'] for parts in brittle], 0, 100)}"
+                f" ({mean([parts[turn]['margin_change'] for parts in brittle], 1)})"
+                if all(brittle)
+                else "–"
+                for turn in range(2)
+            ]
+            rows.append(
+                [
+                    shown_place(place),
+                    title_of(method),
+                    mean([part and part["spearman"] for part in left], 2),
+                    *flips,
+                    mean([line["metrics"]["wrong_aupr"] for line in lines], 1, 100),
+                    mean([line["metrics"]["wrong_auroc"] for line in lines], 1, 100),
+                ]
+            )
+    head = [
+        "data",
+        "method",
+        "groups left out, Spearman",
+        "flips % (margin), 1% removed",
+        "flips % (margin), 5% removed",
+        "wrong labels AUPR",
+        "AUROC",
+    ]
+    return table(head, rows)
+
+
+def groups_ceiling() -> str:
+    """What the truth of the groups that are left out allows."""
+    rows = []
+    for place, by_method in found().items():
+        line = next(line for lines in by_method.values() for line in ran(lines))
+        for size, part in line["metrics"]["left_out"].items():
+            rows.append([shown_place(place), size, f"{part['ceiling']:.2f}"])
+    return table(["data", "examples left out", "most that could be reached"], rows)
+
+
+def absent() -> str:
+    """Libraries that could not run, and why."""
+    rows = [
+        [shown_place(place), title_of(method), line["error"].replace("|", "\\|")]
+        for place, by_method in found().items()
+        for method in in_order(by_method)
+        for line in by_method[method]
+        if line["error"] is not None and METHODS[method].kind == PEER
+    ]
+    return table(["data", "method", "error"], rows) if rows else "All libraries ran on all of these settings.\n"
+
+
+def check() -> str:
+    """The main methods on networks, queries and wrong labels that no choice was made on."""
+    if not (RESULTS / CHECK).is_file():
+        return "Not run yet.\n"
+    lines = {(line["wrong_share"], line["method"]): line for line in read_lines(CHECK)}
+    shares = sorted({share for share, _ in lines})
+    methods = in_order(method for _, method in lines)
+    rows = []
+    for method in methods:
+        own = [lines[share, method] for share in shares]
+        trust = [line["metrics"].get("confidence_spearman") for line in ran(own)]
+        rows.append(
+            [
+                title_of(method),
+                *(lds_cell([line]) for line in own),
+                *(mean([value], 2) for value in trust),
+            ]
+        )
+    limits = [mean([next(line["ceiling"] for (share, _), line in lines.items() if share == s)], 3) for s in shares]
+    rows.append(["most that could be reached", *limits, *["–"] * len(shares)])
+    places = [shown_place(("digits", share)) for share in shares]
+    return table(["method", *places, *(f"confidence, {100 * share:g}% wrong" for share in shares)], rows)
+
+
+TABLES: dict[str, Callable[[], str]] = {
+    "fidelity-check": check,
+    "fidelity-lds": lds,
+    "fidelity-cost": cost,
+    "fidelity-confidence": confidence,
+    "fidelity-others": others,
+    "fidelity-groups": groups_ceiling,
+    "fidelity-absent": absent,
+}

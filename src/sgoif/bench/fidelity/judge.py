@@ -1,0 +1,131 @@
+"""From a method's scores to figures: how well they predict what retraining does."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sgoif.bench.fidelity.answer import Answer
+from sgoif.bench.fidelity.grid import Judging
+from sgoif.bench.fidelity.lds import agreement, bootstrap, ceiling, rank_correlations
+from sgoif.bench.fidelity.study import Study
+from sgoif.bench.fidelity.together import can_stack, train_together
+from sgoif.bench.fidelity.truth import ALL, HALF, OUT, Truth, read_truth
+from sgoif.bench.metrics import auroc, average_precision
+from sgoif.bench.unlearning.measures import spearman
+from sgoif.errors import SettingError
+
+BRITTLE_SHARES = (0.01, 0.05)
+"""Shares of the training examples that are removed."""
+BRITTLE_NUMBER = 900_000
+
+
+class Judge:
+    """Holds scores against the truth of one study."""
+
+    def __init__(self, study: Study, folder: Path, judging: Judging, base: NDArray[np.float32]) -> None:
+        self.study, self.judging = study, judging
+        self.base = base
+        """Logits [Q, C] of the network that the methods look at."""
+        self.truth = {wanted.kind: read_truth(study, folder, wanted) for wanted in judging.wanted()}
+        half = study.margins(self.truth[HALF].logits)
+        self.measured = half.mean(1)
+        self.losses = study.losses(_flat(self.truth[HALF].logits)).reshape(half.shape).mean(1)
+        self.ceiling = ceiling(half)
+
+    def about(self) -> dict[str, Any]:
+        """Figures of the truth itself."""
+        right = self.base.argmax(1) == self.study.queries.labels
+        return {
+            "examples": len(self.study),
+            "queries": len(right),
+            "query_accuracy": float(right.mean()),
+            "ceiling": float(self.ceiling.mean()) if self.judging.trainings > 1 else None,
+        }
+
+    def metrics(self, answer: Answer) -> dict[str, Any]:
+        """Everything about one method."""
+        scores = answer.scores
+        wanted = (len(self.study.queries), len(self.study))
+        if scores.shape != wanted:
+            raise SettingError(f"scores have shape {scores.shape}, expected {wanted}")
+        if not np.isfinite(scores).all():
+            raise SettingError(f"{int((~np.isfinite(scores)).sum())} of {scores.size} scores are not finite numbers")
+        half = self.truth[HALF]
+        found = agreement(scores, half.kept, self.measured)
+        by_loss = agreement(scores, half.kept, -self.losses)
+        figures: dict[str, Any] = {
+            "lds": found.mean,
+            "lds_low": found.low,
+            "lds_high": found.high,
+            "lds_loss": by_loss.mean,
+            "lds_by_query": [round(float(value), 4) for value in found.by_query],
+            **self._wrong_labels(scores),
+        }
+        if answer.confidence is not None:
+            figures["confidence_spearman"] = spearman(answer.confidence, found.by_query)
+            figures["confidence_by_query"] = [round(float(value), 4) for value in answer.confidence]
+            for name, values in answer.details.get("trust", {}).items():
+                figures[f"{name}_spearman"] = spearman(values, found.by_query)
+        figures["left_out"] = {kind.removeprefix(OUT): self._left_out(scores, kind) for kind in self._groups()}
+        figures["brittle"] = self._brittle(scores) if self.judging.brittle else []
+        return figures
+
+    def _groups(self) -> list[str]:
+        return [kind for kind in self.truth if kind.startswith(OUT)]
+
+    def _wrong_labels(self, scores: NDArray[np.float32]) -> dict[str, Any]:
+        """How well harm to the queries finds the wrong labels."""
+        wrong = self.study.wrong
+        if not wrong.any():
+            return {"wrong_aupr": None, "wrong_auroc": None}
+        harm = -scores.mean(0, dtype=np.float64)
+        return {"wrong_aupr": average_precision(wrong, harm), "wrong_auroc": auroc(wrong, harm)}
+
+    def _left_out(self, scores: NDArray[np.float32], kind: str) -> dict[str, Any]:
+        """Correlation, per query over groups, of predicted and real changes of the margin."""
+        truth: Truth = self.truth[kind]
+        margins = self.study.margins(truth.logits)
+        base = self.study.margins(self.truth[ALL].logits).mean((0, 1))
+        changes = margins.mean(1) - base
+        predicted = -np.asarray((~truth.kept).astype(np.float64) @ scores.T.astype(np.float64))
+        by_query = rank_correlations(predicted, changes)
+        low, high = bootstrap(by_query)
+        limit = float(ceiling(margins).mean())
+        return {"spearman": float(by_query.mean()), "low": low, "high": high, "ceiling": limit}
+
+    def _brittle(self, scores: NDArray[np.float32]) -> list[dict[str, Any]]:
+        """Remove what helps a query most and train again: does the prediction flip, how far does the margin fall?"""
+        study = self.study
+        right = np.flatnonzero(self.base.argmax(1) == study.queries.labels)[: self.judging.brittle]
+        before = study.margins(self.base)
+        found = []
+        for share in BRITTLE_SHARES:
+            count = max(1, round(share * len(study)))
+            sets = [np.sort(np.argsort(scores[query], kind="stable")[: len(study) - count]) for query in right]
+            numbers = [BRITTLE_NUMBER + int(query) for query in right]
+            if can_stack(study):
+                models = train_together(study, sets, numbers)
+            else:
+                models = [study.train(rows, number) for rows, number in zip(sets, numbers, strict=True)]
+            logits = np.stack([study.answers(model)[query] for model, query in zip(models, right, strict=True)])
+            flipped = logits.argmax(1) != study.queries.labels[right]
+            after = np.array(
+                [study.margins(np.tile(row, (len(before), 1)))[q] for row, q in zip(logits, right, strict=True)]
+            )
+            found.append(
+                {
+                    "removed": count,
+                    "queries": len(right),
+                    "flipped": float(flipped.mean()),
+                    "margin_change": float((after - before[right]).mean()),
+                }
+            )
+        return found
+
+
+def _flat(logits: NDArray[np.float32]) -> NDArray[np.float32]:
+    return logits.reshape(-1, *logits.shape[-2:])

@@ -1,0 +1,77 @@
+"""How well additive scores predict retrained networks: the linear datamodeling score (LDS).
+
+With f_m(q) the figure of query q, averaged over trainings on subset S_m, and s(q, i) the scores of a method,
+
+    g_m(q) = Σ_{i∈S_m} s(q, i) ,        LDS(q) = Spearman over m of g_m(q) and f_m(q) ,
+
+and the LDS of a method is the mean over queries. Its interval is a bootstrap over queries. The same holds for any other
+sets of kept examples, such as all but a few.
+
+f_m itself is uncertain, because no two trainings agree. With ρ(q) the Spearman correlation between two halves of the
+trainings, the mean of all of them has reliability R = 2ρ/(1 + ρ) (Spearman and Brown), and no score can be expected
+to correlate with it beyond √R: the ceiling.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sgoif.bench.unlearning.measures import ranks
+from sgoif.errors import SettingError
+
+Array = NDArray[np.float64]
+RESAMPLES = 2000
+
+
+def rank_correlations(predicted: Array, measured: Array) -> Array:
+    """Spearman correlation of every column of two [M, Q] tables; 0 where one side does not vary."""
+    if predicted.shape != measured.shape or predicted.ndim != 2:
+        raise SettingError(f"predictions {predicted.shape} and measurements {measured.shape} must be two equal tables")
+    a, b = (np.apply_along_axis(ranks, 0, table) for table in (predicted, measured))
+    a, b = a - a.mean(0), b - b.mean(0)
+    scale = np.sqrt((a**2).sum(0) * (b**2).sum(0))
+    return np.asarray(np.divide((a * b).sum(0), scale, out=np.zeros_like(scale), where=scale > 0))
+
+
+def predictions(scores: NDArray[Any], kept: NDArray[np.bool_]) -> Array:
+    """Σ_{i∈S_m} s(q, i) for scores [Q, N] and sets [M, N], as [M, Q]."""
+    # Summed over what is left out, which is the same up to a constant per query and exact where little is left out.
+    return -np.asarray((~kept).astype(np.float64) @ scores.T.astype(np.float64))
+
+
+def ceiling(trainings: Array) -> Array:
+    """√R of every query from measurements [M, S, Q]; 1 where every set was trained on once, which tells nothing."""
+    count = trainings.shape[1]
+    if count < 2:
+        return np.ones(trainings.shape[2])
+    halves = [trainings[:, part::2].mean(1) for part in range(2)]
+    rho = np.clip(rank_correlations(halves[0], halves[1]), 0, 1)
+    return np.asarray(np.sqrt(2 * rho / (1 + rho)))
+
+
+@dataclass(frozen=True)
+class Agreement:
+    """Per-query correlations and their mean with an interval."""
+
+    by_query: Array
+    mean: float
+    low: float
+    high: float
+
+
+def agreement(scores: NDArray[Any], kept: NDArray[np.bool_], measured: Array, seed: int = 0) -> Agreement:
+    """The LDS of scores [Q, N] on sets [M, N] with measurements [M, Q]; the interval is 95% of a bootstrap."""
+    by_query = rank_correlations(predictions(scores, kept), measured)
+    low, high = bootstrap(by_query, seed)
+    return Agreement(by_query, float(by_query.mean()), low, high)
+
+
+def bootstrap(values: Array, seed: int = 0) -> tuple[float, float]:
+    """Ends of the 95% interval of the mean."""
+    draws = np.random.default_rng(seed).integers(len(values), size=(RESAMPLES, len(values)))
+    low, high = np.quantile(values[draws].mean(1), [0.025, 0.975])
+    return float(low), float(high)

@@ -1,0 +1,275 @@
+"""Per-query influence while a network trains: SG-OIF with every query an anchor of its own.
+
+At the start of every scored epoch e, with the weights of that moment,
+
+    g_q ← gradients of −f(q)                              anchors.anchor_pass, evaluation mode
+    H   ← K-FAC of `curvature_examples` examples          curvature.KFAC, labels drawn from the model (true Fisher)
+    φ_q ← (H + λI)⁻¹ g_q                                  in closed form, K-FAC's eigenbases
+
+and at every step of the epoch, from inputs a and output gradients δ that training computes anyway,
+
+    s_e(q, i) = φ_qᵀ g_i                                  g_i = Σ_positions δ_i ⊗ a_i, projected for large layers .
+
+An example that lowers the loss along φ_q raises the margin of q, hence the sign. Epochs see a query from different
+sides and at very different scales (gradients fall by orders of magnitude), so each is brought to unit length first:
+
+    s(q, ·) = σ_q Σ_e u_e ,    u_e = s_e(q, ·) / ‖s_e(q, ·)‖ ,    σ_q = mean_e ‖s_e(q, ·)‖ .
+
+No second pass over the training data and no stored gradients: memory is two tables [Q, N] and the directions [Q, P].
+The first epoch is never scored: nothing is known about a query then.
+
+Confidence of a query. ‖Σ_e u_e‖ / E, the coherence, is one where all epochs say the same and 1/√E where they have
+nothing in common; Σs⁴ / (Σs²)², the concentration, is high where few examples carry the scores. Both go with how well
+scores predict retraining, the residual of the solver does not; the confidence is the mean of their ranks over queries.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from sgoif.anchors import anchor_pass, evaluation, forward
+from sgoif.bench.fidelity.study import Study, negative_margin
+from sgoif.bench.unlearning.measures import ranks
+from sgoif.capture import Capture, Record
+from sgoif.curvature.base import Factors
+from sgoif.curvature.kfac import KFAC, eigh
+from sgoif.errors import SettingError
+from sgoif.layers import Projection
+from sgoif.settings import Settings
+from sgoif.setup import probe
+
+QUERY_BATCH = 256
+PRINCIPAL_EXAMPLES, MOST_ROWS, SMALL_SIDE = 128, 16384, 1024
+OVERSAMPLING, POWER_STEPS = 16, 3
+
+
+@dataclass(frozen=True)
+class OnlineSettings:
+    """How queries are watched."""
+
+    layers: str = "all"
+    projection: int = 64
+    """Layers with many weights are projected to so many dimensions a side."""
+    principal: bool = True
+    """Project to the directions in which inputs and output gradients vary most, found once, instead of random ones."""
+    damping: float = 0.003
+    """λ as a share of the mean diagonal, per layer."""
+    epochs: int | None = 10
+    """Epochs that are scored, evenly spread and the last among them; None: all but the first."""
+    corrected: bool = False
+    """K-FAC's eigenvalues measured in its eigenbasis (EK-FAC) instead of products."""
+    curvature_examples: int = 512
+
+    def __post_init__(self) -> None:
+        if not self.damping > 0:
+            raise SettingError(f"damping = {self.damping} must be positive")
+        if self.epochs is not None and self.epochs < 1:
+            raise SettingError(f"epochs = {self.epochs} must be at least 1")
+
+    def scored(self, total: int) -> list[int]:
+        """The epochs, from 1, that are scored in a run of so many."""
+        last = max(1, total - 1)
+        count = last if self.epochs is None else min(self.epochs, last)
+        return sorted({total - round(place * last / count) for place in range(count)})
+
+
+def cross_entropy(logits: Tensor, labels: Tensor) -> Tensor:
+    """Loss of every example."""
+    return F.cross_entropy(logits, labels, reduction="none")
+
+
+def principal(vectors: Tensor, rank: int) -> Tensor:
+    """Orthonormal rows [rank, D]: the directions in which vectors [..., D] have most energy; all where rank = D."""
+    rows = vectors.flatten(0, -2).float()
+    size = rows.shape[1]
+    if rank >= size:
+        return torch.eye(size, device=rows.device)
+    rows = rows[:: max(1, len(rows) // MOST_ROWS)]
+    if size <= SMALL_SIDE:
+        vectors = torch.linalg.eigh((rows.T @ rows).double())[1]
+        return vectors[:, -rank:].float().T.contiguous()
+    # Subspace iteration: a covariance of several thousand inputs is never decomposed.
+    start = torch.randn(size, rank + OVERSAMPLING, generator=torch.Generator().manual_seed(0)).to(rows)
+    basis: Tensor = torch.linalg.qr(start)[0]
+    for _ in range(POWER_STEPS):
+        basis = torch.linalg.qr(rows.T @ (rows @ basis))[0]
+    return basis[:, :rank].T.contiguous()
+
+
+class QueryWatch:
+    """Watches one training run on behalf of a study's queries."""
+
+    def __init__(self, study: Study, model: nn.Module, settings: OnlineSettings | None = None) -> None:
+        self.study, self.model = study, model
+        self.settings = settings or OnlineSettings()
+        self.queries, self.labels = study.query_tensors()
+        device = self.queries.device
+        if study.problem.on_gpu:
+            self.queries = self.queries.contiguous(memory_format=torch.channels_last)
+        found = probe(
+            model,
+            (self.queries[:2].cpu(), self.labels[:2].cpu()),
+            Settings(layers=self.settings.layers, projection=self.settings.projection),
+        )
+        self.layers, self.layout = found.layers, found.layout
+        self.capture = Capture(model, self.layers)
+        self.names = frozenset(layer.name for layer in self.layers)
+        self.autocast = torch.bfloat16 if study.problem.on_gpu else None
+        self.phi: Tensor | None = None
+        self.wanted = self.settings.scored(study.problem.recipe.epochs)
+        self.epochs = 0
+        """Epochs scored so far."""
+        self._now, self._units = (torch.zeros(len(self.labels), len(study), device=device) for _ in range(2))
+        self._length = torch.zeros(len(self.labels), device=device)
+        self._generator = torch.Generator().manual_seed(study.problem.seed)
+
+    def close(self) -> None:
+        """Remove the hooks."""
+        self.capture.close()
+
+    def begin(self, epoch: int) -> None:
+        """An epoch begins, counted from 1: refresh where it is scored, and watch nothing where it is not."""
+        self.end()
+        if epoch in self.wanted:
+            if self.settings.principal and not self.epochs:
+                self.find_principal()
+            self.phi = self.directions()
+
+    def end(self) -> None:
+        """An epoch is over: take its scores to unit length and add them."""
+        if self.phi is None:
+            return
+        length = torch.linalg.vector_norm(self._now, dim=1)
+        self._units += self._now / length.clamp_min(torch.finfo(length.dtype).tiny).unsqueeze(1)
+        self._length += length
+        self._now.zero_()
+        self.epochs += 1
+        self.phi = None
+
+    @contextmanager
+    def step(self, index: Tensor) -> Iterator[None]:
+        """Around the forward and backward pass of one batch of training, its loss a mean over examples."""
+        if self.phi is None:
+            yield
+            return
+        record = Record(keep=self.names)
+        with self.capture.open(record):
+            yield
+        with torch.no_grad():
+            gradients = self._gradients(record, len(index))
+            self._now.index_add_(1, index.to(self.phi.device), self.phi @ gradients.T)
+
+    def _gradients(self, record: Record, count: int) -> Tensor:
+        """g_i of a batch, [B, P], at the scale of single losses."""
+        scale = torch.tensor(1 / count, device=self.queries.device)
+        return self.layout.join([record.factors(layer, scale, count).gradient() for layer in self.layers])
+
+    def find_principal(self) -> None:
+        """Turn the projections of large layers to where their inputs and output gradients vary most."""
+        projected = [layer for layer in self.layers if layer.projection is not None]
+        if not projected:
+            return
+        sizes = {layer.name: layer.block for layer in projected}
+        for layer in projected:
+            layer.projection = None
+        rows = torch.randperm(len(self.study), generator=self._generator)[:PRINCIPAL_EXAMPLES]
+        factors = {
+            layer.name: found for layer, found in zip(self.layers, self._sampled(self._images(rows)), strict=True)
+        }
+        for layer in projected:
+            found, block = factors[layer.name], sizes[layer.name]
+            out, inp = principal(found.delta, block.rows), principal(found.inputs, block.cols)
+            layer.projection = Projection(out, inp)
+
+    def _images(self, rows: Tensor) -> Tensor:
+        x, _ = self.study.train_tensors(rows.numpy())
+        return x.contiguous(memory_format=torch.channels_last) if self.study.problem.on_gpu else x
+
+    def directions(self) -> Tensor:
+        """φ_q with the weights of this moment, [Q, P]."""
+        with torch.random.fork_rng(devices=[self.queries.device] if self.study.problem.on_gpu else []):
+            return self._inverse()(self.query_gradients())
+
+    def query_gradients(self) -> Tensor:
+        """∇(−f) of every query, [Q, P]."""
+        parts = [
+            self.passed(x, y, negative_margin)
+            for x, y in zip(self.queries.split(QUERY_BATCH), self.labels.split(QUERY_BATCH), strict=True)
+        ]
+        return torch.cat(parts)
+
+    def passed(self, x: Tensor, y: Tensor, loss: Callable[[Tensor, Tensor], Tensor] = cross_entropy) -> Tensor:
+        """Gradients [B, P] of a loss in evaluation mode."""
+        found = anchor_pass(self.model, self.capture, self.layers, self.layout, loss, x, y, self.autocast)
+        return found[0]
+
+    def _inverse(self) -> Callable[[Tensor], Tensor]:
+        rows = torch.randperm(len(self.study), generator=self._generator)[: self.settings.curvature_examples]
+        x = self._images(rows)
+        factors = self._sampled(x)
+        kfac = KFAC(self.layout, damping=self.settings.damping, decay=0.0, device=x.device)
+        kfac.update(factors)
+        return self._corrected(kfac, factors) if self.settings.corrected else kfac.solve
+
+    def _sampled(self, x: Tensor) -> list[Factors]:
+        """Factors of examples whose labels are drawn from the model, as the Fisher information asks for."""
+        record = Record(differentiate=False)
+        with evaluation(self.model), self.capture.open(record), torch.no_grad():
+            enabled = self.autocast is not None
+            with torch.autocast(x.device.type, dtype=self.autocast, enabled=enabled, cache_enabled=False):
+                logits = forward(self.model, x)
+            with torch.enable_grad():
+                drawn = torch.multinomial(logits.detach().float().cpu().softmax(1), 1, generator=self._generator)
+                losses = cross_entropy(logits.float(), drawn.squeeze(1).to(x.device))
+            deltas = record.output_gradients(losses.sum(), [layer.name for layer in self.layers])
+        return [
+            layer.factors(record.inputs[layer.name], delta) for layer, delta in zip(self.layers, deltas, strict=True)
+        ]
+
+    def _corrected(self, kfac: KFAC, factors: Sequence[Factors]) -> Callable[[Tensor], Tensor]:
+        """(H + λI)⁻¹ with H's eigenvalues E[(Uᵀ g W)²] in K-FAC's eigenbases; elementwise layers stay diagonal."""
+        bases: list[tuple[Tensor, Tensor, Tensor] | Tensor] = []
+        for index, factor in enumerate(factors):
+            gradient = factor.gradient()
+            if factor.elementwise:
+                values = gradient.square().mean(0)
+                bases.append(values + self.settings.damping * values.mean())
+                continue
+            left, right = eigh(kfac.delta_factor(index))[1], eigh(kfac.input_factor(index))[1]
+            values = (left.T @ gradient @ right).square().mean(0)
+            bases.append((left, right, values + self.settings.damping * values.mean()))
+
+        def solve(vectors: Tensor) -> Tensor:
+            parts = []
+            for x, basis in zip(self.layout.split(vectors), bases, strict=True):
+                if isinstance(basis, Tensor):
+                    parts.append(x / basis)
+                else:
+                    left, right, values = basis
+                    parts.append(left @ ((left.T @ x @ right) / values) @ right.T)
+            return self.layout.join(parts)
+
+        return solve
+
+    def scores(self) -> Tensor:
+        """s(q, i), [Q, N]."""
+        self.end()
+        return self._units * (self._length / max(1, self.epochs)).unsqueeze(1)
+
+    def trust(self) -> dict[str, NDArray[np.float64]]:
+        """Coherence, concentration and the confidence made of both, of every query."""
+        self.end()
+        units = self._units.double()
+        squares = units.square().sum(1).clamp_min(torch.finfo(torch.float64).tiny)
+        coherence = (squares.sqrt() / max(1, self.epochs)).cpu().numpy()
+        concentration = (units.pow(4).sum(1) / squares.square()).cpu().numpy()
+        both = (ranks(coherence) + ranks(concentration)) / (2 * len(coherence))
+        return {"coherence": coherence, "concentration": concentration, "confidence": both}

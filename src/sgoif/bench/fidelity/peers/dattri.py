@@ -1,0 +1,62 @@
+"""dattri: influence functions of the Hessian by conjugate gradients (Koh and Liang, 2017), LiSSA (Agarwal et al., 2017)
+and DataInf (Kwon et al., 2024), all weights.
+
+Conjugate gradients: ten iterations, its default. LiSSA: batches of 100 and a hundred recursions; with its default of
+single examples the recursion diverges on most networks. All need a regularisation, for which the package's default is
+none; 0.01 is used for each.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.func import functional_call
+from torch.nn import functional as F
+from torch.utils.data import DataLoader
+
+from sgoif.bench.fidelity.answer import Answer, Cost, Trained
+from sgoif.bench.fidelity.peers.common import ended, examples, need, queries
+from sgoif.bench.fidelity.study import negative_margin
+
+REGULARISATION = 0.01
+HESSIAN_EXAMPLES = 1000
+"""Examples from which curvature is taken; the score is of all of them."""
+GRADIENT_FLOATS = 2**28
+"""Numbers in the table of gradients that is held at once."""
+OPTIONS: dict[str, dict[str, Any]] = {
+    "IFAttributorCG": {"max_iter": 10, "regularization": REGULARISATION},
+    "IFAttributorLiSSA": {"recursion_depth": 100, "batch_size": 100, "damping": REGULARISATION, "scaling": 50.0},
+    "IFAttributorDataInf": {"regularization": REGULARISATION},
+}
+
+
+def dattri(trained: Trained, name: str) -> Answer:
+    """Scores by one of its attributors."""
+    core = need("dattri.algorithm.influence_function", "dattri")
+    make_task = need("dattri.task", "dattri").AttributionTask
+    study, device = trained.study, trained.study.problem.device
+    model, cost = ended(trained), Cost(device)
+
+    def loss(parameters: Any, data: Any) -> Tensor:
+        inputs, labels = data
+        return F.cross_entropy(functional_call(model, parameters, inputs), labels.long())
+
+    def target(parameters: Any, data: Any) -> Tensor:
+        inputs, labels = data
+        return negative_margin(functional_call(model, parameters, inputs), labels.long()).sum()
+
+    train, asked = examples(study), queries(study)
+    spread = torch.linspace(0, len(train) - 1, min(HESSIAN_EXAMPLES, len(train))).long()
+    some = torch.utils.data.TensorDataset(*(part[spread] for part in train.tensors))
+    # It solves anew for every batch of training examples, so these are as large as their gradients allow.
+    at_once = max(50, min(len(train), GRADIENT_FLOATS // sum(value.numel() for value in model.parameters())))
+    state = {name: value.detach().clone() for name, value in model.state_dict().items()}
+    with cost.counted(), torch.random.fork_rng():
+        torch.manual_seed(study.problem.seed)
+        task = make_task(loss_func=loss, model=model, checkpoints=state, target_func=target)
+        attributor = getattr(core, name)(task=task, device=str(device), **OPTIONS[name])
+        attributor.cache(DataLoader(some, batch_size=len(some)))
+        scores = attributor.attribute(DataLoader(train, batch_size=at_once), DataLoader(asked, batch_size=len(asked)))
+    return Answer(scores.detach().T.float().cpu().numpy().copy(), cost.seconds, cost.memory)

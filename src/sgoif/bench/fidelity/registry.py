@@ -1,0 +1,90 @@
+"""Every method by name: SG-OIF, its variants, and the libraries beside it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from functools import partial
+
+from sgoif.bench.fidelity.answer import Method
+from sgoif.bench.fidelity.online import OnlineSettings
+from sgoif.bench.fidelity.ours import along_the_run, at_the_end
+from sgoif.bench.fidelity.peers.captum import tracin
+from sgoif.bench.fidelity.peers.curvlinops import gauss_newton
+from sgoif.bench.fidelity.peers.dattri import dattri
+from sgoif.bench.fidelity.peers.kronfluence import kronfluence
+from sgoif.bench.fidelity.peers.trak import trak
+from sgoif.errors import SettingError
+
+OURS, VARIANT, PEER = "ours", "variant", "peer"
+
+
+@dataclass(frozen=True)
+class Entry:
+    """A method as it is listed."""
+
+    title: str
+    kind: str
+    run: Method
+
+
+def _online(**options: object) -> Method:
+    return partial(along_the_run, settings=OnlineSettings(**options))  # type: ignore[arg-type]
+
+
+METHODS: dict[str, Entry] = {
+    "sgoif": Entry("SG-OIF", OURS, _online()),
+    "sgoif-5-epochs": Entry("SG-OIF, 5 epochs scored", VARIANT, _online(epochs=5)),
+    "sgoif-every-epoch": Entry("SG-OIF, every epoch scored", VARIANT, _online(epochs=None)),
+    "sgoif-narrow": Entry("SG-OIF, 32 dimensions a side", VARIANT, _online(projection=32)),
+    "sgoif-random": Entry("SG-OIF, random projection", VARIANT, _online(principal=False)),
+    "sgoif-corrected": Entry("SG-OIF, eigenvalues corrected", VARIANT, _online(corrected=True)),
+    "sgoif-damped": Entry("SG-OIF, damping 0.3", VARIANT, _online(damping=0.3)),
+    "sgoif-head": Entry("SG-OIF, head alone", VARIANT, _online(layers="head")),
+    "sgoif-last-stage": Entry("SG-OIF, last stage", VARIANT, _online(layers="last-stage")),
+    "sgoif-final": Entry(
+        "SG-OIF, final weights alone", VARIANT, partial(at_the_end, settings=OnlineSettings(damping=0.1))
+    ),
+    "ekfac": Entry("EK-FAC (kronfluence)", PEER, partial(kronfluence, strategy="ekfac")),
+    "ekfac-undamped": Entry(
+        "EK-FAC, damping 1e-8 (kronfluence)", PEER, partial(kronfluence, strategy="ekfac", damped=False)
+    ),
+    "kfac": Entry("K-FAC (kronfluence)", PEER, partial(kronfluence, strategy="kfac")),
+    "diagonal": Entry("diagonal (kronfluence)", PEER, partial(kronfluence, strategy="diagonal")),
+    "trak-1": Entry("TRAK, 1 network (traker)", PEER, partial(trak, networks=1)),
+    "trak-1-ridge": Entry("TRAK, 1 network, ridge (traker)", PEER, partial(trak, networks=1, ridge=1.0)),
+    "trak-5": Entry("TRAK, 5 networks (traker)", PEER, partial(trak, networks=5)),
+    "tracin": Entry("TracInCP (captum)", PEER, partial(tracin, fast=False)),
+    "tracin-fast": Entry("TracInCPFast (captum)", PEER, partial(tracin, fast=True)),
+    "if-cg": Entry("Hessian, CG (dattri)", PEER, partial(dattri, name="IFAttributorCG")),
+    "lissa": Entry("Hessian, LiSSA (dattri)", PEER, partial(dattri, name="IFAttributorLiSSA")),
+    "datainf": Entry("DataInf (dattri)", PEER, partial(dattri, name="IFAttributorDataInf")),
+    "ggn-cg": Entry("Gauss–Newton, CG (curvlinops)", PEER, gauss_newton),
+}
+"""In the order of tables."""
+
+
+def chosen(words: Iterable[str]) -> list[str]:
+    """Methods by name; `all`, `ours` and `peers` stand for several."""
+    groups = {
+        "all": list(METHODS),
+        "ours": [name for name, entry in METHODS.items() if entry.kind != PEER],
+        "peers": [name for name, entry in METHODS.items() if entry.kind == PEER],
+    }
+    found: list[str] = []
+    for word in words:
+        if word not in groups and word not in METHODS:
+            raise SettingError(f"there is no method {word!r}; choose from all, ours, peers, {', '.join(METHODS)}")
+        found += groups.get(word, [word])
+    return list(dict.fromkeys(found))
+
+
+def title_of(name: str) -> str:
+    """A method for a person."""
+    return METHODS[name].title if name in METHODS else name
+
+
+def in_order(names: Iterable[str]) -> list[str]:
+    """Names in the order of the registry, unknown ones last."""
+    given = list(dict.fromkeys(names))
+    return [name for name in METHODS if name in given] + [name for name in given if name not in METHODS]

@@ -1,0 +1,65 @@
+"""Results as tables: mean ± standard deviation over seeds, for Markdown, LaTeX or a program.
+
+sgoif bench table FILE.jsonl --metric lds,seconds --rows method --columns wrong_share --by set
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+from sgoif.bench.fidelity.recipes import TRAININGS
+from sgoif.bench.fidelity.registry import in_order, title_of
+from sgoif.bench.journal import Line
+from sgoif.bench.tables.layout import Layout, Subject
+from sgoif.bench.tables.lines import Metric
+
+METRICS: Mapping[str, Metric] = {
+    "lds": Metric("LDS", 1, 3),
+    "lds_loss": Metric("LDS of the loss", 1, 3),
+    "confidence_spearman": Metric("confidence and LDS, Spearman", 1, 3),
+    "wrong_aupr": Metric("AUPR of wrong labels"),
+    "wrong_auroc": Metric("AUROC of wrong labels"),
+    "seconds": Metric("seconds added", 1, 2, higher_is_better=False, is_cost=True),
+    "seconds_per_query": Metric("seconds per query", 1, 4, higher_is_better=False, is_cost=True),
+    "trainings": Metric("further trainings", 1, 0, higher_is_better=False),
+    "memory": Metric("peak memory, MiB", 2**-20, 0, higher_is_better=False, is_cost=True),
+}
+
+
+def value_of(line: Mapping[str, Any], metric: str) -> float | None:
+    """A figure of a result line; None where it has none, as for a method that could not run."""
+    if line["error"] is not None:
+        return None
+    found = line["memory"]["peak_bytes"] if metric == "memory" else line.get(metric, line["metrics"].get(metric))
+    return None if found is None else float(found)
+
+
+def laid_out(line: Line) -> Line:
+    """A line whose share of wrong labels and kind can be used to lay out a table, as if of its recipe."""
+    return {**line, "recipe": {**line["recipe"], "wrong_share": line["wrong_share"], "kind": line["kind"]}}
+
+
+def shown_label(name: str, value: Any) -> str:
+    """A value of a field as a person reads it."""
+    if name == "method":
+        return title_of(value)
+    if name == "metric":
+        return METRICS[value].title
+    if name == "wrong_share":
+        return f"{100 * value:g}% wrong labels" if value else "no wrong labels"
+    return str(value) if name == "set" else f"{name} {value}"
+
+
+@dataclass(frozen=True)
+class FidelityTableSettings(Layout):
+    """Metrics of every method, a table for every data set and share of wrong labels."""
+
+    metric: str = "lds,seconds"
+    rows: str = "method"
+    columns: str = "metric"
+    by: str = "set,wrong_share"
+    subject: ClassVar[Subject] = Subject(
+        METRICS, value_of, shown_label, in_order, orders={"set": list(TRAININGS)}, alike=None, laid_out=laid_out
+    )

@@ -1,0 +1,154 @@
+"""The command from end to end: resuming, libraries that are missing, judging, tables, mistakes."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from sgoif.bench.fidelity import registry, runner
+from sgoif.bench.fidelity.answer import Answer
+from sgoif.bench.fidelity.grid import read_results
+from sgoif.bench.fidelity.registry import METHODS, PEER, Entry, chosen
+from sgoif.bench.fidelity.run import main, run_fidelity
+from sgoif.bench.fidelity.settings import FidelitySettings
+from sgoif.bench.fidelity.table import FidelityTableSettings
+from sgoif.bench.kinds import kind_of
+from sgoif.bench.tables.layout import render
+from sgoif.errors import MissingExtraError, SettingError
+
+pytest.importorskip("sklearn")
+SMALL = {
+    "limit": 100,
+    "epochs": 2,
+    "queries": 10,
+    "subsets": 4,
+    "left_out": "3",
+    "groups": 4,
+    "brittle": 2,
+    "device": "cpu",
+}
+
+
+def absent(trained):
+    raise MissingExtraError("kronfluence", "peers", "The comparison with kronfluence")
+
+
+def broken(trained):
+    raise RuntimeError("a size that does not fit")
+
+
+def omniscient(trained):
+    """Scores that know which labels are wrong."""
+    study = trained.study
+    scores = np.tile(np.where(study.wrong, -1.0, 0.1).astype(np.float32), (len(study.queries), 1))
+    return Answer(scores, 0.5, {"kind": "resident", "peak_bytes": 2**20})
+
+
+@pytest.fixture
+def few(monkeypatch: pytest.MonkeyPatch) -> None:
+    entries = {
+        "sgoif-head": METHODS["sgoif-head"],
+        "ekfac": Entry("absent", PEER, absent),
+        "lissa": Entry("broken", PEER, broken),
+        "trak-1": Entry("omniscient", PEER, omniscient),
+    }
+    for module in (registry, runner):
+        monkeypatch.setattr(module, "METHODS", entries)
+
+
+@pytest.mark.usefixtures("few")
+def test_a_run_lists_what_could_not_run_and_goes_on_where_it_stopped(tmp_path: Path, monkeypatch):
+    out, told = tmp_path / "f.jsonl", []
+    whole = run_fidelity(FidelitySettings(**SMALL), out, "command", told.append)
+    lines = {line["method"]: line for line in read_results([out])}
+    assert not whole["failed"]
+    assert set(lines) == {"sgoif-head", "ekfac", "lissa", "trak-1"}
+    assert "sgoif[peers]" in lines["ekfac"]["error"]
+    assert lines["lissa"]["error"] == "RuntimeError: a size that does not fit"
+    assert lines["ekfac"]["metrics"] == {}
+
+    ours, other = lines["sgoif-head"], lines["trak-1"]
+    assert ours["error"] is None
+    assert len(ours["metrics"]["lds_by_query"]) == 10
+    assert ours["metrics"]["lds"] == pytest.approx(np.mean(ours["metrics"]["lds_by_query"]), abs=1e-3)
+    assert -1 <= ours["metrics"]["confidence_spearman"] <= 1
+    assert list(ours["metrics"]["left_out"]) == ["3"]
+    assert [part["removed"] for part in ours["metrics"]["brittle"]] == [1, 5]
+    assert other["metrics"]["wrong_aupr"] == other["metrics"]["wrong_auroc"] == 1.0
+    assert "confidence_spearman" not in other["metrics"]
+
+    def refuse(*_):
+        raise AssertionError("the truth was trained twice")
+
+    monkeypatch.setattr(runner, "train_sets", refuse)
+    run_fidelity(FidelitySettings(**SMALL), out, "command", told.append)
+    assert any("4 results asked for, 2 already in" in message for message in told)
+    assert any("0 networks of the truth" in message for message in told)
+    assert len(out.read_text().splitlines()) == 6
+
+    table = render(read_results([out]), FidelityTableSettings(metric="lds,wrong_aupr"))
+    assert "10% wrong labels" in table
+    assert "absent" not in table
+    assert kind_of([out]) == "fidelity"
+
+
+@pytest.mark.usefixtures("few")
+def test_our_own_failure_is_a_failure(tmp_path: Path, monkeypatch, capsys):
+    registry.METHODS["sgoif-head"] = Entry("ours", registry.VARIANT, broken)
+    options = [f"--{name.replace('_', '-')}={value}" for name, value in SMALL.items()]
+    code = main([*options, "--methods", "sgoif-head", "--out", str(tmp_path / "f.jsonl"), "--json"])
+    assert code == 1
+    assert json.loads(capsys.readouterr().out)["failed"][0]["method"] == "sgoif-head"
+
+
+@pytest.mark.parametrize(
+    ("scores", "said"),
+    [(np.zeros((3, 3), np.float32), "expected"), (np.full((10, 100), np.nan, np.float32), "not finite")],
+)
+@pytest.mark.usefixtures("few")
+def test_scores_that_are_none_are_refused(tmp_path: Path, scores, said):
+    registry.METHODS["lissa"] = Entry("odd", PEER, lambda trained: Answer(scores, 0.0, {}))
+    settings = FidelitySettings(**{**SMALL, "left_out": "none", "brittle": 0}, methods="lissa")
+    run_fidelity(settings, tmp_path / "f.jsonl", "command", lambda message: None)
+    (line,) = read_results([tmp_path / "f.jsonl"])
+    assert said in line["error"]
+
+
+@pytest.mark.parametrize(
+    ("wrong", "said"),
+    [
+        ({"methods": "magic"}, "magic"),
+        ({"sets": "nothing"}, "nothing"),
+        ({"wrong_shares": "1.5"}, "1.5"),
+        ({"wrong_shares": "few"}, "few"),
+        ({"left_out": "0"}, "left-out"),
+        ({"share": 1.0}, "share"),
+        ({"subsets": 2}, "subsets"),
+        ({"workers": 0}, "workers"),
+    ],
+)
+def test_mistakes_are_named(wrong, said):
+    with pytest.raises(SettingError, match=said):
+        FidelitySettings(**wrong)
+
+
+def test_a_mistake_on_the_command_line_is_a_sentence(capsys, tmp_path: Path):
+    assert main(["--methods", "magic", "--out", str(tmp_path / "f.jsonl")]) == 2
+    error = capsys.readouterr().err
+    assert "magic" in error
+    assert "Traceback" not in error
+
+
+def test_groups_of_methods():
+    assert chosen(["peers"]) == [name for name, entry in METHODS.items() if entry.kind == PEER]
+    assert chosen(["sgoif", "all"])[0] == "sgoif"
+    assert sorted(chosen(["all"])) == sorted(METHODS)
+
+
+def test_another_truth_is_another_folder_and_other_methods_are_not():
+    def folder(**options):
+        return FidelitySettings(**{**SMALL, **options}).jobs()[0].truth_id
+
+    assert folder(methods="sgoif") == folder(methods="peers") == folder(subsets=9)
+    assert len({folder(), folder(epochs=3), folder(queries=11), folder(seeds="1"), folder(wrong_shares="0.2")}) == 5
