@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
+import lzma
 import os
 import struct
 import tempfile
+import tokenize
 import zipfile
 import zlib
 from collections.abc import Callable
@@ -20,10 +22,12 @@ from sgoif.errors import StateError
 
 META = "meta"
 DAMAGE = (
-    OSError, ValueError, KeyError, TypeError, AttributeError, RuntimeError, EOFError, MemoryError, struct.error,
-    zlib.error, zipfile.BadZipFile,
+    OSError, ValueError, KeyError, IndexError, TypeError, AttributeError, RuntimeError, EOFError, MemoryError,
+    OverflowError, SyntaxError, struct.error, zlib.error, lzma.LZMAError, zipfile.BadZipFile, tokenize.TokenError,
 )  # fmt: skip
-"""What reading a damaged or foreign archive can raise."""
+"""What reading a damaged or foreign archive can raise; numpy reads the head of an array with Python's tokenizer."""
+LARGE, DENSEST = 2**30, 200
+"""An archive that unpacks to more bytes than the first, and to more than the second times its own, is a trap."""
 
 
 def atomic_write(path: Path, write: Callable[[Any], None], *, text: bool = False) -> None:
@@ -65,9 +69,23 @@ def save_state(path: str | os.PathLike[str], state: dict[str, Any]) -> None:
     atomic_write(Path(path), write)
 
 
+def check_unpacked(path: str | os.PathLike[str], archive: zipfile.ZipFile, *, packed: bool = True) -> None:
+    """Raise ValueError where an archive would unpack to far more than it is, before anything is unpacked.
+
+    What is not `packed` cannot be larger than the file. The sizes in its directory can be relied on: no more than that
+    is ever read of an entry.
+    """
+    size = os.path.getsize(path)
+    whole = sum(entry.file_size for entry in archive.infolist())
+    if whole > (max(LARGE, DENSEST * size) if packed else size):
+        raise ValueError(f"its {size:,} bytes would unpack to {whole:,}, which no such file needs")
+
+
 def load_state(path: str | os.PathLike[str]) -> dict[str, Any]:
     """Read what `save_state` wrote; a damaged or foreign file raises `StateError`."""
     try:
+        with zipfile.ZipFile(path) as directory:
+            check_unpacked(path, directory, packed=False)
         with np.load(path, allow_pickle=False) as archive:
             meta = json.loads(archive[META].tobytes().decode())
             # The list of arrays is read back too: a damaged directory of the archive can lose some without a word.

@@ -108,7 +108,7 @@ def _run(
             show.say(problem)
         if state is not None:
             training.load_state_dict(state)
-        spent = float(state["seconds"]) if state is not None else 0.0
+        spent = training.seconds
         live = Live(directory.path, pixels) if ranks.rank == 0 else None
         _train(training, directory, interruption, show, spent - start, ranks, live)
         training.monitor.unite()

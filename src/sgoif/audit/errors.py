@@ -9,7 +9,7 @@ from pathlib import Path
 
 from sgoif.errors import SgoifError
 
-FULL = frozenset({errno.ENOSPC, errno.EDQUOT})
+FULL = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
 
 
 class AuditError(SgoifError, RuntimeError):

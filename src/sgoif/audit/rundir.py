@@ -48,13 +48,14 @@ class RunDirectory:
     def recorded(self) -> dict[str, Any] | None:
         """The contents of run.json."""
         try:
-            text = (self.path / RUN).read_text(encoding="utf-8")
+            content = (self.path / RUN).read_bytes()
         except FileNotFoundError:
             return None
         try:
-            found = json.loads(text)
-            found["settings"], found["digest"]
-        except (ValueError, KeyError, TypeError) as error:
+            found = json.loads(content)
+            found["digest"]
+            AuditSettings.from_record(found["settings"])
+        except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
             raise RunDirectoryError(
                 f"{self.path / RUN} is damaged ({error!r}); remove the folder or give another --out"
             ) from error
@@ -124,7 +125,7 @@ class RunDirectory:
                 self.saved_step = int(state["step"])
             except FileNotFoundError:
                 continue
-            except (StateError, KeyError) as error:
+            except (StateError, KeyError, ValueError, TypeError, OverflowError) as error:
                 problems.append(f"{name} could not be read, an older checkpoint is tried: {error}")
                 continue
             return state, problems
@@ -200,8 +201,9 @@ def _lock(handle: int, path: Path) -> None:
             f"another process{f' ({owner})' if owner.isdigit() else ''} is at work in {path}; wait for it or give"
             " another folder with --out"
         ) from error
-    os.ftruncate(handle, 0)
-    os.pwrite(handle, f"{os.getpid()}\n".encode(), 0)
+    with suppress(OSError):  # only for the message above, which a full disk may go without
+        os.ftruncate(handle, 0)
+        os.pwrite(handle, f"{os.getpid()}\n".encode(), 0)
 
 
 def _try_writing(path: Path) -> None:

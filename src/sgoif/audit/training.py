@@ -39,6 +39,8 @@ LARGEST_GRADIENT = 5.0
 ESTIMATES = 5
 """How often in a run all labels are judged for whoever watches it."""
 VERSION = 1
+LONGEST_REASON = 200
+"""Characters of what torch says about weights that do not fit; it lists all of them."""
 
 
 class Images(Protocol):
@@ -79,6 +81,8 @@ class Training:
         """Why the run ended: "", "memorising", "settled" or "all epochs done"."""
         self.loss = float("nan")
         """Running mean of the training loss."""
+        self.seconds = 0.0
+        """What the run had taken when its checkpoint was written; the audit writes it there."""
         self.look: Look | None = None
         """The worst images after the last whole epoch."""
         self.estimate: Estimate | None = None
@@ -208,8 +212,12 @@ class Training:
             self.early_stop.load_state_dict(unnest("early_stop", state))
             self.monitor.load_state_dict(unnest("monitor", state))
             self.step, self.stopped, self.loss = int(state["step"]), str(state["stopped"]), float(state["loss"])
-        except (KeyError, RuntimeError, TypeError, AttributeError) as error:
-            raise StateError(f"the checkpoint does not fit this run ({type(error).__name__}: {error})") from error
+            self.seconds = float(state.get("seconds", 0.0))
+        except StateError:
+            raise
+        except (KeyError, IndexError, RuntimeError, TypeError, ValueError, OverflowError, AttributeError) as error:
+            reason = " ".join(str(error).split())[:LONGEST_REASON]
+            raise StateError(f"the checkpoint does not fit this run ({type(error).__name__}: {reason})") from error
 
     def close(self) -> None:
         """Take the engine's hooks off the model; scores stay readable."""

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import math
 import os
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -147,7 +149,8 @@ def _collect(found: Found, request: Request, layout: str) -> Collection:
     for number, label in enumerate(found.labels):
         text = class_text(label)
         if known is not None and text is not None and not isinstance(label, str):
-            text = known[int(label)] if 0 <= int(label) < len(known) else None
+            place = _whole(label)
+            text = known[place] if place is not None and 0 <= place < len(known) else None
         if text is None:
             reason = f"the label {shown(label)} is none of the {len(known)} classes" if known else "it has no label"
             found.skipped.append(Skipped(found.names[number], reason))
@@ -177,6 +180,14 @@ def _collect(found: Found, request: Request, layout: str) -> Collection:
         notes=found.notes,
         manifest=rows,
     )
+
+
+def _whole(label: Any) -> int | None:
+    """The number of a class; None for what is no number, such as a date."""
+    value = label.item() if isinstance(label, np.generic) else label
+    if isinstance(value, float):
+        return int(value) if math.isfinite(value) else None
+    return value if isinstance(value, int) else None
 
 
 def _unique(names: Sequence[str]) -> list[str]:

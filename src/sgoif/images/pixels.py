@@ -18,6 +18,7 @@ from PIL import Image, features
 from sgoif.images.collection import Skipped
 from sgoif.images.errors import ImagesError
 from sgoif.images.text import shown
+from sgoif.state import DAMAGE
 
 Array = np.ndarray[Any, Any]
 VERSION = 1
@@ -133,5 +134,5 @@ def open_pixels(folder: str | Path) -> Pixels:
         if len(pixels._thumbs) != total:
             raise ValueError(f"{THUMBS} has {len(pixels._thumbs)} bytes instead of {total}")
         return pixels
-    except (OSError, ValueError, KeyError, TypeError, IndexError, AttributeError, EOFError) as error:
+    except DAMAGE as error:
         raise ImagesError(f"{shown(where)} does not hold a complete set of prepared images ({error})") from error

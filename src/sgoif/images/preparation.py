@@ -54,7 +54,7 @@ def _reusable(folder: Path, digest: str, size: int | None) -> Pixels | None:
         if (record["version"], record["digest"], record["asked"]) != (VERSION, digest, size):
             return None
         return open_pixels(folder)
-    except (OSError, ValueError, KeyError, TypeError, ImagesError):
+    except (OSError, ValueError, KeyError, TypeError, RecursionError, ImagesError):
         return None
 
 

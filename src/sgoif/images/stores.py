@@ -115,7 +115,10 @@ class Arrays:
         if values.ndim == 3:
             values = values.transpose(1, 2, 0) if self._planes_first else values
             values = values[..., 0] if values.shape[-1] == 1 else values
-        return to_plain(Image.fromarray(np.ascontiguousarray(values)))
+        try:
+            return to_plain(Image.fromarray(np.ascontiguousarray(values)))
+        except (ValueError, TypeError, OverflowError, MemoryError) as error:
+            raise UnreadableImageError(f"no image can have the shape {list(values.shape)}") from error
 
     def size(self, number: int) -> tuple[int, int]:
         shape = self._parts[0].shape[1:]

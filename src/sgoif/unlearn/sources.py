@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import zipfile
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -12,7 +13,7 @@ import torch
 from sgoif.audit.plan import Indices, choose_device
 from sgoif.audit.progress import Progress
 from sgoif.errors import SettingError
-from sgoif.state import DAMAGE
+from sgoif.state import DAMAGE, check_unpacked
 from sgoif.tasks.unlearning import Unlearner
 from sgoif.unlearn.settings import InitSettings
 
@@ -66,7 +67,7 @@ def _of_run(path: Path, settings: InitSettings, options: dict[str, Any], show: P
 
 
 def _of_archive(path: Path, device: str, options: dict[str, Any], show: Progress) -> Unlearner:
-    arrays = _read(path)
+    arrays = read_arrays(path)
     features, labels = _pick(arrays, FEATURES, path), _pick(arrays, LABELS, path)
     held = [names for names in (HELD_FEATURES, HELD_LABELS) if any(name in arrays for name in names)]
     if len(held) == 1:
@@ -90,8 +91,11 @@ def _of_archive(path: Path, device: str, options: dict[str, Any], show: Progress
     )
 
 
-def _read(path: Path) -> dict[str, Array]:
+def read_arrays(path: Path) -> dict[str, Array]:
+    """All arrays of an archive."""
     try:
+        with zipfile.ZipFile(path) as directory:
+            check_unpacked(path, directory)
         with np.load(path, allow_pickle=False) as archive:
             return {name: archive[name] for name in archive.files}
     except FileNotFoundError as error:

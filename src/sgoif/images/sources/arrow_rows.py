@@ -13,7 +13,7 @@ from PIL import Image
 
 from sgoif.images.decode import decode, size_of
 from sgoif.images.errors import ImagesError, UnreadableImageError
-from sgoif.images.sources.base import pyarrow_for
+from sgoif.images.sources.base import check_rows, pyarrow_for
 from sgoif.images.stores import Update, stamp
 from sgoif.images.text import shown
 
@@ -26,6 +26,9 @@ class Table:
     def __init__(self, files: Sequence[Path]) -> None:
         self.files = list(files)
         self._pyarrow = pyarrow_for("Reading a Hugging Face data set")
+        arrow = self._pyarrow.ArrowException
+        self._damage = (arrow, OSError, ValueError, KeyError, TypeError, OverflowError, MemoryError)
+        """What cells that are none can raise: bytes that are no text, times that no calendar has."""
         self._lock = threading.Lock()
         self._groups: OrderedDict[tuple[int, str], Any] = OrderedDict()
         self._blocks: list[tuple[Any, int]] = []
@@ -36,12 +39,16 @@ class Table:
             for path in self.files:
                 schema = self._parquet(path, lengths) if path.suffix == ".parquet" else self._arrow(path, lengths)
                 self.schema = schema if self.schema is None else self.schema
-        except (self._pyarrow.ArrowException, OSError) as error:
+                _ = schema.names  # raises where they are no text
+        except ImagesError:
+            raise
+        except self._damage as error:
             raise ImagesError(f"{shown(path)} is not a readable Arrow or Parquet file: {error}") from error
         self._starts = np.cumsum([0, *lengths])
 
     def _parquet(self, path: Path, lengths: list[int]) -> Any:
         file = self._pyarrow.parquet.ParquetFile(path)
+        check_rows(path, file.metadata)
         for group in range(file.metadata.num_row_groups):
             self._blocks.append((file, group))
             lengths.append(file.metadata.row_group(group).num_rows)
@@ -67,9 +74,12 @@ class Table:
     def column(self, name: str) -> list[Any]:
         """All values of one column."""
         values: list[Any] = []
-        for source, group in self._blocks:
-            found = source.column(name) if group < 0 else source.read_row_group(group, columns=[name]).column(name)
-            values += found.to_pylist()
+        try:
+            for source, group in self._blocks:
+                found = source.column(name) if group < 0 else source.read_row_group(group, columns=[name]).column(name)
+                values += found.to_pylist()
+        except self._damage as error:
+            raise ImagesError(f"the column {shown(name)} of {shown(self.files[0])} cannot be read: {error}") from error
         return values
 
     def cell(self, row: int, name: str) -> Any:
@@ -77,7 +87,7 @@ class Table:
         block = int(np.searchsorted(self._starts, row, side="right")) - 1
         try:
             return self._column(block, name)[int(row - self._starts[block])].as_py()
-        except (self._pyarrow.ArrowException, OSError) as error:
+        except self._damage as error:
             raise UnreadableImageError(f"the file that holds it is damaged: {error}") from error
 
     def _column(self, block: int, name: str) -> Any:

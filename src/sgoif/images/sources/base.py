@@ -12,8 +12,10 @@ from sgoif.images.collection import Skipped
 from sgoif.images.errors import ImagesError
 from sgoif.images.stores import Store
 from sgoif.images.text import few, shown
+from sgoif.state import DENSEST, LARGE
 
 TRAIN = "train"
+MANY_ROWS, ROWS_PER_BYTE = 10_000_000, 10
 SPLIT_NAMES = frozenset(("train", "training", "val", "valid", "validation", "dev", "test", "testing", "eval"))
 
 
@@ -80,6 +82,18 @@ def split_note(split: str, available: Sequence[str]) -> list[str]:
 def numbers_as_names(split: str, count: int) -> list[str]:
     """Names for images that have none of their own."""
     return [f"{split}/{number}" for number in range(count)]
+
+
+def check_rows(path: Path, metadata: Any) -> None:
+    """Raise where a Parquet file claims far more rows or bytes than it has room for: equal cells pack into nothing."""
+    size = os.path.getsize(path)
+    groups = [metadata.row_group(number) for number in range(metadata.num_row_groups)]
+    rows, whole = sum(group.num_rows for group in groups), sum(group.total_byte_size for group in groups)
+    if rows > max(MANY_ROWS, ROWS_PER_BYTE * size) or whole > max(LARGE, DENSEST * size):
+        raise ImagesError(
+            f"{shown(path)} has {size:,} bytes and would unpack to {rows:,} rows of {whole:,} bytes, which no such file"
+            " needs; do not trust it"
+        )
 
 
 def pyarrow_for(purpose: str) -> Any:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeGuard
 
 import numpy as np
 
@@ -107,7 +107,7 @@ def _binary(path: Path, classes: int) -> tuple[Array, Array]:
 def _python(path: Path, classes: int) -> tuple[Array, Array]:
     content = read_pickle(path)
     data, labels = content.get("data"), content.get("labels" if classes == 10 else "fine_labels")
-    if not isinstance(data, np.ndarray) or data.ndim != 2 or data.shape[1] != PIXELS or not isinstance(labels, list):
+    if not isinstance(data, np.ndarray) or data.ndim != 2 or data.shape[1] != PIXELS or not _plain(labels, int):
         raise ImagesError(f"{shown(path)} does not hold the arrays of a CIFAR file; it has {few(content)}")
     if len(labels) != len(data):
         raise ImagesError(f"{shown(path)} has {len(data)} images and {len(labels)} labels: unpack it again")
@@ -123,9 +123,16 @@ def _checked(labels: Any, classes: int, path: Path) -> Array:
         numbers = np.asarray(labels, dtype=np.int64)
     except (TypeError, ValueError, OverflowError):
         numbers = np.array([-1])
+    if not len(numbers):
+        raise ImagesError(f"{shown(path)} holds no image: unpack it again")
     if numbers.ndim != 1 or numbers.min() < 0 or numbers.max() >= classes:
         raise ImagesError(f"{shown(path)} has labels outside 0 to {classes - 1}: not CIFAR-{classes}, or damaged")
     return numbers
+
+
+def _plain(values: Any, *kinds: type) -> TypeGuard[list[Any]]:
+    """Whether this is a list of nothing but such values: lists in lists can stand for more than any memory holds."""
+    return isinstance(values, list) and all(type(value) in kinds for value in values)
 
 
 def _class_names(folder: Path, classes: int, binary: bool) -> list[str]:
@@ -140,6 +147,6 @@ def _class_names(folder: Path, classes: int, binary: bool) -> list[str]:
         file = folder / ("batches.meta" if classes == 10 else "meta")
         if file.is_file():
             listed = read_pickle(file).get("label_names" if classes == 10 else "fine_label_names", [])
-            if isinstance(listed, list):
-                names = [n.decode("utf-8", "replace") if isinstance(n, bytes) else str(n) for n in listed]
+            if _plain(listed, str, bytes):
+                names = [n.decode("utf-8", "replace") if isinstance(n, bytes) else n for n in listed]
     return names if len(names) == classes else [str(number) for number in range(classes)]

@@ -39,6 +39,13 @@ def matches(path: Path) -> bool:
 
 def read(request: Request) -> Found:
     """Images of one split, named by split and row."""
+    try:
+        return _read(request)
+    except UnicodeDecodeError as error:
+        raise ImagesError(f"{shown(request.path)} is damaged: names in it are no text ({error})") from error
+
+
+def _read(request: Request) -> Found:
     files, split, notes = _files(request)
     table = Table(files)
     features = _features(files[0].parent, table)
@@ -71,7 +78,10 @@ def _files(request: Request) -> tuple[list[Path], str, list[str]]:
         return [path], TRAIN, []
     if (path / SPLITS).is_file():
         splits = _json(path / SPLITS).get("splits")
-        names = [name for name in splits if (path / str(name)).is_dir()] if isinstance(splits, list) else []
+        listed = splits if isinstance(splits, list) else []
+        # A split is a folder right here: a list must not lead elsewhere.
+        inside = [name for name in listed if isinstance(name, str) and name != ".." and Path(name).name == name]
+        names = [name for name in inside if (path / name).is_dir()]
         if not names:
             raise ImagesError(f"{shown(path / SPLITS)} lists no split that is there; it lists {splits!r}")
         split = choose_split(path, request.split, names)
@@ -95,7 +105,8 @@ def _saved(folder: Path) -> list[Path]:
             f"{shown(folder)} was saved with an index of rows, as old versions did; load and save it again with a"
             " current version of datasets"
         )
-    listed = state.get("_data_files") or []
+    stated = state.get("_data_files")
+    listed = stated if isinstance(stated, list) else []
     # Only the last part of a name counts: a file list must not lead out of its folder.
     files = [folder / Path(str(entry.get("filename", ""))).name for entry in listed if isinstance(entry, dict)]
     files = files or _arrow_files(folder)
@@ -129,10 +140,9 @@ def _holds_images(path: Path) -> bool:
     except ImportError:
         return False
     try:
-        schema = pyarrow.parquet.read_schema(path)
-    except (pyarrow.ArrowException, OSError):
+        return bool(_candidates(pyarrow.parquet.read_schema(path)))
+    except (pyarrow.ArrowException, OSError, ValueError):  # the last for names that are no text
         return False
-    return bool(_candidates(schema))
 
 
 def _candidates(schema: Any) -> list[str]:
@@ -179,7 +189,7 @@ def _features(folder: Path, table: Table) -> dict[str, dict[str, Any]]:
         raw = (table.schema.metadata or {}).get(b"huggingface", b"{}")
         try:
             stated = json.loads(raw).get("info", {}).get("features")
-        except (ValueError, AttributeError):
+        except (ValueError, AttributeError, RecursionError):
             stated = None
     if not isinstance(stated, dict):
         return {}
@@ -198,7 +208,7 @@ def _class_names(kind: dict[str, Any]) -> Sequence[str] | None:
 def _json(path: Path) -> dict[str, Any]:
     try:
         content = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, RecursionError) as error:
         raise ImagesError(f"{shown(path)} is damaged ({error}); copy or save the data set again") from error
     if not isinstance(content, dict):
         raise ImagesError(f"{shown(path)} is damaged (not an object); copy or save the data set again")

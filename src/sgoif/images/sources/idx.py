@@ -55,6 +55,8 @@ def read(request: Request) -> Found:
             f"{shown(file)} should hold bytes [n, height, width] with labels [n]; found {images.dtype}"
             f" {list(images.shape)} and {labels.dtype} {list(labels.shape)}"
         )
+    if 0 in images.shape:
+        raise ImagesError(f"{shown(file)} holds no pixels: its shape is {list(images.shape)}")
     if images.ndim == 4 and images.shape[-1] not in (1, 3, 4):
         raise ImagesError(f"{shown(file)} has {images.shape[-1]} channels; 1, 3 or 4 can be read")
     if len(images) != len(labels):
@@ -106,7 +108,7 @@ def _read(path: Path) -> Array:
                     raise EOFError(f"{path.stat().st_size:,} bytes instead of {expected:,}")
                 if dtype == np.uint8 and 0 not in shape:
                     return np.memmap(path, dtype=np.uint8, mode="r", offset=start, shape=shape)
-            return stored(file, dtype, shape)
+            return stored(file, dtype, shape, packed=path.stat().st_size if packed else None)
     except (EOFError, OSError, struct.error, zlib.error, ValueError, MemoryError) as error:
         if isinstance(error, ImagesError):
             raise

@@ -15,7 +15,7 @@ from typing import Any
 from sgoif.images.classes import class_text
 from sgoif.images.collection import Skipped
 from sgoif.images.errors import ImagesError
-from sgoif.images.sources.base import Found, Request, pyarrow_for
+from sgoif.images.sources.base import Found, Request, check_rows, pyarrow_for
 from sgoif.images.sources.csv_table import read_csv
 from sgoif.images.stores import Files
 from sgoif.images.text import as_unicode, few, shown
@@ -117,9 +117,12 @@ def _columns(request: Request) -> tuple[str, str | None, dict[str, Sequence[Any]
             wanted = [
                 name for name in dict.fromkeys((image, label, SPLIT_COLUMN)) if name is not None and name in header
             ]
+            check_rows(path, pyarrow.parquet.read_metadata(path))
             table = pyarrow.parquet.read_table(path, columns=wanted)
             return image, label, {name: table.column(name).to_pylist() for name in wanted}
-        except (pyarrow.ArrowException, OSError) as error:
+        except ImagesError:
+            raise
+        except (pyarrow.ArrowException, OSError, ValueError, KeyError, TypeError, OverflowError, MemoryError) as error:
             raise ImagesError(f"{shown(path)} is not a readable Parquet file: {error}") from error
     asked = [name for name in (request.image_column, request.label_column) if name]
     table = read_csv(path, (*asked, *IMAGE_COLUMNS, *LABEL_COLUMNS))

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+import math
 import struct
 import zipfile
-import zlib
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -16,6 +16,7 @@ from sgoif.images.sources.base import TRAIN, Found, Request, choose_split, split
 from sgoif.images.sources.spill import stored
 from sgoif.images.stores import Arrays
 from sgoif.images.text import as_unicode, few, shown
+from sgoif.state import DAMAGE, check_unpacked
 
 Array = np.ndarray[Any, Any]
 IMAGE_KEYS = ("x", "images", "image", "data", "imgs", "arr_0")
@@ -26,6 +27,7 @@ SPLITS = (TRAIN, "val", "test")
 CHANNELS = (1, 3, 4)
 STORED_AS_IS = zipfile.ZIP_STORED
 MAPPED_FROM = 1 << 20
+LONGEST_HEAD = 1 << 16
 
 
 def matches(path: Path) -> bool:
@@ -35,31 +37,27 @@ def matches(path: Path) -> bool:
 
 def read(request: Request) -> Found:
     """Images [n, H, W], [n, H, W, C] or [n, C, H, W] with one label each."""
-    path = request.path
     try:
-        with zipfile.ZipFile(path) as archive:
-            keys = [name.removesuffix(".npy") for name in archive.namelist() if name.endswith(".npy")]
-            image_key, label_key, split, notes = _choose(keys, request)
-            images = _member(archive, path, image_key)
-            labels = None if label_key is None else _member(archive, path, label_key)
-            extra = {
-                kind: _member(archive, path, key)
-                for kind, candidates in (("classes", CLASS_KEYS), ("names", NAME_KEYS))
-                for key in _named(keys, candidates, split)[:1]
-            }
-    except (
-        zipfile.BadZipFile,
-        zlib.error,
-        EOFError,
-        OSError,
-        struct.error,
-        ValueError,
-        KeyError,
-        RuntimeError,
-    ) as error:
-        if isinstance(error, ImagesError):
-            raise
-        raise ImagesError(f"{shown(path)} is not a readable numpy archive: {error}") from error
+        return _read(request)
+    except ImagesError:
+        raise
+    except (*DAMAGE, SystemError) as error:  # the last for text that holds no characters
+        raise ImagesError(f"{shown(request.path)} is not a readable numpy archive: {error}") from error
+
+
+def _read(request: Request) -> Found:
+    path = request.path
+    with zipfile.ZipFile(path) as archive:
+        check_unpacked(path, archive)
+        keys = [name.removesuffix(".npy") for name in archive.namelist() if name.endswith(".npy")]
+        image_key, label_key, split, notes = _choose(keys, request)
+        images = _member(archive, path, image_key)
+        labels = None if label_key is None else _member(archive, path, label_key)
+        extra = {
+            kind: _member(archive, path, key)
+            for kind, candidates in (("classes", CLASS_KEYS), ("names", NAME_KEYS))
+            for key in _named(keys, candidates, split)[:1]
+        }
     if labels is not None and len(images) != len(labels):
         raise ImagesError(f"{shown(path)} has {len(images)} images in {image_key!r} and {len(labels)} labels")
     store = Arrays([images], planes_first=_planes_first(images, path, image_key), scale=_scale(images, path, image_key))
@@ -110,6 +108,8 @@ def _member(archive: zipfile.ZipFile, path: Path, key: str) -> Array:
     """One array: mapped from the file where it is stored as it is, unpacked where it is compressed."""
     info = archive.getinfo(f"{key}.npy")
     with archive.open(info) as stream:
+        _check_head(stream.read(12))
+    with archive.open(info) as stream:
         version = np.lib.format.read_magic(stream)
         header = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
         shape, fortran, dtype = header(stream)
@@ -121,10 +121,20 @@ def _member(archive: zipfile.ZipFile, path: Path, key: str) -> Array:
         if not shape:
             raise ImagesError(f"{key!r} in {shown(path)} is a single value, not an array")
         if info.compress_type == STORED_AS_IS and info.file_size >= MAPPED_FROM:
+            expected = stream.tell() + math.prod(shape) * dtype.itemsize
+            if info.file_size != expected or min(shape) < 0:
+                raise ValueError(f"{key!r} has {info.file_size:,} bytes instead of {expected:,}")
             start = _data_start(path, info) + stream.tell()
             order = "F" if fortran else "C"
             return np.memmap(path, dtype=dtype, mode="r", offset=start, shape=shape, order=order)  # type: ignore[call-overload,no-any-return]
         return stored(stream, dtype, shape, fortran=fortran)
+
+
+def _check_head(start: bytes) -> None:
+    """Raise where an array announces a head so long that reading it is the attack."""
+    length = int.from_bytes(start[8:10] if start[6:7] == b"\1" else start[8:12], "little")
+    if length > LONGEST_HEAD:
+        raise ValueError(f"an array has a head of {length:,} bytes")
 
 
 def _data_start(path: Path, info: zipfile.ZipInfo) -> int:

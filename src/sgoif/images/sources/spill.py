@@ -9,14 +9,30 @@ from typing import IO, Any
 
 import numpy as np
 
+from sgoif.state import DENSEST, LARGE
+
 Array = np.ndarray[Any, Any]
 IN_MEMORY = 1 << 28
 BLOCK = 1 << 22
 
 
-def stored(stream: IO[bytes] | Any, dtype: np.dtype[Any], shape: Sequence[int], *, fortran: bool = False) -> Array:
-    """The array whose values follow in a stream; `EOFError` where there are too few of them."""
+def stored(
+    stream: IO[bytes] | Any,
+    dtype: np.dtype[Any],
+    shape: Sequence[int],
+    *,
+    fortran: bool = False,
+    packed: int | None = None,
+) -> Array:
+    """The array whose values follow in a stream; `EOFError` where there are too few of them.
+
+    `packed` is the size of the compressed file: what would grow out of all proportion is not begun with.
+    """
     order, size = ("F" if fortran else "C"), math.prod(shape) * dtype.itemsize
+    if min(shape, default=0) < 0:
+        raise ValueError(f"an array of the shape {list(shape)}")
+    if packed is not None and size > max(LARGE, DENSEST * packed):
+        raise ValueError(f"its {packed:,} bytes would unpack to {size:,}, which no such file needs")
     if size <= IN_MEMORY:
         values = _exactly(stream, size)
         return np.frombuffer(values, dtype=dtype).reshape(shape, order=order)  # type: ignore[call-overload,no-any-return]

@@ -19,6 +19,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 import os
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -33,6 +34,7 @@ from sgoif.tasks.unlearning.text import escaped
 GENESIS = "0" * 64
 FIELDS = ("sequence", "time", "kind", "summary", "evidence", "previous", "hash")
 SEALED = FIELDS[:-2]
+TEXTS = ("time", "kind", "summary", "previous", "hash")
 REPAIRED = "repaired"
 Clock = Callable[[], datetime]
 
@@ -146,10 +148,12 @@ class _Broken(Exception):
 
 def _entry(text: bytes) -> Entry:
     try:
-        found = json.loads(text.decode(), object_pairs_hook=_once, parse_constant=_no_number)
+        found = json.loads(text.decode(), object_pairs_hook=_once, parse_constant=_no_number, parse_float=_finite)
         entry = Entry(**found)
         sound = set(found) == set(FIELDS) and isinstance(entry.evidence, dict) and type(entry.sequence) is int
-    except (ValueError, TypeError):
+        sound = sound and all(isinstance(getattr(entry, name), str) for name in TEXTS)
+        sound = sound and entry.previous.isascii() and entry.hash.isascii()
+    except (ValueError, TypeError, RecursionError):
         sound = False
     if not sound:
         raise _Broken("is not an entry of an audit log: it was changed or damaged")
@@ -166,6 +170,12 @@ def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 def _no_number(name: str) -> NoReturn:
     raise ValueError(f"{name} is not a number")
+
+
+def _finite(text: str) -> float:
+    """A number; 1e999 is none that could have been written."""
+    number = float(text)
+    return number if math.isfinite(number) else _no_number(text)
 
 
 def _check_place(entry: Entry, number: int, previous: str, lines: list[bytes]) -> None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from sgoif.errors import StateError
+from sgoif.errors import SgoifError, StateError
 from sgoif.tasks.unlearning.errors import LogError
 from sgoif.tasks.unlearning.log import AuditLog, Entry
 from sgoif.tasks.unlearning.records import Decision, Request
@@ -68,5 +68,7 @@ def _do_again(unlearner: Unlearner, entry: Entry, path: Path) -> None:
             unlearner.requests[found["request"] - 1].decision = Decision.from_record(found["decision"])
         elif entry.kind == "removal":
             unlearner.carry_out([unlearner.requests[number - 1] for number in found["removal"]["requests"]])
-    except (KeyError, TypeError, IndexError) as error:
+    except SgoifError:
+        raise
+    except (KeyError, TypeError, IndexError, ValueError, AttributeError, OverflowError) as error:
         raise StateError(f"entry {entry.sequence} of the log does not fit the state {path} ({error!r})") from error

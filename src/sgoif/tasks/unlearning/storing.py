@@ -15,7 +15,7 @@ from torch import Tensor
 
 from sgoif import __version__
 from sgoif.errors import SettingError, StateError
-from sgoif.state import load_state, save_state
+from sgoif.state import DAMAGE, load_state, save_state
 from sgoif.tasks.unlearning.head import HeadData, Objective
 from sgoif.tasks.unlearning.log import AuditLog
 from sgoif.tasks.unlearning.newton import Fitted
@@ -86,21 +86,44 @@ def load(kind: type[U], path: Path, device: torch.device) -> U:
     """Read the state; the log is named and not looked at."""
     state = _read(path)
     try:
+        _check_kinds(state)
         shape: dict[str, Any] = {name: state[name] for name in ("constant", "bias")}
         classes = int(state["classes"])
         data = HeadData(state["features"].to(device), state["labels"].to(device), classes, **shape)
         held = HeadData(state["query_features"].to(device), state["query_labels"].to(device), classes, **shape)
         given = Given(data, state["ids"], Queries(held, state["query_ids"]), state["class_names"])
         settings = UnlearnerSettings(**{**state["settings"], "limits": Limits(**state["settings"]["limits"])})
+        if state["w"].shape != (data.parameters,) or not bool(torch.isfinite(state["w"]).all()):
+            raise ValueError("its head does not fit its features")
         fitted = Fitted(Objective(data, settings.l2), state["w"].to(device))
         made = kind(fitted, given, settings, head_name=state["head_name"], single=state["single"])
         made.class_totals, made.moved = state["class_totals"], state["moved"]
         made.requests = [Request.from_record(found) for found in state["requests"]]
         made.log = None if state["log"] is None else AuditLog(_moved(state["log"], path))
         made.last_hash = state["last_hash"]
-    except (KeyError, TypeError, SettingError) as error:
+    except (*DAMAGE, SettingError) as error:
         raise StateError(f"{path} is not the state of an unlearner of this version of sgoif ({error})") from error
     return made
+
+
+def _check_kinds(state: dict[str, Any]) -> None:
+    """Raise where a value is of a kind that would only fail later."""
+    counts = state["class_totals"]
+    for name, sound in (
+        ("last_hash", isinstance(state["last_hash"], str | None)),
+        ("head_name", isinstance(state["head_name"], str | None)),
+        ("moved", isinstance(state["moved"], float | int | None)),
+        ("class_totals", isinstance(counts, list) and all(type(count) is int for count in counts)),
+        ("class_totals", isinstance(counts, list) and len(counts) == int(state["classes"])),
+        *((name, _are_texts(state[name])) for name in ("ids", "query_ids", "class_names") if state[name] is not None),
+        *(("requests", _are_texts(found["ids"])) for found in state["requests"]),
+    ):
+        if not sound:
+            raise ValueError(f"{name} is not what it should be")
+
+
+def _are_texts(values: Any) -> bool:
+    return isinstance(values, list) and all(isinstance(value, str) for value in values)
 
 
 def _read(path: Path) -> dict[str, Any]:
