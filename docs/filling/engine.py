@@ -109,8 +109,39 @@ def intervals() -> str:
     return table(head, rows)
 
 
+def scaling() -> str:
+    """Cost by the number of examples, anchors and watched weights."""
+    titles = {"examples": "training examples", "anchors": "anchors", "parameters": "watched weights"}
+    rows = [
+        [
+            titles[name],
+            f"{point[name]:,}",
+            f"{point['scoring_ms']:.2f}",
+            f"{point['refresh_ms']:.0f}",
+            f"{point['steps_between_refreshes']:,.0f}",
+            f"{point['added_ms']:.2f}",
+            f"{100 * point['added_share']:.1f}",
+            f"{point['kept_mb']:.1f}",
+        ]
+        for name, points in _read("scaling-cpu.json")["sweeps"].items()
+        for point in points
+    ]
+    head = [
+        "swept",
+        "size",
+        "scoring, ms a step",
+        "a refresh, ms",
+        "steps between",
+        "added, ms a step",
+        "% of a step",
+        "MB",
+    ]
+    return table(head, rows)
+
+
 TABLES: dict[str, Callable[[], str]] = {
     "engine-detection": detection,
     "engine-cost": cost,
     "engine-intervals": intervals,
+    "engine-scaling": scaling,
 }

@@ -12,7 +12,11 @@ from sgoif.errors import SettingError
 
 
 def test_a_point_is_made_of_its_parts() -> None:
-    row = measured(Size(examples=300, anchors=20, features=16), ScalingSettings(slices=2, slice_steps=2))
+    calls = []
+    settings = ScalingSettings(slices=2, slice_steps=2)
+    row = measured(Size(examples=300, anchors=20, features=16), settings, lambda: calls.append(sum(range(100_000))))
+    assert len(calls) == 2
+    assert row["kept_mb"] > row["ledger_mb"]
     assert row["parameters"] == 170
     assert row["added_ms"] == pytest.approx(row["scoring_ms"] + row["refresh_ms"] / row["steps_between_refreshes"])
     assert row["added_share"] == pytest.approx(row["added_ms"] / row["network_ms"])

@@ -10,19 +10,15 @@ disturb the clock on the wall.
 
     added = median slice with − median slice without + refresh / steps between refreshes      per step
 
-Memory is what the monitor's process holds more after every example was seen once, refreshes included.
+Memory is that of all tensors that the monitor keeps between steps, after every example was seen once.
 """
 
 from __future__ import annotations
 
-import os
 import sys
 import time
 from collections.abc import Callable, Iterator
-from concurrent.futures import ProcessPoolExecutor
 from dataclasses import asdict, dataclass
-from multiprocessing import get_context
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -52,6 +48,7 @@ class Size:
     anchors: int = 256
     features: int = 512
     classes: int = 10
+    groups: str = "class"
 
     @property
     def parameters(self) -> int:
@@ -89,7 +86,10 @@ class ScalingSettings:
         return {
             "examples": [Size(examples=number) for number in _numbers(self.examples, "examples")],
             "anchors": [Size(anchors=number) for number in _numbers(self.anchors, "anchors")],
-            "parameters": [Size(anchors=16, features=WEIGHTS[n][0], classes=WEIGHTS[n][1]) for n in heads],
+            "parameters": [
+                Size(anchors=16, features=features, classes=classes, groups="one")
+                for features, classes in map(WEIGHTS.__getitem__, heads)
+            ],
         }
 
 
@@ -118,7 +118,7 @@ class Head:
                 size=size.examples,
                 max_anchors=size.anchors,
                 refresh_every=NEVER,
-                groups="class" if size.classes <= max(10, size.anchors) else "one",
+                groups=size.groups,
                 seed=settings.seed,
             )
 
@@ -169,29 +169,25 @@ def network_step(settings: ScalingSettings) -> Callable[[], None]:
 def run_scaling(settings: ScalingSettings, tell: Say) -> dict[str, Any]:
     """Measure how time and memory of the monitor grow with examples, anchors and watched weights."""
     found: dict[str, list[dict[str, Any]]] = {}
-    # Each point in a process of its own: one that has held more memory before does not show what it needs.
-    with ProcessPoolExecutor(1, mp_context=get_context("spawn"), max_tasks_per_child=1) as apart:
-        for name, sizes in settings.sweeps().items():
-            found[name] = []
-            for size in sizes:
-                row = apart.submit(measured, size, settings).result()
-                found[name].append(row)
-                tell(f"{name} {getattr(size, name)}: {told(row)}")
+    network = network_step(settings)
+    network()
+    for name, sizes in settings.sweeps().items():
+        found[name] = []
+        for size in sizes:
+            row = measured(size, settings, network)
+            found[name].append(row)
+            tell(f"{name} {getattr(size, name)}: {told(row)}")
     return {"sweeps": found}
 
 
-def measured(size: Size, settings: ScalingSettings) -> dict[str, Any]:
+def measured(size: Size, settings: ScalingSettings, network: Callable[[], None]) -> dict[str, Any]:
     """What a monitor adds to a training step of this size, and to memory."""
-    network = network_step(settings)
-    network()
     plain = Head(size, settings, watched=False)
     plain.run(WARM_UP)
-    before = resident()
     watched = Head(size, settings, watched=True)
     monitor = watched.monitor
     assert monitor is not None
     watched.run(max(WARM_UP, -(-size.examples // watched.batch_size)))
-    held = resident() - before - sum(x.nbytes for x in watched.pool)
     spent: dict[str, list[float]] = {"plain": [], "watched": [], "network": []}
     for _ in range(settings.slices):
         spent["plain"].append(_timed(lambda: plain.run(settings.slice_steps)) / settings.slice_steps)
@@ -199,6 +195,7 @@ def measured(size: Size, settings: ScalingSettings) -> dict[str, Any]:
         spent["network"].append(_timed(network))
     refresh = float(np.median([_timed(monitor.refresh) for _ in range(REFRESHES)]))
     period = monitor.cadence.longest(size.examples) / watched.batch_size
+    kept = sum(value.nbytes for value in monitor.state_dict().values() if isinstance(value, Tensor))
     ledger = size.examples * monitor.ledger.bytes_per_example
     monitor.close()
     step = float(np.median(spent["network"]))
@@ -213,7 +210,7 @@ def measured(size: Size, settings: ScalingSettings) -> dict[str, Any]:
         "network_ms": 1000 * step,
         "added_share": (scoring + refresh / period) / step,
         "ledger_mb": ledger / 2**20,
-        "resident_mb": held / 2**20,
+        "kept_mb": kept / 2**20,
     }
 
 
@@ -221,15 +218,6 @@ def _timed(task: Callable[[], object]) -> float:
     start = time.process_time()
     task()
     return time.process_time() - start
-
-
-def resident() -> float:
-    """Bytes of this process in memory now; not a number where the system does not say."""
-    try:
-        pages = int(Path("/proc/self/statm").read_text(encoding="ascii").split()[1])
-    except (OSError, ValueError, IndexError):
-        return float("nan")
-    return float(pages * os.sysconf("SC_PAGE_SIZE"))
 
 
 def _numbers(text: str, what: str) -> list[int]:
@@ -246,7 +234,7 @@ def told(row: dict[str, Any]) -> str:
     """One point in words."""
     return (
         f"{row['added_ms']:.3f} ms a step ({100 * row['added_share']:.1f}% of a small network's), of which refreshes"
-        f" {row['refresh_ms'] / row['steps_between_refreshes']:.3f}; {row['resident_mb']:.0f} MB"
+        f" {row['refresh_ms'] / row['steps_between_refreshes']:.3f}; {row['kept_mb']:.0f} MB kept"
     )
 
 
