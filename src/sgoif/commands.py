@@ -129,8 +129,10 @@ def _demo_sentence(result: dict[str, Any]) -> str:
 
 
 def _run_demo(settings: DemoSettings, page: Path) -> dict[str, Any]:
+    from sgoif.audit.interruption import Interruption
     from sgoif.bench.demo import run_demo
 
+    interruption = Interruption()
     columns = (
         TextColumn("training"),
         BarColumn(),
@@ -140,10 +142,12 @@ def _run_demo(settings: DemoSettings, page: Path) -> dict[str, Any]:
         TimeRemainingColumn(),
     )
     messages.print(f"training a small network on handwritten digits for {settings.epochs} epochs", highlight=False)
-    with Progress(*columns, console=messages) as progress:
+    with interruption.watching(), Progress(*columns, console=messages) as progress:
         task = progress.add_task("training", total=settings.epochs, found="")
 
         def show(record: Epoch) -> None:
+            if interruption.asked is not None:  # compiled packages can swallow an interrupt while they are imported
+                raise KeyboardInterrupt
             aupr = record["methods"]["influence"]["aupr"]
             progress.update(task, advance=1, found=f"loss {record['train_loss']:.3f}  AUPR {100 * aupr:.1f}")
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import signal
@@ -144,6 +145,24 @@ def test_ctrl_c_leaves_with_130(tmp_path: Path) -> None:
             running.kill()
     assert running.returncode == 130, rest
     assert "Traceback" not in rest
+
+
+def test_an_interrupt_that_was_swallowed_is_not_forgotten(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    from sgoif.bench import demo
+
+    load_digits = demo.load_digits
+
+    def swallowing() -> object:
+        with contextlib.suppress(KeyboardInterrupt):
+            os.kill(os.getpid(), signal.SIGINT)
+            time.sleep(5)
+        return load_digits()
+
+    monkeypatch.setattr(demo, "load_digits", swallowing)
+    assert main(["demo", "--epochs", "50", "--out", str(tmp_path)]) == 130
+    assert "Traceback" not in capfd.readouterr().err
 
 
 def test_a_table_of_deletions_has_one_form(capfd: pytest.CaptureFixture[str]) -> None:
