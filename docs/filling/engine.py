@@ -35,6 +35,7 @@ COSTS = (
         "overhead-cpu-deep-quarter.json",
         {"last-stage": "last stage", "all": "all layers"},
     ),
+    ("two CPU cores, a batch of 128 shared by two processes", "overhead-cpu-2-ranks.json", {"head": "head"}),
 )
 
 
