@@ -12,8 +12,8 @@ PAGE = "faults.md"
 PHASES = ("starting", "reading images", "before the first checkpoint", "training", "writing results", "finished")
 
 
-def _read() -> dict[str, Any]:
-    found: dict[str, Any] = json.loads((RESULTS / "faults.json").read_text(encoding="utf-8"))
+def _read(name: str = "faults.json") -> dict[str, Any]:
+    found: dict[str, Any] = json.loads((RESULTS / name).read_text(encoding="utf-8"))
     return found
 
 
@@ -46,7 +46,7 @@ def inputs() -> str:
 
 def fuzz() -> str:
     """Damaged files by reader."""
-    whole = _read()["fuzz"]
+    whole = _read("faults-fuzz-again.json")["fuzz"]
     rows = [
         [
             name,

@@ -309,3 +309,19 @@ def test_npz_sets_are_still_mapped_and_unpacked(tmp_path: Path) -> None:
     for packed in (False, True):
         _npz(tmp_path, packed=packed)
         assert open_images(tmp_path / "set.npz").class_names == ["a", "b", "c"]
+
+
+def test_a_row_group_with_fewer_rows_than_its_head_says(tmp_path: Path) -> None:
+    pyarrow = pytest.importorskip("pyarrow")
+    parquet = pytest.importorskip("pyarrow.parquet")
+    from sgoif.images.errors import UnreadableImageError
+    from sgoif.images.sources.arrow_rows import Table
+
+    parquet.write_table(pyarrow.table({"image": [b"1", b"2", b"3"]}), tmp_path / "list.parquet")
+    table = Table([tmp_path / "list.parquet"])
+    assert table.column("image") == [b"1", b"2", b"3"]
+    table._starts = np.array([0, 5])
+    with pytest.raises(UnreadableImageError, match="damaged"):
+        table.cell(4, "image")
+    with pytest.raises(ImagesError, match="has 3 of 5 rows"):
+        table.column("image")

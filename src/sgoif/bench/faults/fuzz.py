@@ -31,6 +31,7 @@ TURN = 8.0
 """Seconds that a reader is at work before the next one."""
 KEPT = 10
 """Files kept of the crashes of a reader."""
+SOURCES = Path(__file__).resolve().parents[3]
 
 
 class Bench:
@@ -110,6 +111,7 @@ def _turn(reader: Reader, work: Path, seed: str, seconds: float, crashes: Path, 
         text = log.read_text(errors="replace").strip().splitlines()
         why = text[-1][:300] if ended.code == CRASHED and text else f"ended by signal {-ended.code}"
         where = next((line.strip() for line in reversed(text) if "sgoif" in line and "File" in line), "")
+        where = where.replace(str(SOURCES), "src")
         target, kept = work / "folder" / reader.target, None
         if len(counts["crashes"]) < KEPT and target.exists():
             crashes.mkdir(parents=True, exist_ok=True)

@@ -80,6 +80,10 @@ class Table:
                 values += found.to_pylist()
         except self._damage as error:
             raise ImagesError(f"the column {shown(name)} of {shown(self.files[0])} cannot be read: {error}") from error
+        if len(values) != len(self):
+            raise ImagesError(
+                f"the column {shown(name)} of {shown(self.files[0])} has {len(values)} of {len(self)} rows"
+            )
         return values
 
     def cell(self, row: int, name: str) -> Any:
@@ -87,7 +91,7 @@ class Table:
         block = int(np.searchsorted(self._starts, row, side="right")) - 1
         try:
             return self._column(block, name)[int(row - self._starts[block])].as_py()
-        except self._damage as error:
+        except (IndexError, *self._damage) as error:  # the first where a part has fewer rows than its head says
             raise UnreadableImageError(f"the file that holds it is damaged: {error}") from error
 
     def _column(self, block: int, name: str) -> Any:
