@@ -5,7 +5,7 @@ from __future__ import annotations
 import gc
 import time
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol, Self, TypeVar
 
@@ -60,6 +60,9 @@ class Runner(Protocol[J_in]):
 
     @property
     def tell(self) -> Say: ...
+
+    def check(self, jobs: Sequence[J_in]) -> None:
+        """Find out before anything is trained that something does not fit."""
 
     def do(self, job: J_in) -> Result:
         """An error is an answer too; only an interrupt gets through."""

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Generic
+from pathlib import Path
+from typing import Any, Generic
 
 import numpy as np
 
 from sgoif.bench.command import Say
 from sgoif.bench.jobs import J, Result, Runner
-from sgoif.bench.journal import Journal, K, Line
+from sgoif.bench.journal import Journal, K, Kind, Line
+from sgoif.bench.provenance import machine, plain, versions
 from sgoif.bench.workers import results_here, results_in_workers
 
 
@@ -85,3 +87,58 @@ def carry_out(
     finally:
         stream.close()
     return failed
+
+
+@dataclass(frozen=True)
+class Grid(Generic[J, K]):
+    """What a benchmark says about its jobs and its result file."""
+
+    kind: Kind[K]
+    pending: Callable[[Sequence[J], Mapping[K, Line]], Sequence[J]]
+    """The jobs that still have something to do, each with what is missing of it, given what is done."""
+    asked_for: Callable[[Sequence[J], Mapping[K, Line]], list[Line]]
+    """What the file holds of these jobs."""
+    quality: Callable[[J, Result], str]
+    """What a finished job found, in a few words."""
+    keep: Callable[[J, list[Line], Mapping[K, Line]], list[Line]] = lambda job, lines, done: lines
+    """The lines of a finished job that belong in the file."""
+    results: str = "results"
+    """What a job is asked for, in the plural."""
+
+    def complete(
+        self,
+        jobs: Sequence[J],
+        runner: Runner[J],
+        out: Path,
+        command: str,
+        workers: int,
+        before: Callable[[Sequence[J]], Sequence[J]] | None = None,
+    ) -> dict[str, Any]:
+        """Compute what the file does not hold yet; the whole result, with what failed.
+
+        `before` names jobs that the others need and that leave no lines. They then have the workers; the others are
+        done by one process, if none of the first failed.
+        """
+        with Journal(out, self.kind, runner.tell) as journal:
+            todo = self.pending(jobs, journal.done)
+            asked = sum(len(job.methods) for job in jobs)
+            missing = sum(len(job.methods) for job in todo)
+            runner.tell(f"{asked} {self.results} asked for, {asked - missing} already in {out}")
+            runner.check(todo)
+            stages = [(todo, workers)] if before is None else [(before(todo), workers), (todo, 1)]
+            failed: list[Line] = []
+            for some, processes in stages:
+                if failed:
+                    break
+                failed = carry_out(
+                    some,
+                    runner,
+                    processes,
+                    journal,
+                    keep=lambda job, lines: self.keep(job, lines, journal.done),
+                    left=lambda: len(self.pending(todo, journal.done)),
+                    quality=self.quality,
+                )
+            results = self.asked_for(jobs, journal.done)
+        origin = {"command": command, "versions": versions(), "machine": machine(runner.device)}
+        return plain({**origin, "results": results, "failed": failed})  # type: ignore[no-any-return]

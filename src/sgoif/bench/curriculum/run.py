@@ -19,9 +19,7 @@ from sgoif.bench.curriculum.runner import Runner
 from sgoif.bench.curriculum.settings import CurriculumBenchSettings
 from sgoif.bench.curriculum.table import CurriculumTableSettings
 from sgoif.bench.jobs import Result
-from sgoif.bench.journal import Journal
-from sgoif.bench.progress import carry_out
-from sgoif.bench.provenance import machine, plain, versions
+from sgoif.bench.progress import Grid
 from sgoif.bench.tables.layout import render
 
 PROGRAM = "python -m sgoif.bench.curriculum.run"
@@ -33,27 +31,14 @@ def quality(job: Job, result: Result) -> str:
     return ", ".join(f"test accuracy {100 * line['metrics']['accuracy']:.1f}" for line in result.lines)
 
 
+GRID = Grid(KIND, pending, asked_for, quality)
+
+
 def run_curriculum(settings: CurriculumBenchSettings, out: Path, command: str, tell: Say = say) -> dict[str, Any]:
     """Compare ways to train despite wrong labels by test accuracy; what --out already holds is not computed again."""
     check_writable(out)
     runner = Runner(settings, command, choose_device(settings.device), tell)
-    jobs = settings.jobs()
-    with Journal(out, KIND, tell) as journal:
-        todo = pending(jobs, journal.done)
-        tell(f"{len(jobs)} results asked for, {len(jobs) - len(todo)} already in {out}")
-        runner.check(todo)
-        failed = carry_out(
-            todo,
-            runner,
-            settings.workers,
-            journal,
-            keep=lambda job, lines: lines,
-            left=lambda: len(pending(todo, journal.done)),
-            quality=quality,
-        )
-        results = asked_for(jobs, journal.done)
-    origin = {"command": command, "versions": versions(), "machine": machine(runner.device)}
-    return plain({**origin, "results": results, "failed": failed})  # type: ignore[no-any-return]
+    return GRID.complete(settings.jobs(), runner, out, command, settings.workers)
 
 
 def show(whole: Mapping[str, Any]) -> str:

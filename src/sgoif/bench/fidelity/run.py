@@ -9,7 +9,7 @@ else. A library that is not installed or cannot run on a setting has a line with
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -19,9 +19,7 @@ from sgoif.bench.fidelity.runner import Runner
 from sgoif.bench.fidelity.settings import FidelitySettings
 from sgoif.bench.fidelity.table import FidelityTableSettings
 from sgoif.bench.jobs import Result
-from sgoif.bench.journal import Journal
-from sgoif.bench.progress import carry_out
-from sgoif.bench.provenance import machine, plain, versions
+from sgoif.bench.progress import Grid
 from sgoif.bench.tables.layout import render
 
 PROGRAM = "python -m sgoif.bench.fidelity.run"
@@ -34,36 +32,23 @@ def quality(job: Job, result: Result) -> str:
     return f"LDS {', '.join(found)}" if found else ""
 
 
+GRID = Grid(KIND, pending, asked_for, quality)
+
+
 def run_fidelity(settings: FidelitySettings, out: Path, command: str, tell: Say = say) -> dict[str, Any]:
     """Hold influence scores against retraining; what --out and its folder already hold is not computed again."""
     check_writable(out)
     cache = out.with_suffix(".truth") if settings.cache is None else Path(settings.cache)
     check_writable(cache / "truth.npz")
     runner = Runner(settings, command, choose_device(settings.device), cache, tell)
-    jobs = settings.jobs()
-    with Journal(out, KIND, tell) as journal:
-        todo = pending(jobs, journal.done)
-        asked = sum(len(job.methods) for job in jobs)
-        tell(f"{asked} results asked for, {asked - sum(len(job.methods) for job in todo)} already in {out}")
-        runner.check(todo)
-        truth = runner.truth(todo)
-        networks = sum(len(job.truth[1]) * job.truth[0].trainings for job in truth if job.truth is not None)
+
+    def truth(todo: Sequence[Job]) -> list[Job]:
+        found = runner.truth(todo)
+        networks = sum(len(job.truth[1]) * job.truth[0].trainings for job in found if job.truth is not None)
         tell(f"{networks} networks of the truth are still to be trained")
-        failed: list[dict[str, Any]] = []
-        for some, workers in ((truth, settings.workers), (todo, 1)):
-            if some and not failed:
-                failed += carry_out(
-                    some,
-                    runner,
-                    workers,
-                    journal,
-                    keep=lambda job, lines: lines,
-                    left=lambda: len(pending(todo, journal.done)),
-                    quality=quality,
-                )
-        results = asked_for(jobs, journal.done)
-    origin = {"command": command, "versions": versions(), "machine": machine(runner.device)}
-    return plain({**origin, "results": results, "failed": failed})  # type: ignore[no-any-return]
+        return found
+
+    return GRID.complete(settings.jobs(), runner, out, command, settings.workers, before=truth)
 
 
 def show(whole: Mapping[str, Any]) -> str:

@@ -10,18 +10,17 @@ standard error, the others go on, and the exit code is 1; the next start tries i
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from sgoif.bench.command import Say, check_writable, choose_device, run_grid, say
 from sgoif.bench.jobs import Result
-from sgoif.bench.journal import Journal
 from sgoif.bench.labels.grid import KIND, Job, asked_for, pending, to_keep
 from sgoif.bench.labels.runner import Runner
 from sgoif.bench.labels.settings import LabelsSettings
 from sgoif.bench.labels.table import TableSettings
-from sgoif.bench.progress import carry_out
-from sgoif.bench.provenance import machine, plain, versions
+from sgoif.bench.progress import Grid
 from sgoif.bench.tables.layout import render
 
 PROGRAM = "python -m sgoif.bench.labels.run"
@@ -39,24 +38,8 @@ def run_labels(settings: LabelsSettings, out: Path, command: str, tell: Say = sa
     """Run the comparison of methods that find wrong labels; what --out already holds is not computed again."""
     check_writable(out)
     runner = Runner(settings, command, choose_device(settings.device), tell)
-    jobs = settings.jobs()
-    with Journal(out, KIND, tell) as journal:
-        todo = pending(jobs, journal.done, settings.remove)
-        asked = sum(len(job.methods) for job in jobs)
-        tell(f"{asked} results asked for, {asked - sum(len(job.methods) for job in todo)} already in {out}")
-        runner.check(todo)
-        failed = carry_out(
-            todo,
-            runner,
-            settings.workers,
-            journal,
-            keep=lambda job, lines: to_keep(job, lines, journal.done),
-            left=lambda: len(pending(todo, journal.done, settings.remove)),
-            quality=quality,
-        )
-        results = asked_for(jobs, journal.done)
-    origin = {"command": command, "versions": versions(), "machine": machine(runner.device)}
-    return plain({**origin, "results": results, "failed": failed})  # type: ignore[no-any-return]
+    grid = Grid(KIND, partial(pending, remove=settings.remove), asked_for, quality, to_keep)
+    return grid.complete(settings.jobs(), runner, out, command, settings.workers)
 
 
 def show(whole: Mapping[str, Any]) -> str:

@@ -10,18 +10,17 @@ is not below ROOT is named and left out, and made up for when it is there.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from sgoif.bench.command import Say, check_writable, choose_device, run_grid, say
 from sgoif.bench.jobs import Result
-from sgoif.bench.journal import Journal
 from sgoif.bench.ood.grid import KIND, Job, asked_for, pending
 from sgoif.bench.ood.runner import Runner
 from sgoif.bench.ood.settings import OodSettings
 from sgoif.bench.ood.table import OodTableSettings, render
-from sgoif.bench.progress import carry_out
-from sgoif.bench.provenance import machine, plain, versions
+from sgoif.bench.progress import Grid
 
 PROGRAM = "python -m sgoif.bench.ood.run"
 DEFAULT_OUT = "runs/ood.jsonl"
@@ -37,27 +36,10 @@ def run_ood(settings: OodSettings, out: Path, command: str, tell: Say = say) -> 
     """Run the comparison of out-of-distribution detectors; what --out already holds is not computed again."""
     check_writable(out)
     runner = Runner(settings, command, choose_device(settings.device), tell)
-    jobs = settings.jobs()
     for name in settings.chosen()[1]:
         tell(f"{name} is left out: it trains with outliers; give --outliers, a folder of images or an .npz file")
-    there = runner.there(settings.trainings())
-    with Journal(out, KIND, tell) as journal:
-        todo = pending(jobs, journal.done, there)
-        asked = sum(len(job.methods) for job in jobs)
-        tell(f"{asked} results asked for, {asked - sum(len(job.methods) for job in todo)} already in {out}")
-        runner.check(todo)
-        failed = carry_out(
-            todo,
-            runner,
-            settings.workers,
-            journal,
-            keep=lambda job, lines: lines,
-            left=lambda: len(pending(todo, journal.done, there)),
-            quality=quality,
-        )
-        results = asked_for(jobs, journal.done)
-    origin = {"command": command, "versions": versions(), "machine": machine(runner.device)}
-    return plain({**origin, "results": results, "failed": failed})  # type: ignore[no-any-return]
+    grid = Grid(KIND, partial(pending, there=runner.there(settings.trainings())), asked_for, quality)
+    return grid.complete(settings.jobs(), runner, out, command, settings.workers)
 
 
 def show(whole: Mapping[str, Any]) -> str:

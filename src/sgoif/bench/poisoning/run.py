@@ -9,18 +9,17 @@ standard error, the others go on, and the exit code is 1; the next start tries i
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from sgoif.bench.command import Say, check_writable, choose_device, run_grid, say
 from sgoif.bench.jobs import Result
-from sgoif.bench.journal import Journal
 from sgoif.bench.poisoning.grid import KIND, Job, asked_for, pending
 from sgoif.bench.poisoning.runner import Runner
 from sgoif.bench.poisoning.settings import PoisoningSettings
 from sgoif.bench.poisoning.table import PoisoningTableSettings
-from sgoif.bench.progress import carry_out
-from sgoif.bench.provenance import machine, plain, versions
+from sgoif.bench.progress import Grid
 from sgoif.bench.tables.layout import render
 
 PROGRAM = "python -m sgoif.bench.poisoning.run"
@@ -40,24 +39,8 @@ def run_poisoning(settings: PoisoningSettings, out: Path, command: str, tell: Sa
     """Run the comparison of methods that find poisoned examples; what --out already holds is not computed again."""
     check_writable(out)
     runner = Runner(settings, command, choose_device(settings.device), tell)
-    jobs = settings.jobs()
-    with Journal(out, KIND, tell) as journal:
-        todo = pending(jobs, journal.done, settings.retrained())
-        asked = sum(len(job.methods) for job in jobs)
-        tell(f"{asked} results asked for, {asked - sum(len(job.methods) for job in todo)} already in {out}")
-        runner.check(todo)
-        failed = carry_out(
-            todo,
-            runner,
-            settings.workers,
-            journal,
-            keep=lambda job, lines: lines,
-            left=lambda: len(pending(todo, journal.done, settings.retrained())),
-            quality=quality,
-        )
-        results = asked_for(jobs, journal.done)
-    origin = {"command": command, "versions": versions(), "machine": machine(runner.device)}
-    return plain({**origin, "results": results, "failed": failed})  # type: ignore[no-any-return]
+    grid = Grid(KIND, partial(pending, retrain=settings.retrained()), asked_for, quality)
+    return grid.complete(settings.jobs(), runner, out, command, settings.workers)
 
 
 def show(whole: Mapping[str, Any]) -> str:

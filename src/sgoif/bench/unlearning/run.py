@@ -13,9 +13,7 @@ from typing import Any
 
 from sgoif.bench.command import Say, check_writable, choose_device, run_grid, say
 from sgoif.bench.jobs import Result
-from sgoif.bench.journal import Journal
-from sgoif.bench.progress import carry_out
-from sgoif.bench.provenance import machine, plain, versions
+from sgoif.bench.progress import Grid
 from sgoif.bench.unlearning.grid import KIND, Job, asked_for, pending
 from sgoif.bench.unlearning.runner import Runner
 from sgoif.bench.unlearning.settings import UnlearningSettings
@@ -34,27 +32,14 @@ def quality(job: Job, result: Result) -> str:
     return f"Spearman of one Newton step: {', '.join(found)}"
 
 
+GRID = Grid(KIND, pending, asked_for, quality, results="runs")
+
+
 def run_unlearning(settings: UnlearningSettings, out: Path, command: str, tell: Say = say) -> dict[str, Any]:
     """Delete examples and compare predictions with retraining; what --out already holds is not computed again."""
     check_writable(out)
     runner = Runner(settings, command, choose_device(settings.device), tell)
-    jobs = settings.jobs()
-    with Journal(out, KIND, tell) as journal:
-        todo = pending(jobs, journal.done)
-        tell(f"{len(jobs)} runs asked for, {len(jobs) - len(todo)} already in {out}")
-        runner.check(todo)
-        failed = carry_out(
-            todo,
-            runner,
-            settings.workers,
-            journal,
-            keep=lambda job, lines: lines,
-            left=lambda: len(pending(todo, journal.done)),
-            quality=quality,
-        )
-        results = asked_for(jobs, journal.done)
-    origin = {"command": command, "versions": versions(), "machine": machine(runner.device)}
-    return plain({**origin, "results": results, "failed": failed})  # type: ignore[no-any-return]
+    return GRID.complete(settings.jobs(), runner, out, command, settings.workers)
 
 
 def show(whole: Mapping[str, Any]) -> str:
