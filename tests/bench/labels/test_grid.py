@@ -25,7 +25,7 @@ import torch
 from sgoif.bench import journal
 from sgoif.bench.jobs import Result
 from sgoif.bench.journal import Journal
-from sgoif.bench.labels import grid, runner
+from sgoif.bench.labels import grid, kept
 from sgoif.bench.labels.datasets import LabelledData
 from sgoif.bench.labels.grid import KIND, key_of, measure, read_results
 from sgoif.bench.labels.problem import Outcome, Problem
@@ -132,7 +132,7 @@ def tiny(name: str, root: str | None, *, limit: int, **options: Any) -> Labelled
 @pytest.fixture
 def quick(place: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """The same with the data that the command has when this file is run as a program."""
-    monkeypatch.setattr(runner, "load", tiny)
+    monkeypatch.setattr(kept, "load", tiny)
     return place
 
 
@@ -452,7 +452,7 @@ def test_a_second_writer_is_kept_out(place: Path, capsys: pytest.CaptureFixture[
 
 
 def start(*arguments: str, methods: str = WORKING, **environment: str) -> subprocess.Popen[str]:
-    source = str(Path(runner.__file__).resolve().parents[3])
+    source = str(Path(kept.__file__).resolve().parents[3])
     here = str(Path(__file__).resolve().parent)
     command = [sys.executable, __file__, "--methods", methods, "--out", "r.jsonl", *SMALL, *arguments]
     variables = {**os.environ, "PYTHONPATH": f"{source}{os.pathsep}{here}", "OMP_NUM_THREADS": "1", **environment}
@@ -583,7 +583,7 @@ def die_in_write(number: int) -> None:
 
 if __name__ in ("__main__", "__mp_main__"):
     install()
-    runner.load = tiny  # type: ignore[assignment]
+    kept.load = tiny  # type: ignore[assignment]
 if __name__ == "__main__":
     if "DIE_IN_WRITE" in os.environ:
         die_in_write(int(os.environ["DIE_IN_WRITE"]))

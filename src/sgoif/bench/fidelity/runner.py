@@ -22,7 +22,8 @@ from sgoif.bench.fidelity.study import Study, make_study
 from sgoif.bench.fidelity.truth import missing, train_sets
 from sgoif.bench.jobs import Result, free_memory, reason_of, tried
 from sgoif.bench.journal import Line
-from sgoif.bench.labels.datasets import LabelledData, load
+from sgoif.bench.labels.datasets import LabelledData
+from sgoif.bench.labels.kept import KeptSets
 from sgoif.bench.provenance import machine, plain, versions
 
 
@@ -38,20 +39,12 @@ class Runner:
     tell: Say = say
 
     def __post_init__(self) -> None:
-        self._loaded: dict[tuple[str, bool], LabelledData] = {}
+        self._sets = KeptSets(self.settings.data, self.tell)
         self._study: tuple[str, Study] | None = None
 
     def data(self, job: Job, *, train: bool = True) -> LabelledData:
-        """A data set as the recipe wants it. One is kept in memory: jobs come data set by data set."""
-        name, training = job.set, job.training
-        if (name, train) not in self._loaded:
-            if (name, not train) not in self._loaded:
-                self.forget()
-            limit = training.limit if train else None
-            self._loaded[name, train] = load(
-                name, self.settings.data, train=train, size=training.image, limit=limit, tell=self.tell
-            )
-        return self._loaded[name, train]
+        """A data set as the recipe wants it."""
+        return self._sets.get(job.set, job.training, train=train)
 
     def study(self, job: Job) -> Study:
         """The study of a job, made once."""
@@ -88,7 +81,7 @@ class Runner:
 
     def forget(self) -> None:
         """Give the data sets' memory back."""
-        self._loaded.clear()
+        self._sets.clear()
         self._study = None
 
     def moved(self, device: torch.device) -> Runner:

@@ -13,8 +13,9 @@ from numpy.typing import NDArray
 from sgoif.bench.command import Say, say
 from sgoif.bench.jobs import Result, free_memory, reason_of, tried
 from sgoif.bench.journal import Line
-from sgoif.bench.labels.datasets import LabelledData, load
+from sgoif.bench.labels.datasets import LabelledData
 from sgoif.bench.labels.grid import Job, measure
+from sgoif.bench.labels.kept import KeptSets
 from sgoif.bench.labels.noises import make_noise
 from sgoif.bench.labels.problem import Outcome, Problem
 from sgoif.bench.labels.recipes import Training
@@ -36,18 +37,11 @@ class Runner:
     tell: Say = say
 
     def __post_init__(self) -> None:
-        self._loaded: dict[tuple[str, bool], LabelledData] = {}
+        self._sets = KeptSets(self.settings.data, self.tell)
 
     def data(self, name: str, training: Training, *, train: bool = True) -> LabelledData:
-        """A data set as the recipe wants it. One is kept in memory: jobs come data set by data set."""
-        if (name, train) not in self._loaded:
-            if (name, not train) not in self._loaded:
-                self.forget()
-            limit = training.limit if train else None
-            self._loaded[name, train] = load(
-                name, self.settings.data, train=train, size=training.image, limit=limit, tell=self.tell
-            )
-        return self._loaded[name, train]
+        """A data set as the recipe wants it."""
+        return self._sets.get(name, training, train=train)
 
     def noisy(self, job: Job) -> tuple[LabelledData, NoisyLabels]:
         """The data set of a job with its wrong labels."""
@@ -71,7 +65,7 @@ class Runner:
 
     def forget(self) -> None:
         """Give the data set's memory back."""
-        self._loaded.clear()
+        self._sets.clear()
 
     def moved(self, device: torch.device) -> Runner:
         """The same for another process."""

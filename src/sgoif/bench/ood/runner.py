@@ -15,7 +15,8 @@ from sgoif.bench.batches import normalise
 from sgoif.bench.command import Say, say
 from sgoif.bench.jobs import Result, free_memory, reason_of, tried
 from sgoif.bench.journal import Line
-from sgoif.bench.labels.datasets import LabelledData, load
+from sgoif.bench.labels.datasets import LabelledData
+from sgoif.bench.labels.kept import KeptSets
 from sgoif.bench.labels.noises import make_noise
 from sgoif.bench.labels.problem import Problem
 from sgoif.bench.labels.recipes import ANCHOR_SHARE
@@ -50,21 +51,15 @@ class Runner:
     tell: Say = say
 
     def __post_init__(self) -> None:
-        self._loaded: dict[tuple[str, bool], LabelledData] = {}
+        self._sets = KeptSets(self.settings.data, self.tell, self.settings.test_limit)
         self._found: dict[str, dict[str, Found]] = {}
         self._read: dict[tuple[str, Look], Stack] = {}
 
     def data(self, name: str, training: OodTraining, *, train: bool = True) -> LabelledData:
-        """An in-distribution set as the recipe wants it. One is kept in memory: jobs come set by set."""
-        if (name, train) not in self._loaded:
-            if (name, not train) not in self._loaded:
-                self._loaded.clear()
-                self._read.clear()
-            limit = training.limit if train else self.settings.test_limit
-            self._loaded[name, train] = load(
-                name, self.settings.data, train=train, size=training.image, limit=limit, tell=self.tell
-            )
-        return self._loaded[name, train]
+        """An in-distribution set as the recipe wants it."""
+        if name not in self._sets:
+            self._read.clear()
+        return self._sets.get(name, training, train=train)
 
     def found(self, name: str) -> dict[str, Found]:
         """The out-of-distribution sets of an in-distribution set that are there."""
@@ -122,7 +117,7 @@ class Runner:
 
     def forget(self) -> None:
         """Give the data sets' memory back."""
-        for kept in (self._loaded, self._found, self._read):
+        for kept in (self._sets, self._found, self._read):
             kept.clear()
 
     def moved(self, device: torch.device) -> Runner:

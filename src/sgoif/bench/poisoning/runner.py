@@ -10,7 +10,7 @@ import torch
 from sgoif.bench.command import Say, say
 from sgoif.bench.jobs import Result, free_memory, tried
 from sgoif.bench.journal import Line
-from sgoif.bench.labels.datasets import LabelledData, load
+from sgoif.bench.labels.kept import KeptSets
 from sgoif.bench.labels.problem import last_linear
 from sgoif.bench.labels.recipes import Training
 from sgoif.bench.memory import Peak
@@ -33,19 +33,11 @@ class Runner:
     tell: Say = say
 
     def __post_init__(self) -> None:
-        self._loaded: dict[tuple[str, bool], LabelledData] = {}
+        self._sets = KeptSets(self.settings.data, self.tell, self.settings.test_limit)
 
     def data(self, name: str, training: Training) -> Data:
-        """A data set as the recipe wants it. One is kept in memory: jobs come set by set."""
-        for train in (True, False):
-            if (name, train) not in self._loaded:
-                if (name, not train) not in self._loaded:
-                    self.forget()
-                limit = training.limit if train else self.settings.test_limit
-                self._loaded[name, train] = load(
-                    name, self.settings.data, train=train, size=training.image, limit=limit, tell=self.tell
-                )
-        given, test = self._loaded[name, True], self._loaded[name, False]
+        """A data set as the recipe wants it."""
+        given, test = (self._sets.get(name, training, train=train) for train in (True, False))
         return Data(given.images, given.labels, len(given.classes), test.images, test.labels)
 
     def check(self, jobs: Sequence[Job]) -> None:
@@ -62,7 +54,7 @@ class Runner:
 
     def forget(self) -> None:
         """Give the data sets' memory back."""
-        self._loaded.clear()
+        self._sets.clear()
 
     def moved(self, device: torch.device) -> Runner:
         """The same for another process."""

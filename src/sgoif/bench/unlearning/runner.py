@@ -14,7 +14,8 @@ from torch.nn.functional import cross_entropy
 from sgoif.bench.command import Say, say
 from sgoif.bench.jobs import Result, free_memory, tried
 from sgoif.bench.journal import Line
-from sgoif.bench.labels.datasets import LabelledData, load
+from sgoif.bench.labels.datasets import LabelledData
+from sgoif.bench.labels.kept import KeptSets
 from sgoif.bench.labels.problem import Problem, Rows
 from sgoif.bench.memory import Peak
 from sgoif.bench.ood.recipes import OodTraining
@@ -47,18 +48,11 @@ class Runner:
     tell: Say = say
 
     def __post_init__(self) -> None:
-        self._loaded: dict[tuple[str, bool], LabelledData] = {}
+        self._sets = KeptSets(self.settings.data, self.tell)
 
     def data(self, name: str, training: OodTraining, *, train: bool = True) -> LabelledData:
-        """A data set as the recipe wants it. One is kept in memory: runs come set by set."""
-        if (name, train) not in self._loaded:
-            if (name, not train) not in self._loaded:
-                self.forget()
-            limit = training.limit if train else None
-            self._loaded[name, train] = load(
-                name, self.settings.data, train=train, size=training.image, limit=limit, tell=self.tell
-            )
-        return self._loaded[name, train]
+        """A data set as the recipe wants it."""
+        return self._sets.get(name, training, train=train)
 
     def check(self, jobs: Sequence[Job]) -> None:
         """Find out before anything is trained that a data set, a network or a number does not fit."""
@@ -75,7 +69,7 @@ class Runner:
 
     def forget(self) -> None:
         """Give the data sets' memory back."""
-        self._loaded.clear()
+        self._sets.clear()
 
     def moved(self, device: torch.device) -> Runner:
         """The same for another process."""
