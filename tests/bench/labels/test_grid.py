@@ -410,8 +410,8 @@ def test_a_torn_line_is_ignored_and_repaired(place: Path, capsys: pytest.Capture
     lines = whole.splitlines(keepends=True)
     assert [json.loads(line)["method"] for line in lines][-2:] == ["first", "second"], "ablations come first"
     calls()
-    for kept in (1, 40, len(lines[-1]) - 2):
-        Path("r.jsonl").write_bytes(b"".join(lines[:-1]) + lines[-1][:kept])
+    for length in (1, 40, len(lines[-1]) - 2):
+        Path("r.jsonl").write_bytes(b"".join(lines[:-1]) + lines[-1][:length])
         told: list[str] = []
         assert len(read_results([Path("r.jsonl")], told.append)) == len(lines) - 1
         assert "incomplete" in told[0]
