@@ -5,11 +5,27 @@ from __future__ import annotations
 import json
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from sgoif.audit.command import SHOWN, AsJson
+from sgoif.sentinel.options import (
+    BatchSize,
+    Channels,
+    Device,
+    ImageColumn,
+    LabelColumn,
+    Layout,
+    Limit,
+    Mean,
+    Model,
+    Root,
+    Split,
+    Spread,
+    Weights,
+    device_of,
+)
 
 if TYPE_CHECKING:
     from sgoif.sentinel.scoring import Scored
@@ -24,14 +40,6 @@ app = typer.Typer(
     no_args_is_help=True,
 )
 
-Layout = Annotated[str, typer.Option(help="How the data are laid out; found out by itself.")]
-Split = Annotated[str | None, typer.Option(help="Which part of data that come in parts, e.g. test.")]
-Root = Annotated[Path | None, typer.Option(help="What paths in a manifest are relative to.")]
-ImageColumn = Annotated[str | None, typer.Option(help="Column of a manifest, or array of an archive, with the images.")]
-LabelColumn = Annotated[str | None, typer.Option(help="Column of a manifest, or array of an archive, with the labels.")]
-Limit = Annotated[int | None, typer.Option(help="Use only so many images, spread over the data.")]
-BatchSize = Annotated[int, typer.Option(help="Images in a batch; results do not depend on it.")]
-Device = Annotated[str, typer.Option(help="auto, cpu or cuda.")]
 Fitted = Annotated[Path, typer.Option("--sentinel", help="The file that `sgoif sentinel fit` wrote.")]
 OtherModel = Annotated[str | None, typer.Option("--model", help="The model, where it goes by another name than then.")]
 OtherWeights = Annotated[
@@ -57,12 +65,8 @@ def fit_command(
         Path | None,
         typer.Option(help="Run directory of a finished `sgoif audit`: brings model, weights, images and hold-out."),
     ] = None,
-    model: Annotated[
-        str | None, typer.Option(help="resnet7, resnet9-small, resnet9, or package.module:factory for your own.")
-    ] = None,
-    weights: Annotated[
-        Path | None, typer.Option(help="Its .safetensors file; not needed where your factory loads weights itself.")
-    ] = None,
+    model: Model = None,
+    weights: Weights = None,
     out: Annotated[Path, typer.Option(help="The file to write.")] = Path("sentinel.npz"),
     calibration: Annotated[
         Path | None,
@@ -88,18 +92,9 @@ def fit_command(
             help="Side of the images the model sees, in pixels.", show_default="64; 32 or less for small images"
         ),
     ] = None,
-    channels: Annotated[int | None, typer.Option(help="1 (grey) or 3 (colour).", show_default="as DATA")] = None,
-    mean: Annotated[
-        str | None,
-        typer.Option(
-            help="Mean of every channel that the model was trained with, white = 1, e.g. 0.49,0.48,0.45.",
-            show_default="that of DATA",
-        ),
-    ] = None,
-    spread: Annotated[
-        str | None,
-        typer.Option(help="Standard deviation of every channel, likewise.", show_default="that of DATA"),
-    ] = None,
+    channels: Channels = None,
+    mean: Mean = None,
+    spread: Spread = None,
     layout: Layout = "auto",
     split: Split = None,
     root: Root = None,
@@ -132,7 +127,7 @@ def fit_command(
         mean=numbers(mean, "--mean"),
         spread=numbers(spread, "--spread"),
         batch_size=batch_size,
-        device=_device(device),
+        device=device_of(device),
     )
     summary = _shown_while(lambda show: fit(settings, show))
     if as_json:
@@ -185,7 +180,7 @@ def score_command(
     assert found is not None
     settings = ScoreSettings(
         data=found,
-        sentinel=OpenSettings(sentinel, model, weights, _device(device), batch_size),
+        sentinel=OpenSettings(sentinel, model, weights, device_of(device), batch_size),
         out=out,
         false_alarms=false_alarms,
         show=show,
@@ -235,7 +230,7 @@ def watch_command(
     from sgoif.sentinel.watching import watch
 
     settings = WatchSettings(
-        sentinel=OpenSettings(sentinel, model, weights, _device(device), batch_size),
+        sentinel=OpenSettings(sentinel, model, weights, device_of(device), batch_size),
         data=_data(data, layout, split, root, image_column, label_column, limit),
         listing=listing,
         false_alarms=false_alarms,
@@ -261,10 +256,6 @@ def _data(
     from sgoif.sentinel.settings import DataSettings
 
     return None if path is None else DataSettings(path, layout, split, root, image_column, label_column, limit)
-
-
-def _device(name: str) -> Literal["auto", "cpu", "cuda"]:
-    return name  # type: ignore[return-value]  # the settings refuse what is none of them
 
 
 def _shown_while(work: Any) -> Any:

@@ -5,11 +5,27 @@ from __future__ import annotations
 import json
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from sgoif.audit.command import SHOWN, AsJson
+from sgoif.sentinel.options import (
+    BatchSize,
+    Channels,
+    Device,
+    ImageColumn,
+    LabelColumn,
+    Layout,
+    Limit,
+    Mean,
+    Model,
+    Root,
+    Split,
+    Spread,
+    Weights,
+    device_of,
+)
 
 if TYPE_CHECKING:
     from sgoif.trace.tracing import Traced
@@ -45,12 +61,8 @@ def trace_command(
         Path | None,
         typer.Option(help="The training images, where there is no run; any layout that `sgoif audit` reads."),
     ] = None,
-    model: Annotated[
-        str | None, typer.Option(help="resnet7, resnet9-small, resnet9, or package.module:factory for your own.")
-    ] = None,
-    weights: Annotated[
-        Path | None, typer.Option(help="Its .safetensors file; not needed where your factory loads weights itself.")
-    ] = None,
+    model: Model = None,
+    weights: Weights = None,
     classes: Annotated[
         str | None,
         typer.Option(
@@ -61,26 +73,18 @@ def trace_command(
     image_size: Annotated[
         int | None, typer.Option(help="Side of the images the model sees, in pixels.", show_default="as an audit")
     ] = None,
-    channels: Annotated[int | None, typer.Option(help="1 (grey) or 3 (colour).", show_default="as DATA")] = None,
-    mean: Annotated[
-        str | None,
-        typer.Option(
-            help="Mean of every channel that the model was trained with, white = 1, e.g. 0.49,0.48,0.45.",
-            show_default="that of DATA",
-        ),
-    ] = None,
-    spread: Annotated[
-        str | None, typer.Option(help="Standard deviation of every channel, likewise.", show_default="that of DATA")
-    ] = None,
-    layout: Annotated[str, typer.Option(help="How DATA are laid out; found out by itself.")] = "auto",
-    split: Annotated[str | None, typer.Option(help="Which part of data that come in parts, e.g. train.")] = None,
-    root: Annotated[Path | None, typer.Option(help="What paths in a manifest are relative to.")] = None,
-    image_column: Annotated[str | None, typer.Option(help="Column of a manifest with the paths.")] = None,
-    label_column: Annotated[str | None, typer.Option(help="Column of a manifest with the labels.")] = None,
-    limit: Annotated[int | None, typer.Option(help="Use only so many images, spread over the data.")] = None,
+    channels: Channels = None,
+    mean: Mean = None,
+    spread: Spread = None,
+    layout: Layout = "auto",
+    split: Split = None,
+    root: Root = None,
+    image_column: ImageColumn = None,
+    label_column: LabelColumn = None,
+    limit: Limit = None,
     show: Annotated[int, typer.Option(help="Victims on the page.")] = 24,
-    batch_size: Annotated[int, typer.Option(help="Images in a batch; results do not depend on it.")] = 256,
-    device: Annotated[str, typer.Option(help="auto, cpu or cuda.")] = "auto",
+    batch_size: BatchSize = 256,
+    device: Device = "auto",
     as_json: AsJson = False,
 ) -> None:
     """Find the training images that make a model answer wrongly, and say how many to remove.
@@ -109,7 +113,7 @@ def trace_command(
         spread=numbers(spread, "--spread"),
         show=show,
         batch_size=batch_size,
-        device=_device(device),
+        device=device_of(device),
     )
     progress = for_terminal()
     try:
@@ -122,10 +126,6 @@ def trace_command(
         print(json.dumps(plain(traced.summary), allow_nan=False))
         return
     _tell(traced)
-
-
-def _device(name: str) -> Literal["auto", "cpu", "cuda"]:
-    return name  # type: ignore[return-value]  # the settings refuse what is none of them
 
 
 def _tell(traced: Traced) -> None:
