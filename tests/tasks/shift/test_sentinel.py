@@ -29,7 +29,9 @@ def test_the_score_is_the_formula(sentinel: Sentinel) -> None:
     seen = sentinel.network.see(x)
     z = seen.logits - seen.logits.mean(1, keepdim=True)
     parts = [layer.distance(a) for layer, a in zip(sentinel.layers, (*seen.pooled, seen.features), strict=True)]
-    expected = 0.5 * torch.stack(parts).mean(0).log() - z.exp().sum(1).log().log()
+    joined = torch.cat((*seen.pooled, seen.features), 1)
+    spread, apart = torch.stack(parts).mean(0), sentinel.neighbours.distance(joined)
+    expected = 0.5 * spread.log() + 0.5 * apart.log() - z.exp().sum(1).log().log()
     torch.testing.assert_close(sentinel.score(x), expected)
 
 
@@ -134,6 +136,7 @@ def test_a_monitor_that_runs_gives_one_and_is_left_as_it_was() -> None:
 def test_saved_and_loaded_it_says_the_same(sentinel: Sentinel, tmp_path: Path) -> None:
     sentinel.save(tmp_path / "sentinel.npz")
     again = Sentinel.load(tmp_path / "sentinel.npz", trained())
+    assert torch.equal(again.neighbours.rows, sentinel.neighbours.rows)
     x = torch.cat([blobs(10, 3)[0], strangers(10)])
     assert torch.equal(again.score(x), sentinel.score(x))
     assert torch.equal(again.p_value(x), sentinel.p_value(x))

@@ -24,7 +24,8 @@ from sgoif.errors import SettingError
 
 S = TypeVar("S")
 BATCH = 256
-ROUNDS = 5
+ROUNDS = 9
+PLAIN = ""
 
 
 @dataclass
@@ -34,8 +35,6 @@ class Panel(Generic[S]):
     see: Callable[[Tensor], S]
     """What all of them need of a batch, made once."""
     score: dict[str, Callable[[S], Tensor]]
-    anew: Callable[[S], S] = lambda seen: seen
-    """A batch as it was seen, without what others have computed from it, so that each pays for what it needs."""
     failures: dict[str, str] = field(default_factory=dict)
 
     def scores(self, batches: Iterable[Tensor], what: str) -> dict[str, Scores]:
@@ -67,27 +66,23 @@ class Panel(Generic[S]):
 
     def cost(self, plain: nn.Module, x: Tensor, rounds: int = ROUNDS) -> dict[str, dict[str, float]]:
         """For every method milliseconds per image and how many plain forward passes that is."""
-        seen = self.see(x)
         forward = no_grad(plain)
-        every: dict[str, Callable[[], object]] = {"plain": lambda: forward(x), "see": lambda: self.see(x)}
-        every |= {f"score {name}": self._scoring(score, seen) for name, score in self.score.items()}
+        every: dict[str, Callable[[], object]] = {PLAIN: lambda: forward(x)}
+        every |= {name: self._from_images(score, x) for name, score in self.score.items()}
         spent: dict[str, list[float]] = {name: [] for name in every}
         for number in range(rounds + 1):
             for name, task in every.items():
                 seconds = timed(task, x.device)
                 if number:  # the first round warms up
                     spent[name].append(seconds)
-        whole = {
-            name: [sum(both) for both in zip(spent["see"], spent[f"score {name}"], strict=True)] for name in self.score
-        }
-        base = median(spent["plain"])
+        base = median(spent.pop(PLAIN))
         return {
             name: {"ms_per_image": 1000 * median(times) / len(x), "time_ratio": median(times) / base}
-            for name, times in whole.items()
+            for name, times in spent.items()
         }
 
-    def _scoring(self, score: Callable[[S], Tensor], seen: S) -> Callable[[], object]:
-        return lambda: score(self.anew(seen))
+    def _from_images(self, score: Callable[[S], Tensor], x: Tensor) -> Callable[[], object]:
+        return lambda: score(self.see(x))
 
 
 def no_grad(model: nn.Module) -> Callable[[Tensor], Tensor]:

@@ -204,7 +204,7 @@ class Examined:
         bank = Bank(network, lambda: ((x, y) for x, y, _ in self.problem.plain_batches()))
         banked = time.perf_counter() - start
         detectors, fitting = self._fitted(bank)
-        panel: Panel[Seen] = Panel(network.see, {name: each.score for name, each in detectors.items()}, replace)
+        panel: Panel[Seen] = Panel(network.see, {name: each.score for name, each in detectors.items()})
         trainings = 0.0 if self.runner.settings.weights is not None else 1.0
         costs = {
             name: {"seconds": training + banked + spent, "fit_seconds": spent, "trainings": trainings}

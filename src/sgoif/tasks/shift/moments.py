@@ -68,17 +68,14 @@ class Layer:
 
     def distance(self, activations: Tensor) -> Tensor:
         """r of every row, [n]."""
-        return mean_distance([self], [activations])
-
-    def whitened(self, activations: Tensor) -> Tensor:
-        """Rows about the middle of the centres, [n, D]: the squares of a row add up to r where there is one centre.
-
-        Far from the middle, squares would lose their last digits.
-        """
-        return (activations - self._middle) @ self._root
+        return Spread([self]).mean(activations).clamp_min(0)
 
     def nearest(self, whitened: Tensor) -> Tensor:
-        """What must be added to the squares to get the distance from the nearest of several centres, [n]."""
+        """What must be added to the squares of whitened rows to get the distance from the nearest of several centres.
+
+        Whitened are rows about the middle of the centres, times the root: where there is one centre, their squares add
+        up to r.
+        """
         return torch.addmm(self._norms, whitened, self._others.T, alpha=-2).amin(1)
 
     @cached_property
@@ -102,15 +99,31 @@ class Layer:
         return replace(self, scale=max(float(replace(self, scale=1.0).distance(activations).mean()), SMALLEST))
 
 
-def mean_distance(layers: Sequence[Layer], activations: Sequence[Tensor]) -> Tensor:
-    """Mean of r over layers, [n]. One norm serves all layers: what is started once need not be started for each."""
-    whitened = [layer.whitened(a) for layer, a in zip(layers, activations, strict=True)]
-    total: Tensor = torch.linalg.vector_norm(torch.cat(whitened, 1), dim=1).square()
-    for layer, at in zip(layers, whitened, strict=True):
-        if len(layer.centres) > 1:
-            total = total + layer.nearest(at)
-    mean: Tensor = total / len(layers)
-    return mean.clamp_min(0)
+@dataclass(frozen=True)
+class Spread:
+    """All layers together. What is started once need not be started for each of them."""
+
+    layers: Sequence[Layer]
+
+    def mean(self, joined: Tensor) -> Tensor:
+        """Mean of r over layers, of activations side by side: [n, ΣD] to [n]; below 0 by no more than rounding."""
+        parts = (joined - self._middle).split(self.sizes, dim=1)
+        whitened = [part @ layer._root for part, layer in zip(parts, self.layers, strict=True)]
+        total: Tensor = torch.linalg.vector_norm(torch.cat(whitened, 1), dim=1).square()
+        for layer, at in zip(self.layers, whitened, strict=True):
+            if len(layer.centres) > 1:
+                total = total + layer.nearest(at)
+        return total / len(self.layers)
+
+    @cached_property
+    def sizes(self) -> list[int]:
+        """D of every layer."""
+        return [layer.root.shape[0] for layer in self.layers]
+
+    @cached_property
+    def _middle(self) -> Tensor:
+        """The middle of each layer's centres: far from it, squares would lose their last digits."""
+        return torch.cat([layer._middle for layer in self.layers])
 
 
 def _root(covariance: Tensor, count: float) -> Tensor:

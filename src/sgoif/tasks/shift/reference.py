@@ -1,4 +1,4 @@
-"""What a sentinel compares with: sums over examples that belong, and the examples that calibrate.
+"""What a sentinel compares with: sums over examples that belong, a sample of them, and those that calibrate.
 
 The reference may hold wrong labels. Those would widen every class, so an example counts by the confidence that the gate
 has in it, c = clip(1 − ‖p − e_y‖ / τ, 0, 1): its residual, once the network's answer p is held against its label y. No
@@ -12,6 +12,7 @@ from torch import Tensor, nn
 
 from sgoif.errors import SettingError
 from sgoif.tasks.shift.moments import Layer, Sums
+from sgoif.tasks.shift.neighbours import Neighbours, Sample
 from sgoif.tasks.shift.network import Network, Seen
 
 TOLERANCE = 1.0
@@ -21,11 +22,12 @@ MOST_CALIBRATION = 10_000
 
 
 class Reference:
-    """The sums of every layer over the examples that belong."""
+    """The sums of every layer over the examples that belong, and a sample of these."""
 
     def __init__(self, network: Network, gate: bool) -> None:
         self.network, self.gate = network, gate
         self.sums: list[Sums] = []
+        self.sample = Sample()
 
     def add(
         self, seen: Seen, labels: Tensor | None, chosen: Tensor | None = None, weights: Tensor | None = None
@@ -42,7 +44,8 @@ class Reference:
             w = w * confidence(answers, y).clamp_min(LEAST_CONFIDENCE)
         if chosen is not None:
             w = w * chosen.to(device)
-        w = w * torch.isfinite(answers).all(1)
+        finite = torch.isfinite(answers).all(1)
+        w = w * finite
         activations = activations_of(seen)
         if not self.sums:
             self.sums = [Sums(a.shape[1], 1, device) for a in activations[:-1]]
@@ -50,10 +53,15 @@ class Reference:
         one = torch.zeros_like(y)
         for number, (sums, a) in enumerate(zip(self.sums, activations, strict=True)):
             sums.add(torch.nan_to_num(a), y if number == len(activations) - 1 else one, w)
+        self.sample.add(activations, finite if chosen is None else finite & chosen.to(device))
 
     def layers(self) -> list[Layer]:
         """Where the activations of every layer lie."""
         return [sums.layer() for sums in self.sums]
+
+    def neighbours(self) -> Neighbours:
+        """Some of the examples themselves."""
+        return self.sample.neighbours()
 
 
 def confidence(answers: Tensor, labels: Tensor, tolerance: float = TOLERANCE) -> Tensor:

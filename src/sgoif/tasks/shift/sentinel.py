@@ -1,14 +1,16 @@
-"""Whether an input belongs: the energy of the answer over the spread of what led to it.
+"""Whether an input belongs: the energy of the answer over the strangeness of what led to it.
 
-    s(x) = ½ ln κ(x) − ln E(x),      E(x) = logsumexp_k (z_k − z̄),      κ(x) = mean over layers of r_l(x)
+    s(x) = ½ ln κ(x) + ½ ln ν(x) − ln E(x),      E(x) = logsumexp_k (z_k − z̄),      κ(x) = mean over layers of r_l(x)
 
-z are the logits, z̄ their mean (softmax does not see it, and E ≥ ln C without it), and r_l how far the activations of a
-layer lie from the reference in units of their curvature, about 1 for inputs that belong (`moments`). The layers are
+z are the logits, z̄ their mean (softmax does not see it, and E ≥ ln C without it). r_l is how far the activations of a
+layer lie from the reference in units of their curvature, about 1 for inputs that belong (`moments`), and ν how far the
+directions of all activations together lie from those of the nearest example that belongs (`neighbours`). The layers are
 the pooled stages of the network, each with one centre, and the input of its head with one centre for every class.
-Nothing is weighed by hand: exp(s) is √κ/E, so an answer that is given with conviction by activations never seen before
-counts no more than a doubtful one.
+Nothing is weighed by hand: exp(s) is √(κν)/E, so an answer that is given with conviction by activations never seen
+before counts no more than a doubtful one. κ sees what leaves the space that the reference fills, ν what lies in its
+gaps.
 
-How wrong labels are kept out of the reference stands in `reference`; a monitor has such confidences for its anchors.
+How wrong labels are kept out of the centres stands in `reference`; a monitor has such confidences for its anchors.
 """
 
 from __future__ import annotations
@@ -26,7 +28,8 @@ from sgoif.anchors import evaluation
 from sgoif.errors import LayerError, SettingError, StateError
 from sgoif.state import load_state, save_state
 from sgoif.tasks.shift.conformal import p_values, threshold
-from sgoif.tasks.shift.moments import Layer, mean_distance
+from sgoif.tasks.shift.moments import Layer, Spread
+from sgoif.tasks.shift.neighbours import Neighbours
 from sgoif.tasks.shift.network import Network, Seen
 from sgoif.tasks.shift.reference import Kept, Reference, activations_of, two_sided
 
@@ -38,7 +41,8 @@ HELD_BACK = 5
 """One example in so many is kept for the calibration where none is given."""
 LEAST_CALIBRATION = 20
 FOLDS = 5
-VERSION = 1
+SMALLEST = 1e-12
+VERSION = 2
 
 
 class Sentinel:
@@ -47,13 +51,22 @@ class Sentinel:
     Made by `fit` from a model and data, by `from_monitor` from a finished or running monitor, or by `load`.
     """
 
-    def __init__(self, network: Network, layers: list[Layer], calibration: Tensor, shape: tuple[int, ...]) -> None:
+    def __init__(
+        self,
+        network: Network,
+        layers: list[Layer],
+        neighbours: Neighbours,
+        calibration: Tensor,
+        shape: tuple[int, ...],
+    ) -> None:
         self.network = network
         self.layers = layers
+        self.neighbours = neighbours
         self.calibration = calibration.sort().values
         """Scores of inputs that belong, smallest first."""
         self.shape = shape
         """Of one input."""
+        self._spread = Spread(layers)
 
     @classmethod
     def fit(
@@ -101,7 +114,7 @@ class Sentinel:
             kept.add(seen, back)
         for seen in calibration or ():
             kept.add(seen, torch.ones(len(seen), dtype=torch.bool))
-        return cls._finished(network, reference.layers(), kept, shape)
+        return cls._finished(reference, kept, shape)
 
     @classmethod
     def from_monitor(cls, monitor: InfluenceMonitor, *, gate: bool = True) -> Self:
@@ -128,18 +141,18 @@ class Sentinel:
                 for fold, part in enumerate(others):
                     part.add(seen, y, rows % FOLDS != fold, weights)
                 kept.add(seen, torch.ones(len(rows), dtype=torch.bool))
-        finished = cls._finished(network, whole.layers(), kept, tuple(first.shape[1:]))
+        finished = cls._finished(whole, kept, tuple(first.shape[1:]))
         out_of_fold = []
         for fold, part in enumerate(others):
             left_out = kept.take(torch.arange(fold, kept.count, FOLDS))
-            without = cls._finished(network, part.layers(), left_out, finished.shape, least=1)
+            without = cls._finished(part, left_out, finished.shape, least=1)
             out_of_fold.append(without.calibration)
         finished.calibration = torch.cat(out_of_fold).sort().values
         return finished
 
     @classmethod
     def _finished(
-        cls, network: Network, layers: list[Layer], kept: Kept, shape: tuple[int, ...], least: int = LEAST_CALIBRATION
+        cls, reference: Reference, kept: Kept, shape: tuple[int, ...], least: int = LEAST_CALIBRATION
     ) -> Self:
         if kept.count < least:
             raise SettingError(
@@ -147,8 +160,8 @@ class Sentinel:
                 " Give more data, or held-out batches as calibration=..."
             )
         seen = kept.seen()
-        scaled = [layer.scaled(a) for layer, a in zip(layers, activations_of(seen), strict=True)]
-        sentinel = cls(network, scaled, torch.zeros(1), shape)
+        scaled = [layer.scaled(a) for layer, a in zip(reference.layers(), activations_of(seen), strict=True)]
+        sentinel = cls(reference.network, scaled, reference.neighbours(), torch.zeros(1), shape)
         scores = sentinel.strangeness(seen)
         if not bool(torch.isfinite(scores).all()):
             raise SettingError("the calibration holds inputs for which the network's answer is not a finite number")
@@ -157,8 +170,9 @@ class Sentinel:
 
     def strangeness(self, seen: Seen) -> Tensor:
         """s of a batch that the network has seen, [n]; infinite where it is not a number."""
-        spread = mean_distance(self.layers, activations_of(seen))
-        scores = 0.5 * spread.clamp_min(1e-12).log() - energy(seen.logits).clamp_min(1e-12).log()
+        joined = torch.cat(activations_of(seen), 1)
+        strange = self._spread.mean(joined).clamp_min(SMALLEST) * self.neighbours.distance(joined)
+        scores = 0.5 * (strange / energy(seen.logits).square()).log()
         return torch.nan_to_num(scores, nan=math.inf, posinf=math.inf)
 
     def score(self, x: Tensor) -> Tensor:
@@ -167,7 +181,7 @@ class Sentinel:
         if len(x) == 0:
             return torch.empty(0, device=x.device)
         x = x.to(self.network.head.weight.device)
-        bad = ~torch.isfinite(x.flatten(1)).all(1)
+        bad = (x.flatten(1) * 0).sum(1).isnan()  # undefined as soon as one value is infinite or undefined
         with evaluation(self.network.model):
             scores = self.strangeness(self.network.see(torch.nan_to_num(x, nan=0.0, posinf=0.0, neginf=0.0)))
         return scores.masked_fill(bad, math.inf)
@@ -196,6 +210,7 @@ class Sentinel:
             "shape": list(self.shape),
             "scales": [layer.scale for layer in self.layers],
             "calibration": self.calibration,
+            "neighbours": self.neighbours.rows.half(),
         }
         for number, layer in enumerate(self.layers):
             state |= {f"centres{number}": layer.centres, f"root{number}": layer.root}
@@ -221,7 +236,11 @@ class Sentinel:
                 f"the sentinel belongs to another model: its head takes {layers[-1].root.shape[0]} features, this one's"
                 f" {network.head.in_features}"
             )
-        return cls(network, layers, state["calibration"].to(device), tuple(state["shape"]))
+        sizes = tuple(layer.root.shape[0] for layer in layers)
+        neighbours = Neighbours(state["neighbours"].to(device).float(), sizes)
+        if neighbours.rows.dim() != 2 or neighbours.rows.shape[1] != sum(sizes) or not len(neighbours.rows):
+            raise StateError(f"{os.fspath(path)} is damaged: its examples do not go with its layers; fit it again")
+        return cls(network, layers, neighbours, state["calibration"].to(device), tuple(state["shape"]))
 
 
 def energy(logits: Tensor) -> Tensor:

@@ -1,6 +1,6 @@
 """The sentinel among the detectors, with and without its gate.
 
-    s(x) = ½ ln κ(x) − ln E(x)
+    s(x) = ½ ln κ(x) + ½ ln ν(x) − ln E(x)
 
 `tasks.shift.sentinel` explains it. Here it is fitted on the training data as the network sees them, like every other
 post-hoc detector, and shares the forward pass.
@@ -18,7 +18,7 @@ from sgoif.tasks.shift.sentinel import Sentinel
 
 
 class SentinelDetector(Detector):
-    """Energy over curvature-normalised spread, the reference gated by confidence."""
+    """Energy over curvature-normalised spread and nearest neighbour, the centres gated by confidence."""
 
     name: ClassVar[str] = "sentinel"
     title: ClassVar[str] = "SG-OIF sentinel"

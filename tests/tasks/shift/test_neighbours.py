@@ -1,0 +1,82 @@
+"""The nearest example that belongs: against a loop over cosines, and an even sample of a stream."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from sgoif.errors import SettingError
+from sgoif.tasks.shift.neighbours import Sample
+
+SIZES = (3, 5)
+
+
+def layers(count: int, seed: int) -> list[torch.Tensor]:
+    generator = torch.Generator().manual_seed(seed)
+    return [torch.randn(count, size, generator=generator) for size in SIZES]
+
+
+def everyone(count: int) -> torch.Tensor:
+    return torch.ones(count, dtype=torch.bool)
+
+
+def test_distance_is_that_of_the_nearest_by_the_mean_cosine() -> None:
+    sample = Sample()
+    reference, asked = layers(40, 0), layers(7, 1)
+    sample.add(reference, everyone(40))
+    found = sample.neighbours().distance(torch.cat(asked, 1))
+    for number in range(7):
+        cosines = [
+            torch.cosine_similarity(there, here[number : number + 1])
+            for there, here in zip(reference, asked, strict=True)
+        ]
+        assert float(found[number]) == pytest.approx(1 - float(torch.stack(cosines).mean(0).max()), abs=2e-3)
+
+
+def test_one_neighbour_must_be_near_in_all_layers() -> None:
+    sample = Sample()
+    one, other = torch.eye(2), torch.eye(2)
+    sample.add([one, other], everyone(2))
+    neighbours = sample.neighbours()
+    both, mixed = torch.tensor([[1.0, 0.0, 1.0, 0.0]]), torch.tensor([[1.0, 0.0, 0.0, 1.0]])
+    assert float(neighbours.distance(both)) == pytest.approx(0, abs=1e-3)
+    assert float(neighbours.distance(mixed)) == pytest.approx(0.5, abs=1e-3)
+
+
+def test_lengths_do_not_count_and_zeros_are_far_from_everything() -> None:
+    sample = Sample()
+    sample.add(layers(20, 0), everyone(20))
+    neighbours, x = sample.neighbours(), torch.cat(layers(4, 2), 1)
+    torch.testing.assert_close(neighbours.distance(100 * x), neighbours.distance(x), rtol=1e-4, atol=1e-5)
+    assert neighbours.distance(torch.zeros(1, sum(SIZES))).tolist() == [1.0]
+
+
+def test_a_sample_of_a_stream_is_even_and_takes_only_what_is_chosen() -> None:
+    sample = Sample(most=200)
+    for start in range(0, 10_000, 100):
+        place = torch.arange(start, start + 100).float()
+        sample.add([torch.stack([place, 10_000 - place], 1)], torch.arange(100) % 2 == 0)
+    rows = sample.neighbours().rows
+    place = 10_000 * rows[:, 0] / rows.sum(1)
+    assert len(rows) == 200
+    assert 40 <= int((place < 2_500).sum()) <= 60  # a quarter of the stream: 50 expected, deviation 6
+    odd = Sample(most=5)
+    odd.add([torch.eye(4)], torch.tensor([False, True, False, False]))
+    assert odd.neighbours().rows.argmax(1).tolist() == [1]
+
+
+def test_the_same_stream_gives_the_same_sample() -> None:
+    def made() -> torch.Tensor:
+        sample = Sample(most=10)
+        for seed in range(5):
+            sample.add(layers(20, seed), everyone(20))
+        return sample.neighbours().rows
+
+    assert torch.equal(made(), made())
+
+
+def test_nothing_to_compare_with_is_an_error() -> None:
+    sample = Sample()
+    sample.add(layers(3, 0), torch.zeros(3, dtype=torch.bool))
+    with pytest.raises(SettingError, match="nothing to compare"):
+        sample.neighbours()
