@@ -75,6 +75,13 @@ class Record:
     seconds: float = 0.0
     """Time spent in hooks."""
 
+    def passes_by(self, name: str) -> bool:
+        """Take note of a layer that ran for the first time; whether nothing more is asked of it in this step."""
+        if not self.differentiate or name in self.seen or name in self.keep or name in self.directions:
+            return False
+        self.seen.add(name)
+        return True
+
     def output_gradients(self, loss: Tensor, names: Sequence[str]) -> list[Tensor]:
         """∂loss/∂output of these layers, zero where the loss does not depend on one (anchors)."""
         edges = [self.edges[name] for name in names]
@@ -196,6 +203,8 @@ class Capture:
         def hook(_: nn.Module, args: tuple[Any, ...], output: Any) -> Tensor | None:
             record = self._listening()
             if record is None:
+                return None
+            if record.passes_by(layer.name):  # most layers of most steps
                 return None
             start = perf_counter()
             replaced = self._observe(record, layer, args, output)

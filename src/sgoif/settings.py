@@ -10,7 +10,7 @@ from sgoif.errors import SettingError
 
 Gate = Literal["stability", "hard", "moving-average", "none"]
 Reduction = Literal["auto", "mean", "sum"]
-LEAST_TURNS, LAYERS_A_STEP = 4, 5
+LEAST_TURNS, LAYERS_A_STEP = 8, 4
 
 
 @dataclass(frozen=True)
@@ -20,8 +20,8 @@ class Settings:
     layers: str | Sequence[str] = "head"
     """Watched layers: "head", "last-stage", "all", or names and patterns."""
     body_share: float | None = None
-    """Share of the layers below the head that one step scores, in random turns and scaled up. None: a quarter, and no
-    more than five of them; 1: all."""
+    """Share of the layers below the head that one step scores, in random turns and scaled up. None: an eighth, and no
+    more than four of them; 1: all."""
     curvature: str = "kfac"
     """Curvature backend: "kfac", "diagonal", "fisher" or "lowrank"."""
     damping: float = 0.01

@@ -74,7 +74,7 @@ class OverheadSettings:
     examples: int | None = setting(None, help="size of the training set; unset: 6400 (CPU), 50000 (CUDA)")
     anchors: int | None = setting(None, help="held-out examples for the monitor; unset: 2%% of the examples")
     body_share: float | None = setting(
-        None, help="share of the layers below the head that one step scores; unset: a quarter, at most five layers"
+        None, help="share of the layers below the head that one step scores; unset: an eighth, at most four layers"
     )
     repeats: int = setting(5, help="ratios to take the median of")
     slice_steps: int | None = setting(None, help="steps before the two copies take turns; unset: 3 (CPU), 32 (CUDA)")
