@@ -2,35 +2,34 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from filling.cells import RESULTS, read_lines, table
 from sgoif.bench.fidelity.registry import METHODS, PEER, in_order, title_of
 
 PAGE = "fidelity.md"
-FILES = {
-    "digits": "fidelity-digits.jsonl",
-    "mnist": "fidelity-mnist.jsonl",
-    "cifar10": "fidelity-cifar10.jsonl",
-}
+FILES = {"digits": "fidelity-digits.jsonl", "mnist": "fidelity-mnist.jsonl"}
+CIFAR10 = {"cifar10": "fidelity-cifar10.jsonl"}
+"""Made on a GPU, in a section of its own."""
 CHECK = "fidelity-digits-check.jsonl"
 """Another seed, which no choice was made on."""
 TITLES = {"digits": "digits", "mnist": "MNIST", "cifar10": "CIFAR-10"}
 Line = dict[str, Any]
 Place = tuple[str, float]
+Places = dict[Place, dict[str, list[Line]]]
 
 
-def found() -> dict[Place, dict[str, list[Line]]]:
+def found(files: Mapping[str, str] = FILES) -> Places:
     """Lines by data set with share of wrong labels, and by method; of several of one cell the last one counts."""
-    places: dict[Place, dict[str, list[Line]]] = {}
-    for name, file in FILES.items():
+    places: Places = {}
+    for name, file in files.items():
         if not (RESULTS / file).is_file():
             continue
         last = {(line["wrong_share"], line["method"], line["seed"]): line for line in read_lines(file)}
         for line in last.values():
             places.setdefault((name, line["wrong_share"]), {}).setdefault(line["method"], []).append(line)
-    return dict(sorted(places.items(), key=lambda item: (list(FILES).index(item[0][0]), item[0][1])))
+    return dict(sorted(places.items(), key=lambda item: (list(files).index(item[0][0]), item[0][1])))
 
 
 def ran(lines: Sequence[Line]) -> list[Line]:
@@ -60,9 +59,9 @@ def lds_cell(lines: Sequence[Line]) -> str:
     return f"{metrics['lds']:.3f} [{metrics['lds_low']:.3f}, {metrics['lds_high']:.3f}]"
 
 
-def lds() -> str:
+def lds(files: Mapping[str, str] = FILES) -> str:
     """The linear datamodeling score of every method everywhere."""
-    places = found()
+    places = found(files)
     methods = in_order(method for by_method in places.values() for method in by_method)
     best = {
         place: max((m["metrics"]["lds"] for lines in by.values() for m in ran(lines)), default=None)
@@ -82,10 +81,10 @@ def lds() -> str:
     return table(["method", *map(shown_place, places)], rows)
 
 
-def cost() -> str:
+def cost(files: Mapping[str, str] = FILES) -> str:
     """What an answer takes beside the one training run."""
     rows = []
-    for place, by_method in found().items():
+    for place, by_method in found(files).items():
         for method in in_order(by_method):
             lines = ran(by_method[method])
             if not lines:
@@ -110,17 +109,17 @@ def cost() -> str:
     return table(head, rows)
 
 
-def confidence() -> str:
+def confidence(files: Mapping[str, str] = FILES) -> str:
     """Whether the stated confidence goes with a query's own LDS."""
-    parts = ("confidence", "coherence", "concentration")
+    parts = ("confidence", "coherence", "sparsity", "concentration")
     rows = []
-    for place, by_method in found().items():
+    for place, by_method in found(files).items():
         for method in in_order(by_method):
             lines = [line for line in ran(by_method[method]) if "confidence_spearman" in line["metrics"]]
             if lines:
-                cells = [mean([line["metrics"][f"{part}_spearman"] for line in lines], 2) for part in parts]
+                cells = [mean([line["metrics"].get(f"{part}_spearman") for line in lines], 2) for part in parts]
                 rows.append([shown_place(place), title_of(method), *cells])
-    return table(["data", "method", "confidence", "coherence alone", "concentration alone"], rows)
+    return table(["data", "method", "confidence", *(f"{part} alone" for part in parts[1:])], rows)
 
 
 def others() -> str:
@@ -167,8 +166,8 @@ def groups_ceiling() -> str:
     """What the truth of the groups that are left out allows."""
     rows = []
     for place, by_method in found().items():
-        line = next(line for lines in by_method.values() for line in ran(lines))
-        for size, part in line["metrics"]["left_out"].items():
+        line = next((line for lines in by_method.values() for line in ran(lines)), None)
+        for size, part in line["metrics"]["left_out"].items() if line else ():
             rows.append([shown_place(place), size, f"{part['ceiling']:.2f}"])
     return table(["data", "examples left out", "most that could be reached"], rows)
 
@@ -177,7 +176,7 @@ def absent() -> str:
     """Libraries that could not run, and why."""
     rows = [
         [shown_place(place), title_of(method), line["error"].replace("|", "\\|")]
-        for place, by_method in found().items()
+        for place, by_method in found({**FILES, **CIFAR10}).items()
         for method in in_order(by_method)
         for line in by_method[method]
         if line["error"] is not None and METHODS[method].kind == PEER
@@ -189,27 +188,34 @@ def check() -> str:
     """The main methods on networks, queries and wrong labels that no choice was made on."""
     if not (RESULTS / CHECK).is_file():
         return "Not run yet.\n"
-    lines = {(line["wrong_share"], line["method"]): line for line in read_lines(CHECK)}
-    shares = sorted({share for share, _ in lines})
-    methods = in_order(method for _, method in lines)
+    last = {(line["wrong_share"], line["seed"], line["method"]): line for line in read_lines(CHECK)}
+    places = sorted({(share, seed) for share, seed, _ in last})
     rows = []
-    for method in methods:
-        own = [lines[share, method] for share in shares]
-        trust = [line["metrics"].get("confidence_spearman") for line in ran(own)]
-        rows.append(
-            [
-                title_of(method),
-                *(lds_cell([line]) for line in own),
-                *(mean([value], 2) for value in trust),
-            ]
-        )
-    limits = [mean([next(line["ceiling"] for (share, _), line in lines.items() if share == s)], 3) for s in shares]
-    rows.append(["most that could be reached", *limits, *["–"] * len(shares)])
-    places = [shown_place(("digits", share)) for share in shares]
-    return table(["method", *places, *(f"confidence, {100 * share:g}% wrong" for share in shares)], rows)
+    for method in in_order(method for _, _, method in last):
+        own = [[last[*place, method]] if (*place, method) in last else [] for place in places]
+        trust = [[line["metrics"].get("confidence_spearman") for line in ran(lines)] for lines in own]
+        rows.append([title_of(method), *map(lds_cell, own), *(mean(values, 2) for values in trust)])
+    limits = [mean([next(line["ceiling"] for key, line in last.items() if key[:2] == place)], 3) for place in places]
+    rows.append(["most that could be reached", *limits, *["–"] * len(places)])
+    names = [f"{100 * share:g}% wrong, seed {seed}" for share, seed in places]
+    return table(["method", *names, *(f"confidence, {name}" for name in names)], rows)
+
+
+def cifar10() -> str:
+    """Score, cost and confidence on CIFAR-10, once they are known."""
+    if not found(CIFAR10):
+        return "Not run yet.\n"
+    parts = [lds(CIFAR10), cost(CIFAR10)]
+    stated = [line["metrics"] for line in read_lines(CIFAR10["cifar10"]) if "confidence_spearman" in line["metrics"]]
+    if stated:
+        parts.append(confidence(CIFAR10))
+    if any("sparsity_spearman" not in metrics for metrics in stated):
+        parts.append("The confidence is here still the mean of the ranks of coherence and concentration.\n")
+    return "\n".join(parts)
 
 
 TABLES: dict[str, Callable[[], str]] = {
+    "fidelity-cifar10": cifar10,
     "fidelity-check": check,
     "fidelity-lds": lds,
     "fidelity-cost": cost,

@@ -291,7 +291,8 @@ def plot(
         str,
         typer.Argument(
             help="convergence, seeds, confidence, gain, precision-recall or pareto for results of `sgoif bench labels`;"
-            " run (or nothing) for one of `sgoif bench detection` or `sgoif demo`."
+            " run (or nothing) for one of `sgoif bench detection` or `sgoif demo`; growth for one of"
+            " `sgoif bench scaling`."
         ),
     ],
     files: Annotated[list[Path] | None, typer.Argument(help="Result files.")] = None,
@@ -313,6 +314,9 @@ def plot(
     check_writable(out)
     if kind == "run" or (not files and Path(kind).suffix == ".json"):
         _plot_run(files or [Path(kind)], out, title)
+    elif kind == "growth":
+        check_picture(out)
+        _plot_growth(files or [], out, title)
     else:
         settings = PlotSettings(kind, tuple(where or ()), metric, cost, baseline, title)
         check_picture(out)
@@ -321,6 +325,20 @@ def plot(
         print(json.dumps({"picture": str(out)}))
     else:
         messages.print(f"picture in [bold]{out}[/]", highlight=False)
+
+
+def _plot_growth(files: list[Path], out: Path, title: str) -> None:
+    """Costs by examples, anchors and watched weights."""
+    from sgoif.bench.growth import plot_growth
+    from sgoif.errors import SettingError
+
+    if len(files) != 1:
+        raise SettingError(f"a picture of growth shows one result file, not {len(files)}")
+    try:
+        found = json.loads(files[0].read_text(encoding="utf-8"))
+        plot_growth(found, out, title=title)
+    except (ValueError, KeyError, TypeError, IndexError) as error:
+        raise SettingError(f"{files[0]} is not a result file of `sgoif bench scaling` ({error!r})") from error
 
 
 def _plot_run(files: list[Path], out: Path, title: str) -> None:

@@ -11,6 +11,10 @@ disturb the clock on the wall.
     added = median slice with − median slice without + refresh / steps between refreshes      per step
 
 Memory is that of all tensors that the monitor keeps between steps, after every example was seen once.
+
+Where weights are swept, up to 10⁸ of them, a training step of the head itself would take seconds, and what the monitor
+adds would drown in how these vary. There the head computes its outputs through a product of rank 8 in place of its
+matrix (`Thin`): nothing of the monitor's work depends on what the weights are, only on how many.
 """
 
 from __future__ import annotations
@@ -27,6 +31,7 @@ from torch import Tensor, nn
 from torch.utils.data import TensorDataset
 
 from sgoif.bench.command import Device, Say, choose_device, listed, run_command, setting
+from sgoif.bench.growth import slopes
 from sgoif.bench.models import small_cnn
 from sgoif.errors import SettingError
 from sgoif.monitor import InfluenceMonitor
@@ -36,6 +41,7 @@ POOL = 8
 REFRESHES = 3
 WARM_UP = 64
 """Steps before anything is measured."""
+RANK = 8
 NEVER = 10**9
 """Steps between refreshes, which are timed apart from the steps."""
 
@@ -49,13 +55,15 @@ class Size:
     features: int = 512
     classes: int = 10
     groups: str = "class"
+    thin: bool = False
+    """Whether outputs come of a product of low rank in place of the weights."""
 
     @property
     def parameters(self) -> int:
         return self.classes * (self.features + 1)
 
 
-WEIGHTS = {10**4: (1000, 10), 10**5: (2000, 50), 10**6: (2000, 500), 10**7: (5000, 2000)}
+WEIGHTS = {10**4: (1000, 10), 10**5: (2000, 50), 10**6: (2000, 500), 10**7: (5000, 2000), 10**8: (20_000, 5000)}
 """Features and classes of a head with about so many weights."""
 
 
@@ -65,7 +73,9 @@ class ScalingSettings:
 
     examples: str = setting("1000,10000,100000,1000000", help="sizes of the training set, separated by commas")
     anchors: str = setting("16,64,256,1024,4096", help="numbers of anchors, separated by commas")
-    parameters: str = setting("10000,100000,1000000", help=f"watched weights, of {', '.join(map(str, WEIGHTS))}")
+    parameters: str = setting(
+        "10000,100000,1000000,10000000,100000000", help=f"watched weights, of {', '.join(map(str, WEIGHTS))}"
+    )
     batch_size: int = setting(128, help="examples in a batch")
     slices: int = setting(15, help="turns of each kind that are timed")
     slice_steps: int = setting(64, help="steps in a turn")
@@ -87,10 +97,26 @@ class ScalingSettings:
             "examples": [Size(examples=number) for number in _numbers(self.examples, "examples")],
             "anchors": [Size(anchors=number) for number in _numbers(self.anchors, "anchors")],
             "parameters": [
-                Size(anchors=16, features=features, classes=classes, groups="one")
+                Size(anchors=16, features=features, classes=classes, groups="one", thin=True)
                 for features, classes in map(WEIGHTS.__getitem__, heads)
             ],
         }
+
+
+class Thin(nn.Linear):
+    """A linear layer of full size to whoever watches it, whose outputs and gradients cost next to nothing."""
+
+    def __init__(self, features: int, classes: int, generator: torch.Generator) -> None:
+        nn.Module.__init__(self)
+        self.in_features, self.out_features = features, classes
+        self.weight = nn.Parameter(torch.empty(classes, features))  # never written, so it takes no memory either
+        self.bias = nn.Parameter(torch.zeros(classes))
+        self.down: Tensor
+        self.register_buffer("down", torch.randn(features, RANK, generator=generator) / features**0.5)
+        self.up = nn.Parameter(torch.randn(RANK, classes, generator=generator))
+
+    def forward(self, x: Tensor) -> Tensor:
+        return x @ self.down @ self.up + self.bias
 
 
 class Head:
@@ -105,7 +131,8 @@ class Head:
         self.pool = [self._activations(y, generator).to(device) for y in labels]
         self.labels = labels.to(device)
         torch.manual_seed(settings.seed)
-        self.model = nn.Linear(size.features, size.classes).to(device)
+        layer = Thin(size.features, size.classes, generator) if size.thin else nn.Linear(size.features, size.classes)
+        self.model = layer.to(device)
         self.optimizer = torch.optim.SGD(self.model.parameters(), lr=1e-3)
         self.indices = self._indices(generator)
         self.monitor: InfluenceMonitor | None = None
@@ -177,7 +204,7 @@ def run_scaling(settings: ScalingSettings, tell: Say) -> dict[str, Any]:
             row = measured(size, settings, network)
             found[name].append(row)
             tell(f"{name} {getattr(size, name)}: {told(row)}")
-    return {"sweeps": found}
+    return {"sweeps": found, "slopes": slopes(found)}
 
 
 def measured(size: Size, settings: ScalingSettings, network: Callable[[], None]) -> dict[str, Any]:
@@ -202,6 +229,7 @@ def measured(size: Size, settings: ScalingSettings, network: Callable[[], None])
     scoring = max(0.0, float(np.median(spent["watched"])) - float(np.median(spent["plain"])))
     return {
         **asdict(size),
+        "batch_size": watched.batch_size,
         "parameters": size.parameters,
         "scoring_ms": 1000 * scoring,
         "refresh_ms": 1000 * refresh,
@@ -239,8 +267,15 @@ def told(row: dict[str, Any]) -> str:
 
 
 def show(result: dict[str, Any]) -> str:
-    """One line for every point."""
-    return "\n".join(f"{name} {row[name]}: {told(row)}" for name, rows in result["sweeps"].items() for row in rows)
+    """One line for every point, then how costs grow."""
+    points = [f"{name} {row[name]}: {told(row)}" for name, rows in result["sweeps"].items() for row in rows]
+    growth = [
+        f"{name}: {cost} grows with slope {found['overall']:.2f}, at the upper end {found['upper']:.2f}"
+        for name, costs in slopes(result["sweeps"]).items()
+        for cost, found in costs.items()
+        if found["overall"] is not None and found["upper"] is not None
+    ]
+    return "\n".join([*points, *growth])
 
 
 def main(arguments: list[str] | None = None, program: str = PROGRAM) -> int:

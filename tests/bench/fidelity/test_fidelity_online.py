@@ -6,7 +6,7 @@ import torch
 from torch.func import functional_call, grad, vmap
 from torch.nn import functional as F
 
-from sgoif.bench.fidelity.answer import Answer
+from sgoif.bench.fidelity.answer import Answer, Relabelled
 from sgoif.bench.fidelity.base import train_once
 from sgoif.bench.fidelity.lds import agreement
 from sgoif.bench.fidelity.online import SMALL_SIDE, OnlineSettings, QueryWatch, principal
@@ -73,6 +73,55 @@ def test_query_gradients_are_those_of_the_negative_margin(study):
     found = watch.query_gradients()
     watch.close()
     torch.testing.assert_close(found, per_example(model, negative_margin, *study.query_tensors()), rtol=1e-4, atol=1e-5)
+
+
+ASKED = Relabelled(np.arange(300) % 190, np.arange(300) % 10)
+
+
+def test_a_new_label_changes_the_gradient_of_its_example(study):
+    model = study.problem.new_model()
+    watch = QueryWatch(study, model, WHOLE, ASKED)
+    phi = torch.randn(20, watch.layout.size)
+    found = watch.changes(phi)
+    watch.close()
+    x, given = study.train_tensors(ASKED.rows)
+    new = torch.from_numpy(ASKED.labels)
+    gradients = [per_example(model, F.cross_entropy, x, labels) for labels in (new, given)]
+    torch.testing.assert_close(found, phi @ (gradients[0] - gradients[1]).T, rtol=1e-4, atol=1e-4)
+
+
+def test_new_labels_leave_the_scores_alone_and_come_at_their_scale(study):
+    plain = train_once(study)
+    asked = train_once(study, relabelled=ASKED)
+    scores = along_the_run(plain, WHOLE)
+    more = along_the_run(asked, WHOLE)
+    assert scores.relabelled is None
+    np.testing.assert_array_equal(scores.scores, more.scores)
+    watch = QueryWatch(study, study.problem.new_model(), WHOLE, ASKED)
+    changes, views = torch.randn(2, 20, len(ASKED)), torch.randn(2, 20, len(study))
+    for change, view, scale in zip(changes, views, (1.0, 1e-6), strict=True):
+        watch.phi = torch.zeros(1)
+        watch._now.copy_(scale * view)
+        watch._changes_now = scale * change
+        watch.end()
+    watch.close()
+    units = [change / view.norm(dim=1, keepdim=True) for change, view in zip(changes, views, strict=True)]
+    lengths = (views[0].norm(dim=1) + 1e-6 * views[1].norm(dim=1)) / 2
+    torch.testing.assert_close(watch.relabelled(), sum(units) * lengths[:, None], rtol=1e-4, atol=1e-6)
+
+
+def test_at_the_end_a_new_label_does_what_the_score_of_that_label_says(study):
+    trained = train_once(study, relabelled=Relabelled(np.array([4, 9]), np.array([1, 2])))
+    settings = OnlineSettings(damping=0.1)
+    given = at_the_end(trained, settings)
+    labels = study.problem.labels
+    study.problem.labels = labels.copy()
+    try:
+        study.problem.labels[[4, 9]] = [1, 2]
+        new = at_the_end(trained, settings)
+    finally:
+        study.problem.labels = labels
+    np.testing.assert_allclose(given.relabelled, (new.scores - given.scores)[:, [4, 9]], rtol=1e-3, atol=1e-4)
 
 
 @pytest.mark.parametrize("corrected", [False, True])
@@ -146,7 +195,7 @@ def test_epochs_count_the_same_whatever_their_scale(study):
     torch.testing.assert_close(watch.scores(), sum(units) * lengths[:, None], rtol=1e-4, atol=1e-6)
 
 
-def test_coherence_and_concentration_by_hand(study):
+def test_coherence_sparsity_and_concentration_by_hand(study):
     watch = QueryWatch(study, study.problem.new_model(), WHOLE)
     lone = torch.zeros(20, len(study))
     lone[:, 3] = 1.0
@@ -160,6 +209,7 @@ def test_coherence_and_concentration_by_hand(study):
     trust = watch.trust()
     np.testing.assert_allclose(trust["coherence"][:2], [1.0, 2**0.5 / 2], rtol=1e-6)
     np.testing.assert_allclose(trust["concentration"][:2], [1.0, 0.5], rtol=1e-6)
+    np.testing.assert_allclose(trust["sparsity"][:2], [1.0, 2**0.5 / 2], rtol=1e-6)
     assert trust["confidence"].argmax() == 0
 
 

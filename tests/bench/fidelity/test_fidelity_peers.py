@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from sgoif.bench.fidelity.answer import Trained
+from sgoif.bench.fidelity.answer import Relabelled, Trained
 from sgoif.bench.fidelity.base import train_once
 from sgoif.bench.fidelity.peers.captum import NegativeMargin
 from sgoif.bench.fidelity.peers.common import batches, ended, examples, need
@@ -38,7 +38,10 @@ def trained() -> Trained:
     study = make_study(
         load("digits", limit=150), load("digits", train=False), training, 0.0, 8, torch.device("cpu"), seed=0
     )
-    return train_once(study)
+    given = study.problem.labels[:12]
+    # The first keeps its label, which must then change nothing.
+    asked = Relabelled(np.arange(12), np.where(np.arange(12) == 0, given, (given + 1) % 10))
+    return train_once(study, relabelled=asked)
 
 
 def test_a_library_that_is_not_there_is_named_with_the_way_to_get_it():
@@ -74,3 +77,14 @@ def test_scores_say_that_examples_of_the_own_class_help(trained, name):
     same = study.queries.labels[:, None] == study.problem.labels[None]
     assert np.where(same, answer.scores, 0).sum() / same.sum() > np.where(same, 0, answer.scores).sum() / (~same).sum()
     assert answer.seconds > 0
+    asked = trained.relabelled
+    if MODULES[name] == "trak":
+        assert answer.relabelled is None
+        return
+    assert answer.relabelled.shape == (8, 12)
+    scale = np.abs(answer.relabelled).max()
+    np.testing.assert_allclose(answer.relabelled[:, 0], 0, atol=1e-3 * scale)
+    gains = study.queries.labels[:, None] == asked.labels[None, 1:]
+    loses = study.queries.labels[:, None] == study.problem.labels[None, asked.rows[1:]]
+    change = answer.relabelled[:, 1:]
+    assert change[gains].mean() > 0 > change[loses].mean()

@@ -1,6 +1,7 @@
 """The command from end to end: resuming, libraries that are missing, judging, tables, mistakes."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -12,7 +13,7 @@ from sgoif.bench.fidelity.grid import read_results
 from sgoif.bench.fidelity.registry import METHODS, PEER, Entry, chosen
 from sgoif.bench.fidelity.run import main, run_fidelity
 from sgoif.bench.fidelity.settings import FidelitySettings
-from sgoif.bench.fidelity.table import FidelityTableSettings
+from sgoif.bench.fidelity.table import FidelityTableSettings, value_of
 from sgoif.bench.kinds import kind_of
 from sgoif.bench.tables.layout import render
 from sgoif.errors import MissingExtraError, SettingError
@@ -123,6 +124,11 @@ def test_scores_that_are_none_are_refused(tmp_path: Path, scores, said):
         ({"wrong_shares": "1.5"}, "1.5"),
         ({"wrong_shares": "few"}, "few"),
         ({"left_out": "0"}, "left-out"),
+        ({"relabelled": "x"}, "relabelled"),
+        ({"alone": 2}, "too few"),
+        ({"alone": -1}, "alone"),
+        ({"changes": 2}, "changes"),
+        ({"pairs": 0}, "pairs"),
         ({"share": 1.0}, "share"),
         ({"subsets": 2}, "subsets"),
         ({"workers": 0}, "workers"),
@@ -144,6 +150,47 @@ def test_groups_of_methods():
     assert chosen(["peers"]) == [name for name, entry in METHODS.items() if entry.kind == PEER]
     assert chosen(["sgoif", "all"])[0] == "sgoif"
     assert sorted(chosen(["all"])) == sorted(METHODS)
+
+
+@pytest.mark.usefixtures("few")
+def test_examples_left_out_alone_and_new_labels_are_judged_where_asked_for(tmp_path: Path):
+    out = tmp_path / "f.jsonl"
+    plain = FidelitySettings(**{**SMALL, "left_out": "none", "brittle": 0}, model="linear", methods="trak-1,sgoif-head")
+    run_fidelity(plain, out, "command", lambda message: None)
+    more = replace(plain, alone=6, relabelled="1,2", changes=5, pairs=2)
+    told: list[str] = []
+    run_fidelity(more, out, "command", told.append)
+    assert any("2 results asked for, 0 already in" in message for message in told)
+    assert any("38 networks of the truth" in message for message in told)  # 2 of each of 1 + 6, 1 + 5 and 1 + 5 sets
+    lines = read_results([out])
+    before, after = ([line for line in lines if ("alone" in line["recipe"]) == asked] for asked in (False, True))
+    assert len(before) == len(after) == 2
+    assert "alone" not in before[0]["metrics"]
+    assert not {"alone", "relabelled", "changes", "pairs"} & set(before[0]["recipe"])
+    found = {line["method"]: line["metrics"] for line in after}
+    assert found["sgoif-head"]["alone"]["changes"] == 6
+    assert list(found["sgoif-head"]["relabelled"]) == ["1", "2"]
+    assert found["sgoif-head"]["relabelled"]["1"]["predicted_from"] == "both labels"
+    assert found["trak-1"]["relabelled"]["2"]["predicted_from"] == "given label"
+    assert value_of(after[0], "alone") == after[0]["metrics"]["alone"]["spearman"]
+    sizes = [part["spearman"] for part in after[0]["metrics"]["relabelled"].values()]
+    assert value_of(after[0], "relabelled") == pytest.approx(np.mean(sizes))
+    assert value_of(before[0], "alone") is value_of(before[0], "relabelled") is None
+    assert "left out alone" in render(after, FidelityTableSettings(metric="alone,relabelled,left_out"))
+
+
+@pytest.mark.parametrize("wrong", [{"alone": 101}, {"relabelled": "1,99"}])
+@pytest.mark.usefixtures("few")
+def test_more_changes_than_examples_are_refused_before_anything_is_trained(tmp_path: Path, monkeypatch, wrong):
+    monkeypatch.setattr(runner, "train_sets", lambda *_: pytest.fail("trained"))
+    with pytest.raises(SettingError, match="cannot be"):
+        run_fidelity(FidelitySettings(**SMALL, **wrong), tmp_path / "f.jsonl", "command", lambda message: None)
+
+
+def test_results_from_before_these_questions_existed_stay_valid():
+    known = FidelitySettings(sets="digits", wrong_shares="0.1").jobs()[0].key("sgoif")
+    assert known.recipe_id == "ed50f550b303"
+    assert FidelitySettings(sets="mnist").jobs()[0].key("sgoif").recipe_id == "2ec98629c3b8"
 
 
 def test_another_truth_is_another_folder_and_other_methods_are_not():

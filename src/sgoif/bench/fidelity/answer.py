@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from sgoif.bench.fidelity.study import Floats, Study, Tell
+from sgoif.bench.labels.problem import Labels, Rows
 from sgoif.bench.memory import Peak
 
 State = dict[str, Tensor]
@@ -28,6 +29,22 @@ class Checkpoint:
     state: State
 
 
+@dataclass(frozen=True)
+class Relabelled:
+    """Training examples about which methods are asked: what if they had these labels instead?"""
+
+    rows: Rows
+    labels: Labels
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    def tensors(self, study: Study) -> tuple[Tensor, Tensor]:
+        """Normalised images and new labels, on the device."""
+        x, y = study.train_tensors(self.rows)
+        return x, torch.from_numpy(self.labels).to(y.device)
+
+
 @dataclass
 class Trained:
     """The one training run that methods look at after it has ended."""
@@ -38,6 +55,8 @@ class Trained:
     seconds: float
     """What the run itself took."""
     tell: Tell = lambda message: None
+    relabelled: Relabelled | None = None
+    """Other labels that are asked about; None: no such question."""
 
 
 @dataclass(frozen=True)
@@ -53,6 +72,10 @@ class Answer:
     """Further trainings, in units of one."""
     confidence: NDArray[np.float64] | None = None
     """The method's own estimate, per query, of how far its scores can be trusted; None where it states none."""
+    relabelled: Floats | None = None
+    """How much the margin of query q changes where example j of `Trained.relabelled` gets its new label, [Q, J], at the
+    scale of the scores: with s(q; x, y) the score of an image with a label, s(q; x, new) − s(q; x, given). None for a
+    method that has no way to be asked about a label which is not there."""
     details: dict[str, Any] = field(default_factory=dict)
 
 

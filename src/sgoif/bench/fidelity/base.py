@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import torch
 
-from sgoif.bench.fidelity.answer import Checkpoint, Trained, clock
+from sgoif.bench.fidelity.answer import Checkpoint, Relabelled, Trained, clock
 from sgoif.bench.fidelity.study import Study, Tell
 
 CHECKPOINTS = 5
 """Checkpoints along the run, as TracInCP's authors use a handful."""
 
 
-def train_once(study: Study, tell: Tell = lambda message: None) -> Trained:
+def train_once(study: Study, tell: Tell = lambda message: None, relabelled: Relabelled | None = None) -> Trained:
     """Train by the recipe and keep a few checkpoints, evenly spread, the last one at the end."""
     problem = study.problem
     model, batches = problem.new_model(), problem.batches()
@@ -32,4 +32,4 @@ def train_once(study: Study, tell: Tell = lambda message: None) -> Trained:
 
     start = clock(problem.device)
     problem.fit(model, batches, optimizer=(optimizer, schedule), on_step=on_step, on_epoch=on_epoch)
-    return Trained(study, model, kept, clock(problem.device) - start, tell)
+    return Trained(study, model, kept, clock(problem.device) - start, tell, relabelled)

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 
 from sgoif.bench.command import Say
 from sgoif.bench.fidelity.recipes import FidelityTraining
-from sgoif.bench.fidelity.truth import Wanted
+from sgoif.bench.fidelity.truth import ALONE, LABEL, OUT, Wanted
 from sgoif.bench.journal import Kind, Line, read_lines
 from sgoif.bench.labels.recipes import identity
 
@@ -61,14 +61,30 @@ class Judging:
     group_trainings: int = 4
     brittle: int = 0
     """Queries for which each method's most helpful examples are removed and a network is trained again."""
+    alone: int = 0
+    """Examples that are left out one by one."""
+    relabelled: tuple[int, ...] = ()
+    """Sizes of sets whose label is changed."""
+    changes: int = 32
+    """Sets of each of these sizes."""
+    pairs: int = 4
+    """Pairs of networks, one with and one without it, for each example left out alone and each changed label."""
 
     def wanted(self) -> list[Wanted]:
         """Sets that are trained on."""
-        half = Wanted("half", self.subsets, self.trainings, self.share)
-        if not self.left_out:
-            return [half]
-        groups = [Wanted(f"out-{size}", self.groups, self.group_trainings) for size in self.left_out]
-        return [half, Wanted("all", 1, 4 * self.group_trainings), *groups]
+        found = [Wanted("half", self.subsets, self.trainings, self.share)]
+        if self.left_out:
+            groups = [Wanted(f"{OUT}{size}", self.groups, self.group_trainings) for size in self.left_out]
+            found += [Wanted("all", 1, 4 * self.group_trainings), *groups]
+        if self.alone:
+            found.append(Wanted(ALONE, 1 + self.alone, self.pairs))
+        return found + [Wanted(f"{LABEL}{size}", 1 + self.changes, self.pairs) for size in self.relabelled]
+
+    def described(self) -> dict[str, Any]:
+        """As it is written down; what is not asked for is left out, so that lines from before it existed stay valid."""
+        found = {**asdict(self), "left_out": list(self.left_out), "relabelled": list(self.relabelled)}
+        unused = [] if self.alone or self.relabelled else ["alone", "relabelled", "changes", "pairs"]
+        return {name: value for name, value in found.items() if name not in unused}
 
 
 @dataclass(frozen=True)
@@ -91,7 +107,7 @@ class Job:
     @property
     def recipe(self) -> dict[str, Any]:
         """Everything that the outcome depends on beside data set, method and seed."""
-        return self.training.described(**{**asdict(self.judging), "left_out": list(self.judging.left_out)})
+        return self.training.described(**self.judging.described())
 
     @property
     def place(self) -> dict[str, Any]:

@@ -8,12 +8,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from sgoif.bench.fidelity.answer import Answer
+from sgoif.bench.fidelity.answer import Answer, Relabelled
 from sgoif.bench.fidelity.grid import Judging
-from sgoif.bench.fidelity.lds import agreement, bootstrap, ceiling, rank_correlations
+from sgoif.bench.fidelity.lds import agreement, bootstrap, ceiling, mean_ceiling, rank_correlations
+from sgoif.bench.fidelity.paired import Responses, read_responses
 from sgoif.bench.fidelity.study import Study
 from sgoif.bench.fidelity.together import can_stack, train_together
-from sgoif.bench.fidelity.truth import ALL, HALF, OUT, Truth, read_truth
+from sgoif.bench.fidelity.truth import ALL, ALONE, HALF, LABEL, OUT, Truth, read_truth
 from sgoif.bench.metrics import auroc, average_precision
 from sgoif.bench.unlearning.measures import spearman
 from sgoif.errors import SettingError
@@ -26,11 +27,20 @@ BRITTLE_NUMBER = 900_000
 class Judge:
     """Holds scores against the truth of one study."""
 
-    def __init__(self, study: Study, folder: Path, judging: Judging, base: NDArray[np.float32]) -> None:
-        self.study, self.judging = study, judging
+    def __init__(
+        self,
+        study: Study,
+        folder: Path,
+        judging: Judging,
+        base: NDArray[np.float32],
+        relabelled: Relabelled | None = None,
+    ) -> None:
+        self.study, self.judging, self.relabelled = study, judging, relabelled
         self.base = base
         """Logits [Q, C] of the network that the methods look at."""
-        self.truth = {wanted.kind: read_truth(study, folder, wanted) for wanted in judging.wanted()}
+        everything = judging.wanted()
+        self.truth = {w.kind: read_truth(study, folder, w) for w in everything if not w.is_paired}
+        self.responses = {w.kind: read_responses(study, folder, w) for w in everything if w.is_paired}
         half = study.margins(self.truth[HALF].logits)
         self.measured = half.mean(1)
         self.losses = study.losses(_flat(self.truth[HALF].logits)).reshape(half.shape).mean(1)
@@ -54,6 +64,9 @@ class Judge:
             raise SettingError(f"scores have shape {scores.shape}, expected {wanted}")
         if not np.isfinite(scores).all():
             raise SettingError(f"{int((~np.isfinite(scores)).sum())} of {scores.size} scores are not finite numbers")
+        changes = answer.relabelled
+        if changes is not None and not np.isfinite(changes).all():
+            raise SettingError(f"{int((~np.isfinite(changes)).sum())} predicted changes are not finite numbers")
         half = self.truth[HALF]
         found = agreement(scores, half.kept, self.measured)
         by_loss = agreement(scores, half.kept, -self.losses)
@@ -72,6 +85,12 @@ class Judge:
                 figures[f"{name}_spearman"] = spearman(values, found.by_query)
         figures["left_out"] = {kind.removeprefix(OUT): self._left_out(scores, kind) for kind in self._groups()}
         figures["brittle"] = self._brittle(scores) if self.judging.brittle else []
+        for kind, responses in self.responses.items():
+            if kind == ALONE:
+                figures[ALONE] = self._changed(responses, self._removal(scores, responses))
+            else:
+                sizes = figures.setdefault("relabelled", {})
+                sizes[kind.removeprefix(LABEL)] = self._new_labels(answer, responses)
         return figures
 
     def _groups(self) -> list[str]:
@@ -96,6 +115,38 @@ class Judge:
         low, high = bootstrap(by_query)
         limit = float(ceiling(margins).mean())
         return {"spearman": float(by_query.mean()), "low": low, "high": high, "ceiling": limit}
+
+    def _changed(self, responses: Responses, predicted: NDArray[np.float64]) -> dict[str, Any]:
+        """Correlation, per query over changes, of predicted [M, Q] and real changes of the margin."""
+        by_query = rank_correlations(predicted, responses.margins.mean(1))
+        low, high = bootstrap(by_query)
+        return {
+            "spearman": float(by_query.mean()),
+            "low": low,
+            "high": high,
+            "ceiling": mean_ceiling(responses.margins),
+            "changes": len(responses.changes),
+        }
+
+    def _removal(self, scores: NDArray[np.float32], responses: Responses) -> NDArray[np.float64]:
+        """−Σ s(q, i) over the examples of a change, [M, Q]: what their absence does."""
+        return -np.stack([scores[:, change.rows].sum(1, dtype=np.float64) for change in responses.changes])
+
+    def _new_labels(self, answer: Answer, responses: Responses) -> dict[str, Any]:
+        """New labels, predicted from the scores of both labels where the method can be asked for them.
+
+        Otherwise all that a method says about a label which is taken away is what the absence of the example does.
+        """
+        removal = self._removal(answer.scores, responses)
+        if answer.relabelled is None or self.relabelled is None:
+            return {**self._changed(responses, removal), "predicted_from": "given label"}
+        known = zip(self.relabelled.rows.tolist(), self.relabelled.labels.tolist(), strict=True)
+        place = {pair: number for number, pair in enumerate(known)}
+        columns = [[place[int(row), change.label] for row in change.rows] for change in responses.changes]
+        predicted = np.stack([answer.relabelled[:, some].sum(1, dtype=np.float64) for some in columns])
+        given = float(rank_correlations(removal, responses.margins.mean(1)).mean())
+        both = {"predicted_from": "both labels", "given_label_spearman": given}
+        return {**self._changed(responses, predicted), **both}
 
     def _brittle(self, scores: NDArray[np.float32]) -> list[dict[str, Any]]:
         """Remove what helps a query most and train again: does the prediction flip, how far does the margin fall?"""

@@ -9,12 +9,14 @@ sets of kept examples, such as all but a few.
 
 f_m itself is uncertain, because no two trainings agree. With ρ(q) the Spearman correlation between two halves of the
 trainings, the mean of all of them has reliability R = 2ρ/(1 + ρ) (Spearman and Brown), and no score can be expected
-to correlate with it beyond √R: the ceiling.
+to correlate with it beyond √R: the ceiling. Where ρ(q) is mostly chance, only its mean over queries and over all ways
+to halve the trainings can be estimated, and the ceiling of the mean is taken from that.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from itertools import combinations
 from typing import Any
 
 import numpy as np
@@ -25,6 +27,8 @@ from sgoif.errors import SettingError
 
 Array = NDArray[np.float64]
 RESAMPLES = 2000
+MOST_SPLITS = 35
+"""Ways to halve trainings that are looked at: all of eight."""
 
 
 def rank_correlations(predicted: Array, measured: Array) -> Array:
@@ -51,6 +55,22 @@ def ceiling(trainings: Array) -> Array:
     halves = [trainings[:, part::2].mean(1) for part in range(2)]
     rho = np.clip(rank_correlations(halves[0], halves[1]), 0, 1)
     return np.asarray(np.sqrt(2 * rho / (1 + rho)))
+
+
+def mean_ceiling(trainings: Array) -> float | None:
+    """√R of the mean over queries from measurements [M, S, Q]; None where S = 1, which tells nothing."""
+    count = trainings.shape[1]
+    if count < 2:
+        return None
+    # The first training is always in the first half, so that no split is counted twice.
+    splits = [(0, *rest) for rest in combinations(range(1, count), (count + 1) // 2 - 1)][:MOST_SPLITS]
+    found = []
+    for first in splits:
+        second = [place for place in range(count) if place not in first]
+        halves = [trainings[:, list(part)].mean(1) for part in (first, second)]
+        found.append(rank_correlations(halves[0], halves[1]).mean())
+    rho = max(0.0, float(np.mean(found)))
+    return float(np.sqrt(2 * rho / (1 + rho)))
 
 
 @dataclass(frozen=True)

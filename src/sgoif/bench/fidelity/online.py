@@ -18,9 +18,14 @@ sides and at very different scales (gradients fall by orders of magnitude), so e
 No second pass over the training data and no stored gradients: memory is two tables [Q, N] and the directions [Q, P].
 The first epoch is never scored: nothing is known about a query then.
 
+What a new label of example j would do is asked at the start of a scored epoch, of that moment's weights:
+φ_qᵀ (g(x_j, new) − g(x_j, given)), brought to the scale of s(q, ·) in the same way.
+
 Confidence of a query. ‖Σ_e u_e‖ / E, the coherence, is one where all epochs say the same and 1/√E where they have
-nothing in common; Σs⁴ / (Σs²)², the concentration, is high where few examples carry the scores. Both go with how well
-scores predict retraining, the residual of the solver does not; the confidence is the mean of their ranks over queries.
+nothing in common; ‖s‖₂ / ‖s‖₁, the sparsity, is high where few examples carry the scores and low where noise lies on
+all of them. Both go with how well scores predict retraining, the residual of the solver does not; the confidence is the
+mean of their ranks over queries. Σs⁴ / (Σs²)², the concentration, says the same from the largest scores alone, and says
+it worse; it is kept for comparison.
 """
 
 from __future__ import annotations
@@ -36,6 +41,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from sgoif.anchors import anchor_pass, evaluation, forward
+from sgoif.bench.fidelity.answer import Relabelled, clock
 from sgoif.bench.fidelity.study import Study, negative_margin
 from sgoif.bench.unlearning.measures import ranks
 from sgoif.capture import Capture, Record
@@ -107,8 +113,16 @@ def principal(vectors: Tensor, rank: int) -> Tensor:
 class QueryWatch:
     """Watches one training run on behalf of a study's queries."""
 
-    def __init__(self, study: Study, model: nn.Module, settings: OnlineSettings | None = None) -> None:
-        self.study, self.model = study, model
+    def __init__(
+        self,
+        study: Study,
+        model: nn.Module,
+        settings: OnlineSettings | None = None,
+        relabelled: Relabelled | None = None,
+    ) -> None:
+        self.study, self.model, self.asked = study, model, relabelled
+        self.aside = 0.0
+        """Seconds spent on new labels, which are no part of the scores."""
         self.settings = settings or OnlineSettings()
         self.queries, self.labels = study.query_tensors()
         device = self.queries.device
@@ -129,6 +143,9 @@ class QueryWatch:
         """Epochs scored so far."""
         self._now, self._units = (torch.zeros(len(self.labels), len(study), device=device) for _ in range(2))
         self._length = torch.zeros(len(self.labels), device=device)
+        self._changes, self._changes_now = (
+            torch.zeros(len(self.labels), len(relabelled or ()), device=device) for _ in range(2)
+        )
         self._generator = torch.Generator().manual_seed(study.problem.seed)
 
     def close(self) -> None:
@@ -142,13 +159,19 @@ class QueryWatch:
             if self.settings.principal and not self.epochs:
                 self.find_principal()
             self.phi = self.directions()
+            if self.asked is not None:
+                start = clock(self.queries.device)
+                self._changes_now = self.changes(self.phi)
+                self.aside += clock(self.queries.device) - start
 
     def end(self) -> None:
         """An epoch is over: take its scores to unit length and add them."""
         if self.phi is None:
             return
         length = torch.linalg.vector_norm(self._now, dim=1)
-        self._units += self._now / length.clamp_min(torch.finfo(length.dtype).tiny).unsqueeze(1)
+        unit = length.clamp_min(torch.finfo(length.dtype).tiny).unsqueeze(1)
+        self._units += self._now / unit
+        self._changes += self._changes_now / unit
         self._length += length
         self._now.zero_()
         self.epochs += 1
@@ -211,6 +234,19 @@ class QueryWatch:
         found = anchor_pass(self.model, self.capture, self.layers, self.layout, loss, x, y, self.autocast)
         return found[0]
 
+    def changes(self, phi: Tensor) -> Tensor:
+        """φ_qᵀ (g(x, new) − g(x, given)) of the examples whose labels are asked about, [Q, J]."""
+        assert self.asked is not None
+        parts = []
+        for start in range(0, len(self.asked), QUERY_BATCH):
+            rows = slice(start, start + QUERY_BATCH)
+            some = Relabelled(self.asked.rows[rows], self.asked.labels[rows])
+            (x, new), (_, given) = some.tensors(self.study), self.study.train_tensors(some.rows)
+            if self.study.problem.on_gpu:
+                x = x.contiguous(memory_format=torch.channels_last)
+            parts.append(phi @ (self.passed(x, new) - self.passed(x, given)).T)
+        return torch.cat(parts, dim=1)
+
     def _inverse(self) -> Callable[[Tensor], Tensor]:
         rows = torch.randperm(len(self.study), generator=self._generator)[: self.settings.curvature_examples]
         x = self._images(rows)
@@ -264,12 +300,19 @@ class QueryWatch:
         self.end()
         return self._units * (self._length / max(1, self.epochs)).unsqueeze(1)
 
+    def relabelled(self) -> Tensor | None:
+        """What new labels would do to every query, [Q, J], at the scale of scores; None where none is asked about."""
+        self.end()
+        return None if self.asked is None else self._changes * (self._length / max(1, self.epochs)).unsqueeze(1)
+
     def trust(self) -> dict[str, NDArray[np.float64]]:
-        """Coherence, concentration and the confidence made of both, of every query."""
+        """Coherence, sparsity, the confidence made of both, and concentration, of every query."""
         self.end()
         units = self._units.double()
         squares = units.square().sum(1).clamp_min(torch.finfo(torch.float64).tiny)
         coherence = (squares.sqrt() / max(1, self.epochs)).cpu().numpy()
         concentration = (units.pow(4).sum(1) / squares.square()).cpu().numpy()
-        both = (ranks(coherence) + ranks(concentration)) / (2 * len(coherence))
-        return {"coherence": coherence, "concentration": concentration, "confidence": both}
+        sizes = units.abs().sum(1).clamp_min(torch.finfo(torch.float64).tiny)
+        sparsity = (squares.sqrt() / sizes).cpu().numpy()
+        both = (ranks(coherence) + ranks(sparsity)) / (2 * len(coherence))
+        return {"coherence": coherence, "sparsity": sparsity, "concentration": concentration, "confidence": both}

@@ -14,17 +14,18 @@ def along_the_run(trained: Trained, settings: OnlineSettings) -> Answer:
     cost = Cost(problem.device)
     with cost.counted():
         model, batches = problem.new_model(), problem.batches()
-        watch = QueryWatch(study, model, settings)
+        watch = QueryWatch(study, model, settings, trained.relabelled)
         watch.begin(1)
         problem.fit(model, batches, watching=watch.step, on_epoch=lambda epoch: watch.begin(epoch + 1))
-        scores, trust = watch.scores(), watch.trust()
+        scores, changes, trust = watch.scores(), watch.relabelled(), watch.trust()
         watch.close()
-    added = max(0.0, cost.seconds - trained.seconds)
+    added = max(0.0, cost.seconds - watch.aside - trained.seconds)
     return Answer(
         scores.cpu().numpy(),
         added,
         cost.memory,
         confidence=trust.pop("confidence"),
+        relabelled=None if changes is None else changes.cpu().numpy(),
         details={"epochs_scored": watch.epochs, "weights": watch.layout.size, "trust": trust},
     )
 
@@ -34,9 +35,11 @@ def at_the_end(trained: Trained, settings: OnlineSettings) -> Answer:
     study = trained.study
     cost = Cost(study.problem.device)
     with cost.counted():
-        watch = QueryWatch(study, trained.model, settings)
+        watch = QueryWatch(study, trained.model, settings, trained.relabelled)
         phi = watch.directions()
         parts = [phi @ watch.passed(x, y).T for x, y, _ in study.problem.plain_batches()]
         scores = torch.cat(parts, dim=1)
-        watch.close()
-    return Answer(scores.cpu().numpy(), cost.seconds, cost.memory, details={"weights": watch.layout.size})
+    changes = None if trained.relabelled is None else watch.changes(phi).cpu().numpy()
+    watch.close()
+    details = {"weights": watch.layout.size}
+    return Answer(scores.cpu().numpy(), cost.seconds, cost.memory, relabelled=changes, details=details)

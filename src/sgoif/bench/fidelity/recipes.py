@@ -19,11 +19,16 @@ def mlp(channels: int, classes: int, *, image: int) -> nn.Module:
     )
 
 
+def linear(channels: int, classes: int, *, image: int) -> nn.Module:
+    """Softmax regression: its loss is convex, so that trainings agree and even one example shows."""
+    return nn.Sequential(nn.Flatten(), nn.Linear(channels * image * image, classes))
+
+
 @dataclass(frozen=True, kw_only=True)
 class FidelityTraining(Training):
-    """A recipe with a plain network beside the others."""
+    """A recipe with plain networks beside the others."""
 
-    networks: ClassVar[Mapping[str, Callable[..., nn.Module]]] = {**NETWORKS, "mlp": mlp}
+    networks: ClassVar[Mapping[str, Callable[..., nn.Module]]] = {**NETWORKS, "mlp": mlp, "linear": linear}
 
 
 TRAININGS: dict[str, FidelityTraining] = {

@@ -16,6 +16,7 @@ from sgoif.bench.fidelity.grid import Job, truth_jobs
 from sgoif.bench.fidelity.judge import Judge
 from sgoif.bench.fidelity.online import OnlineSettings
 from sgoif.bench.fidelity.ours import along_the_run
+from sgoif.bench.fidelity.paired import asked_about, changes, train_changes
 from sgoif.bench.fidelity.registry import METHODS, PEER
 from sgoif.bench.fidelity.settings import FidelitySettings
 from sgoif.bench.fidelity.study import Study, make_study
@@ -64,7 +65,11 @@ class Runner:
     def check(self, jobs: Sequence[Job]) -> None:
         """Find out before anything is trained that a data set, a network or a number does not fit."""
         for job in jobs:
-            self.study(job).problem.new_model()
+            study = self.study(job)
+            study.problem.new_model()
+            for wanted in job.judging.wanted():
+                if wanted.is_paired:
+                    changes(study, wanted)
 
     def truth(self, jobs: Sequence[Job]) -> list[Job]:
         """What is still to be trained before these studies can be judged."""
@@ -97,7 +102,8 @@ class Runner:
     def _train(self, job: Job) -> tuple[list[Line], dict[str, str]]:
         assert job.truth is not None
         wanted, numbers = job.truth
-        train_sets(self.study(job), self.folder(job), wanted, numbers)
+        train = train_changes if wanted.is_paired else train_sets
+        train(self.study(job), self.folder(job), wanted, numbers)
         return [], {}
 
     def _lines(self, job: Job) -> tuple[list[Line], dict[str, str]]:
@@ -107,8 +113,9 @@ class Runner:
         warm = train_once(study)
         if self.device.type == "cuda":
             along_the_run(warm, OnlineSettings(epochs=1))
-        trained = train_once(study, lambda message: self.tell(f"  {job}: {message}"))
-        judge = Judge(study, self.folder(job), job.judging, study.answers(trained.model))
+        relabelled = asked_about(study, job.judging.wanted())
+        trained = train_once(study, lambda message: self.tell(f"  {job}: {message}"), relabelled)
+        judge = Judge(study, self.folder(job), job.judging, study.answers(trained.model), relabelled)
         lines, failures = [], {}
         for name in job.methods:
             entry = METHODS[name]

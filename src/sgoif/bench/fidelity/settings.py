@@ -16,6 +16,7 @@ JUDGING: dict[str, Judging] = {
     "cifar10": Judging(queries=200, subsets=100, trainings=1),
 }
 """Queries and networks by data set, as many as are quick to train."""
+FEWEST = 4
 
 
 @dataclass(frozen=True)
@@ -38,11 +39,19 @@ class FidelitySettings:
     brittle: int | None = setting(
         None, help="queries whose most helpful examples are removed, for every method; unset: by data set"
     )
+    alone: int | None = setting(
+        None, help="examples that are left out one by one, each in pairs of trainings that differ in nothing else"
+    )
+    relabelled: str | None = setting(
+        None, help="sizes of sets of examples whose label is changed, separated by commas, or none"
+    )
+    changes: int | None = setting(None, help="sets of each of these sizes; unset: by data set")
+    pairs: int | None = setting(None, help="pairs of trainings for each of these changes; unset: by data set")
     epochs: int | None = setting(None, help="epochs of training; unset: by data set")
     batch_size: int | None = setting(None, help="examples in a batch; unset: by data set")
     learning_rate: float | None = setting(None, help="peak of the one-cycle schedule; unset: by data set")
     model: str | None = setting(
-        None, help="network: mlp, resnet9, resnet18, small-cnn, tiny-vit or digits-net; unset: by data set"
+        None, help="network: mlp, linear, resnet9, resnet18, small-cnn, tiny-vit or digits-net; unset: by data set"
     )
     augment: bool | None = setting(None, help="move and mirror images at random; unset: by data set")
     limit: int | None = setting(None, help="use only so many training examples of each data set; unset: by data set")
@@ -51,11 +60,13 @@ class FidelitySettings:
     device: Device = setting("auto", help="where to train")
 
     def __post_init__(self) -> None:
-        least = {"workers": 1, "queries": 2, "subsets": 4, "trainings": 1, "groups": 4, "brittle": 0}
-        for name, smallest in least.items():
+        least = {"workers": 1, "queries": 2, "subsets": 4, "trainings": 1, "groups": 4, "brittle": 0, "alone": 0}
+        for name, smallest in {**least, "changes": 4, "pairs": 1}.items():
             value = getattr(self, name)
             if value is not None and value < smallest:
                 raise SettingError(f"{name} = {value} must be at least {smallest}")
+        if self.alone is not None and 0 < self.alone < FEWEST:
+            raise SettingError(f"alone = {self.alone} examples are too few to rank; 0 for none, or at least {FEWEST}")
         if not 0 < self.share < 1:
             raise SettingError(f"share = {self.share} must lie strictly between 0 and 1")
         self.jobs()
@@ -75,7 +86,8 @@ class FidelitySettings:
             found: int = getattr(usual, field) if given is None else given
             return found
 
-        sizes = usual.left_out if self.left_out is None else _sizes(self.left_out)
+        sizes = usual.left_out if self.left_out is None else _sizes(self.left_out, "left-out")
+        relabelled = usual.relabelled if self.relabelled is None else _sizes(self.relabelled, "relabelled")
         return Judging(
             queries=pick("queries"),
             subsets=pick("subsets"),
@@ -84,6 +96,10 @@ class FidelitySettings:
             left_out=sizes,
             groups=pick("groups"),
             brittle=pick("brittle"),
+            alone=pick("alone"),
+            relabelled=relabelled,
+            changes=pick("changes"),
+            pairs=pick("pairs"),
         )
 
     def jobs(self) -> list[Job]:
@@ -107,11 +123,11 @@ def _shares(text: str) -> list[float]:
     return found
 
 
-def _sizes(text: str) -> tuple[int, ...]:
-    words = listed(text, "left-out")
+def _sizes(text: str, option: str) -> tuple[int, ...]:
+    words = listed(text, option)
     if words == ["none"]:
         return ()
     for word in words:
         if not word.isdecimal() or int(word) < 1:
-            raise SettingError(f"--left-out takes whole numbers from 1 up, separated by commas, or none; got {word!r}")
+            raise SettingError(f"--{option} takes whole numbers from 1 up, separated by commas, or none; got {word!r}")
     return tuple(int(word) for word in words)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from statistics import fmean
 from typing import Any, ClassVar
 
 from sgoif.bench.fidelity.recipes import TRAININGS
@@ -19,6 +20,9 @@ METRICS: Mapping[str, Metric] = {
     "lds": Metric("LDS", 1, 3),
     "lds_loss": Metric("LDS of the loss", 1, 3),
     "confidence_spearman": Metric("confidence and LDS, Spearman", 1, 3),
+    "left_out": Metric("groups left out, Spearman", 1, 3),
+    "alone": Metric("left out alone, Spearman", 1, 3),
+    "relabelled": Metric("labels changed, Spearman, mean over sizes", 1, 3),
     "wrong_aupr": Metric("AUPR of wrong labels"),
     "wrong_auroc": Metric("AUROC of wrong labels"),
     "seconds": Metric("seconds added", 1, 2, higher_is_better=False, is_cost=True),
@@ -28,11 +32,20 @@ METRICS: Mapping[str, Metric] = {
 }
 
 
+BY_SIZE = ("left_out", "relabelled")
+
+
 def value_of(line: Mapping[str, Any], metric: str) -> float | None:
     """A figure of a result line; None where it has none, as for a method that could not run."""
     if line["error"] is not None:
         return None
-    found = line["memory"]["peak_bytes"] if metric == "memory" else line.get(metric, line["metrics"].get(metric))
+    if metric == "memory":
+        return float(line["memory"]["peak_bytes"])
+    found = line.get(metric, line["metrics"].get(metric))
+    if metric == "alone":
+        found = found and found["spearman"]
+    elif metric in BY_SIZE:
+        found = fmean(part["spearman"] for part in found.values()) if found else None
     return None if found is None else float(found)
 
 

@@ -9,13 +9,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.func import functional_call, stack_module_state, vmap
 from torch.nn import functional as F
 
 from sgoif.bench.fidelity.study import Study
-from sgoif.bench.labels.problem import Rows
+from sgoif.bench.labels.problem import Labels, Rows
 
 SMALL = 2**18
 """Most weights of a network that is worth stacking."""
@@ -29,16 +31,31 @@ def can_stack(study: Study) -> bool:
     return plain and small and not study.problem.recipe.augment and not study.problem.on_gpu
 
 
-def train_together(study: Study, sets: Sequence[Rows], numbers: Sequence[int]) -> list[nn.Module]:
-    """Networks trained on these rows, which are equally many, with the weights and batches of these numbers."""
+def train_together(
+    study: Study,
+    sets: Sequence[Rows],
+    numbers: Sequence[int],
+    counts: Sequence[NDArray[np.float32]] | None = None,
+    labels: Sequence[Labels] | None = None,
+) -> list[nn.Module]:
+    """Networks trained on these rows, which are equally many, with the weights and batches of these numbers.
+
+    `counts` [K, N] says how much each example counts for each network, by default 1: the loss of a batch is the sum of
+    its losses times these, over its size. `labels` [K, N] replaces the given ones.
+    """
     problem = study.problem
     models = [problem.new_model(number) for number in numbers]
     stacked, _ = stack_module_state(models)
     weights = nn.ParameterDict({name.replace(".", "/"): nn.Parameter(value) for name, value in stacked.items()})
-    images, labels = study.train_tensors()
+    images, given = study.train_tensors()
+    told = given.expand(len(sets), -1) if labels is None else torch.from_numpy(np.stack(labels))
+    count_of = None if counts is None else torch.from_numpy(np.stack(counts))
     skeleton = models[0]
 
-    def losses(parameters: dict[str, Tensor], x: Tensor, y: Tensor) -> Tensor:
+    def losses(parameters: dict[str, Tensor], x: Tensor, y: Tensor, count: Tensor) -> Tensor:
+        return (count * F.cross_entropy(functional_call(skeleton, parameters, (x,)), y, reduction="none")).mean()
+
+    def plain_losses(parameters: dict[str, Tensor], x: Tensor, y: Tensor) -> Tensor:
         return F.cross_entropy(functional_call(skeleton, parameters, (x,)), y)
 
     batch = min(problem.recipe.batch_size, len(sets[0]))
@@ -48,7 +65,11 @@ def train_together(study: Study, sets: Sequence[Rows], numbers: Sequence[int]) -
     for chosen in _orders(len(sets[0]), problem.seed, numbers, problem.recipe.epochs, count):
         rows = where.gather(1, chosen)
         parameters = {name.replace("/", "."): value for name, value in weights.items()}
-        vmap(losses)(parameters, images[rows], labels[rows]).sum().backward()
+        x, y = images[rows], told.gather(1, rows)
+        if count_of is None:
+            vmap(plain_losses)(parameters, x, y).sum().backward()
+        else:
+            vmap(losses)(parameters, x, y, count_of.gather(1, rows)).sum().backward()
         optimizer.step()
         optimizer.zero_grad()
         schedule.step()

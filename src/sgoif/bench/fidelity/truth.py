@@ -6,7 +6,8 @@ several processes, and a run that was interrupted goes on. What is kept on disk 
 
 Kinds: `half` keeps a share of the examples (for the linear datamodeling score); `out-K` leaves K examples out, of one
 class and each near the others in pixels where K > 1, so that their absence can be told from chance at all; `all` is
-the whole data set, with which the latter are compared.
+the whole data set, with which the latter are compared. `alone` and `label-K` are changes of the data that are trained
+in pairs (`paired`).
 """
 
 from __future__ import annotations
@@ -25,6 +26,7 @@ from sgoif.errors import SettingError
 from sgoif.state import DAMAGE, atomic_write
 
 HALF, ALL, OUT = "half", "all", "out-"
+ALONE, LABEL = "alone", "label-"
 STACKED = 32
 """Small networks trained as one."""
 
@@ -43,6 +45,11 @@ class Wanted:
     def left_out(self) -> int:
         """K of kind `out-K`."""
         return int(self.kind.removeprefix(OUT))
+
+    @property
+    def is_paired(self) -> bool:
+        """Whether the sets are changes of the data, the first of them none."""
+        return self.kind == ALONE or self.kind.startswith(LABEL)
 
 
 def kept(study: Study, wanted: Wanted, number: int) -> Mask:
@@ -111,7 +118,7 @@ def train_sets(study: Study, folder: Path, wanted: Wanted, numbers: Sequence[int
             models = [study.train(chosen, turn) for chosen, turn in zip(rows, turns, strict=True)]
         logits = np.stack([study.answers(model) for model in models])
         for number, answers in zip(part, np.split(logits, len(part)), strict=True):
-            _write(path_of(folder, wanted.kind, number), answers)
+            write_logits(path_of(folder, wanted.kind, number), answers)
 
 
 def _training_number(wanted: Wanted, number: int, turn: int) -> int:
@@ -119,7 +126,8 @@ def _training_number(wanted: Wanted, number: int, turn: int) -> int:
     return 1 + turn + (0 if wanted.kind == ALL else number * wanted.trainings)
 
 
-def _write(path: Path, logits: Floats) -> None:
+def write_logits(path: Path, logits: Floats) -> None:
+    """Keep the answers of a set."""
     atomic_write(path, lambda file: np.savez(file, logits=logits))
 
 

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from torch.utils.data import DataLoader
 
 from sgoif.bench.fidelity.answer import Answer, Cost, Trained
-from sgoif.bench.fidelity.peers.common import ended, examples, need, queries
+from sgoif.bench.fidelity.peers.common import ended, examples, label_changes, need, queries, with_new_labels
 from sgoif.bench.fidelity.study import negative_margin
 from sgoif.bench.labels.problem import last_linear
 
@@ -34,7 +34,7 @@ class NegativeMargin(nn.Module):
 def tracin(trained: Trained, fast: bool) -> Answer:
     """Scores by TracInCP, or by TracInCPFast."""
     core = need("captum.influence", "captum")
-    study, device = trained.study, trained.study.problem.device
+    study, device, wanted = trained.study, trained.study.problem.device, trained.relabelled
     model, cost = ended(trained), Cost(device)
     train = DataLoader(_on(examples(study), device), batch_size=BATCH)
     asked = _on(queries(study), device).tensors
@@ -50,20 +50,27 @@ def tracin(trained: Trained, fast: bool) -> Answer:
             return rates[path]
 
         shared: dict[str, Any] = {
-            "train_dataset": train,
             "checkpoints": list(rates),
             "checkpoints_load_func": load,
             "loss_fn": nn.CrossEntropyLoss(reduction="sum"),
             "test_loss_fn": NegativeMargin(),
             "batch_size": None,
         }
-        with cost.counted():
+
+        def influence(data: DataLoader[Any]) -> Any:
             if fast:
-                method = core.TracInCPFast(model, final_fc_layer=last_linear(model), **shared)
+                method = core.TracInCPFast(model, final_fc_layer=last_linear(model), train_dataset=data, **shared)
             else:
-                method = core.TracInCP(model, sample_wise_grads_per_batch=True, **shared)
-            scores = method.influence(asked)
-    return Answer(scores.float().cpu().numpy(), cost.seconds, cost.memory)
+                method = core.TracInCP(model, sample_wise_grads_per_batch=True, train_dataset=data, **shared)
+            return method.influence(asked).float().cpu().numpy()
+
+        with cost.counted():
+            scores = influence(train)
+        changes = None
+        if wanted is not None:
+            relabelled = DataLoader(_on(with_new_labels(study, wanted), device), batch_size=BATCH)
+            changes = label_changes(scores, influence(relabelled), wanted)
+    return Answer(scores, cost.seconds, cost.memory, relabelled=changes)
 
 
 def _on(data: Any, device: torch.device) -> Any:

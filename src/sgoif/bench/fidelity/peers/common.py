@@ -10,8 +10,8 @@ import torch
 from torch import Tensor, nn
 from torch.utils.data import TensorDataset
 
-from sgoif.bench.fidelity.answer import Trained
-from sgoif.bench.fidelity.study import Study
+from sgoif.bench.fidelity.answer import Relabelled, Trained
+from sgoif.bench.fidelity.study import Floats, Study
 from sgoif.errors import MissingExtraError
 
 EXTRA = "peers"
@@ -36,6 +36,17 @@ def queries(study: Study) -> TensorDataset:
     """Every query, on the CPU."""
     x, y = study.query_tensors()
     return TensorDataset(x.cpu(), y.cpu())
+
+
+def with_new_labels(study: Study, asked: Relabelled) -> TensorDataset:
+    """The examples that are asked about, with their new labels, on the CPU."""
+    x, y = asked.tensors(study)
+    return TensorDataset(x.cpu(), y.cpu())
+
+
+def label_changes(scores: Floats, new: Floats, asked: Relabelled) -> Floats:
+    """What a new label does, [Q, J], from scores [Q, N] as labelled and [Q, J] with the new labels."""
+    return new - scores[:, asked.rows]
 
 
 def ended(trained: Trained) -> nn.Module:

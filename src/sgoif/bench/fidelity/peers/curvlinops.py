@@ -12,7 +12,7 @@ from torch.func import functional_call, grad, vmap
 from torch.nn import functional as F
 
 from sgoif.bench.fidelity.answer import Answer, Cost, Trained
-from sgoif.bench.fidelity.peers.common import ended, need
+from sgoif.bench.fidelity.peers.common import batches, ended, label_changes, need, with_new_labels
 from sgoif.bench.fidelity.study import negative_margin
 
 EXAMPLES, ITERATIONS, DAMPING = 1000, 20, 0.01
@@ -55,4 +55,12 @@ def gauss_newton(trained: Trained) -> Answer:
             for a, b in zip(x.split(CHUNK), y.split(CHUNK), strict=True)
         ]
         scores = torch.cat(parts, dim=1)
-    return Answer(scores.detach().float().cpu().numpy(), cost.seconds, cost.memory)
+    found = scores.detach().float().cpu().numpy()
+    changes = None
+    if trained.relabelled is not None:
+        parts = [
+            solved.T @ flat(vmap(grad(loss), in_dims=(None, 0, 0))(frozen, a, b)).T
+            for a, b in batches(with_new_labels(study, trained.relabelled), CHUNK, device)
+        ]
+        changes = label_changes(found, torch.cat(parts, dim=1).detach().float().cpu().numpy(), trained.relabelled)
+    return Answer(found, cost.seconds, cost.memory, relabelled=changes)

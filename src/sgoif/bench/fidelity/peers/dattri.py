@@ -14,11 +14,11 @@ import torch
 from torch import Tensor
 from torch.func import functional_call
 from torch.nn import functional as F
-from torch.utils.data import DataLoader
+from torch.utils.data import DataLoader, TensorDataset
 
 from sgoif.bench.fidelity.answer import Answer, Cost, Trained
-from sgoif.bench.fidelity.peers.common import ended, examples, need, queries
-from sgoif.bench.fidelity.study import negative_margin
+from sgoif.bench.fidelity.peers.common import ended, examples, label_changes, need, queries, with_new_labels
+from sgoif.bench.fidelity.study import Floats, negative_margin
 
 REGULARISATION = 0.01
 HESSIAN_EXAMPLES = 1000
@@ -53,10 +53,22 @@ def dattri(trained: Trained, name: str) -> Answer:
     # It solves anew for every batch of training examples, so these are as large as their gradients allow.
     at_once = max(50, min(len(train), GRADIENT_FLOATS // sum(value.numel() for value in model.parameters())))
     state = {name: value.detach().clone() for name, value in model.state_dict().items()}
+
+    def attributed(data: TensorDataset) -> Floats:
+        found = attributor.attribute(DataLoader(data, batch_size=at_once), DataLoader(asked, batch_size=len(asked)))
+        scores: Floats = found.detach().T.float().cpu().numpy().copy()
+        return scores
+
     with cost.counted(), torch.random.fork_rng():
         torch.manual_seed(study.problem.seed)
         task = make_task(loss_func=loss, model=model, checkpoints=state, target_func=target)
         attributor = getattr(core, name)(task=task, device=str(device), **OPTIONS[name])
         attributor.cache(DataLoader(some, batch_size=len(some)))
-        scores = attributor.attribute(DataLoader(train, batch_size=at_once), DataLoader(asked, batch_size=len(asked)))
-    return Answer(scores.detach().T.float().cpu().numpy().copy(), cost.seconds, cost.memory)
+        scores = attributed(train)
+    changes = None
+    if trained.relabelled is not None:
+        with torch.random.fork_rng():
+            torch.manual_seed(study.problem.seed)
+            relabelled = attributed(with_new_labels(study, trained.relabelled))
+        changes = label_changes(scores, relabelled, trained.relabelled)
+    return Answer(scores, cost.seconds, cost.memory, relabelled=changes)

@@ -12,10 +12,11 @@ from typing import Any
 
 import torch
 from torch.nn import functional as F
+from torch.utils.data import TensorDataset
 
 from sgoif.bench.fidelity.answer import Answer, Cost, Trained
-from sgoif.bench.fidelity.peers.common import ended, examples, need, queries
-from sgoif.bench.fidelity.study import negative_margin
+from sgoif.bench.fidelity.peers.common import ended, examples, label_changes, need, queries, with_new_labels
+from sgoif.bench.fidelity.study import Floats, negative_margin
 
 TRAIN_BATCH, QUERY_BATCH = 512, 128
 
@@ -71,14 +72,23 @@ def kronfluence(trained: Trained, strategy: str, damped: bool = True) -> Answer:
                 per_device_batch_size=min(TRAIN_BATCH, len(train)),
                 factor_args=arguments.FactorArguments(strategy=strategy, amp_dtype=precision),
             )
-            analyzer.compute_pairwise_scores(
-                scores_name=strategy,
-                factors_name=strategy,
-                query_dataset=asked,
-                train_dataset=train,
-                per_device_query_batch_size=min(QUERY_BATCH, len(asked)),
-                per_device_train_batch_size=min(TRAIN_BATCH, len(train)),
-                score_args=score_arguments,
-            )
-            scores = analyzer.load_pairwise_scores(strategy)["all_modules"]
-    return Answer(scores.float().cpu().numpy(), cost.seconds, cost.memory)
+
+            def scored(name: str, data: TensorDataset) -> Floats:
+                analyzer.compute_pairwise_scores(
+                    scores_name=name,
+                    factors_name=strategy,
+                    query_dataset=asked,
+                    train_dataset=data,
+                    per_device_query_batch_size=min(QUERY_BATCH, len(asked)),
+                    per_device_train_batch_size=min(TRAIN_BATCH, len(data)),
+                    score_args=score_arguments,
+                )
+                found: Floats = analyzer.load_pairwise_scores(name)["all_modules"].float().cpu().numpy()
+                return found
+
+            scores = scored(strategy, train)
+        changes = None
+        if trained.relabelled is not None:
+            relabelled = scored("relabelled", with_new_labels(study, trained.relabelled))
+            changes = label_changes(scores, relabelled, trained.relabelled)
+    return Answer(scores, cost.seconds, cost.memory, relabelled=changes)

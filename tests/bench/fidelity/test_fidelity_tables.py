@@ -1,0 +1,87 @@
+"""The tables of the page cope with results that are not there yet, or that lack what was added later."""
+
+import json
+import sys
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+DOCS = Path(__file__).resolve().parents[3] / "docs"
+
+
+@pytest.fixture
+def filling(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> tuple[ModuleType, ModuleType]:
+    monkeypatch.syspath_prepend(str(DOCS))
+    for name in [name for name in sys.modules if name.partition(".")[0] == "filling"]:
+        monkeypatch.delitem(sys.modules, name)
+    from filling import cells, fidelity, fidelity_changes  # type: ignore[import-not-found]
+
+    for module in (cells, fidelity, fidelity_changes):
+        monkeypatch.setattr(module, "RESULTS", tmp_path)
+    return fidelity, fidelity_changes
+
+
+def line(method: str, **metrics: object) -> dict[str, object]:
+    found = {"lds": 0.5, "lds_low": 0.4, "lds_high": 0.6, "left_out": {}, "brittle": [], "wrong_aupr": None, **metrics}
+    return {
+        "set": "cifar10",
+        "wrong_share": 0.0,
+        "method": method,
+        "seed": 0,
+        "error": None if metrics else "ImportError: a|b",
+        "ceiling": 0.9,
+        "seconds": 3.0,
+        "seconds_per_query": 0.015,
+        "training_seconds": 6.0,
+        "trainings": 0,
+        "memory": {"peak_bytes": 2**30},
+        "recipe": {"model": "linear"},
+        "metrics": found if metrics else {},
+    }
+
+
+def write(folder: Path, name: str, *lines: dict[str, object]) -> None:
+    (folder / name).write_text("".join(json.dumps(each) + "\n" for each in lines))
+
+
+def test_cifar10_fills_itself_once_it_was_run(filling, tmp_path: Path):
+    fidelity, _ = filling
+    assert fidelity.cifar10() == "Not run yet.\n"
+    trust = {"confidence_spearman": 0.51, "coherence_spearman": 0.4, "concentration_spearman": 0.3}
+    write(tmp_path, "fidelity-cifar10.jsonl", line("sgoif", lds=0.3, **trust), line("ekfac", lds=0.2), line("lissa"))
+    scores, cost, confidence, said = fidelity.cifar10().split("\n\n")
+    assert "| SG-OIF | **0.300 [0.400, 0.600]** |" in scores
+    assert "| Hessian, LiSSA (dattri) | could not run |" in scores
+    assert "| most that could be reached | 0.900 |" in scores
+    assert "| CIFAR-10, 0% wrong | EK-FAC (kronfluence) | 3.00 | 0.5 | 15.0 | 1024 | 0 |" in cost
+    assert confidence.splitlines()[2:] == ["| CIFAR-10, 0% wrong | SG-OIF | 0.51 | 0.40 | – | 0.30 |"]
+    assert "coherence and concentration" in said
+    assert "CIFAR-10" not in fidelity.lds()
+    assert "a\\|b" in fidelity.absent()
+
+
+def test_changes_are_shown_where_a_line_has_them(filling, tmp_path: Path):
+    _, changes = filling
+    assert changes.alone() == changes.relabelled() == "Not run yet.\n"
+    part = {"spearman": 0.6, "low": 0.5, "high": 0.7, "ceiling": 0.99}
+    both = {**part, "predicted_from": "both labels", "given_label_spearman": 0.25}
+    given = {**part, "spearman": 0.3, "predicted_from": "given label"}
+    write(
+        tmp_path,
+        changes.FILE,
+        line("sgoif", alone=part, relabelled={"1": both}),
+        line("trak-1", alone={**part, "spearman": 0.2}, relabelled={"1": given}),
+        line("ekfac", lds=0.5),
+        line("lissa"),
+    )
+    assert changes.alone().splitlines()[2:] == [
+        "| SG-OIF | **0.60 [0.50, 0.70]** |",
+        "| TRAK, 1 network (traker) | 0.20 [0.50, 0.70] |",
+        "| most that could be reached | 0.99 |",
+    ]
+    assert changes.relabelled().splitlines()[2:] == [
+        "| SG-OIF | **0.60** (0.25) |",
+        "| TRAK, 1 network (traker) | – (0.30) |",
+        "| most that could be reached | 0.99 |",
+    ]
