@@ -46,7 +46,7 @@ def inputs() -> str:
 
 def fuzz() -> str:
     """Damaged files by reader."""
-    whole = _read("faults-fuzz-again.json")["fuzz"]
+    whole = _read("faults-fuzz-third.json")["fuzz"]
     rows = [
         [
             name,
