@@ -1,4 +1,4 @@
-"""When the bank is refreshed and which steps are scored.
+"""When the bank is refreshed, which steps are scored, and whose turn it is in a step.
 
 Without further word a refresh is due at the first step, then whenever the number of examples seen has doubled, until
 the interval reaches two epochs or 100 examples per anchor, whichever is less. With the head watched an anchor costs
@@ -14,15 +14,30 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import lru_cache
 from time import perf_counter
 from typing import Any
 
+import numpy as np
 import torch
 
 EXAMPLES_PER_ANCHOR = 100
 EPOCHS = 2
 COUNTS = ("examples", "steps", "seen", "refreshes", "urgent", "stride", "_total_steps", "_scored")
 TIMES = ("spent", "elapsed", "last_refresh", "_scoring")
+DRAWN_AT_ONCE = 1024
+"""Turns that are drawn together: making a generator takes longer than all else that a turn needs."""
+
+
+def turn_of(step: int, turns: int, seed: int) -> int:
+    """Which of so many turns a step takes: random, and the same whenever that step is asked about."""
+    block, place = divmod(step, DRAWN_AT_ONCE)
+    return _drawn(block, turns, seed)[place]
+
+
+@lru_cache(maxsize=16)
+def _drawn(block: int, turns: int, seed: int) -> tuple[int, ...]:
+    return tuple(np.random.default_rng((seed, block)).integers(turns, size=DRAWN_AT_ONCE).tolist())
 
 
 class Cadence:

@@ -30,7 +30,7 @@ from torch import Tensor, nn
 
 from sgoif import diary, instruments, snapshot
 from sgoif.anchors import AnchorBank, Grouping, anchor_pass
-from sgoif.cadence import Cadence
+from sgoif.cadence import Cadence, turn_of
 from sgoif.capture import Capture, Record
 from sgoif.checks import (
     Indices,
@@ -212,7 +212,7 @@ class InfluenceMonitor:
         """Directions of the layers below the head that this step scores: every k-th, from a random first one."""
         if self._turns == 1:
             return self._lifted
-        first = int(np.random.default_rng((self.settings.seed, self.steps)).integers(self._turns))
+        first = turn_of(self.steps, self._turns, self.settings.seed)
         return {name: self._lifted[name] for name in list(self._lifted)[first :: self._turns]}
 
     def _observed(self, record: Record, indices: Indices, target: Any, weights: Tensor | None) -> Observation | None:

@@ -10,7 +10,7 @@ import torch
 from torch import nn
 
 from sgoif import InfluenceMonitor
-from sgoif.cadence import EPOCHS, EXAMPLES_PER_ANCHOR, Cadence
+from sgoif.cadence import EPOCHS, EXAMPLES_PER_ANCHOR, Cadence, turn_of
 
 CPU = torch.device("cpu")
 
@@ -211,3 +211,12 @@ def test_a_budget_is_kept_in_real_time() -> None:
     assert cadence.elapsed == pytest.approx(measured, rel=0.2)
     assert cadence.spent / cadence.elapsed <= 0.08
     assert (monitor.scores()["n_observations"] > 0).mean() > 0.9
+
+
+def test_turns_are_even_repeatable_and_change_with_the_seed() -> None:
+    turns = [turn_of(step, 8, seed=3) for step in range(4000)]
+    assert turns == [turn_of(step, 8, seed=3) for step in range(4000)]
+    assert turns != [turn_of(step, 8, seed=4) for step in range(4000)]
+    counts = [turns.count(turn) for turn in range(8)]
+    assert min(counts) > 400, "500 expected, deviation 21"
+    assert max(counts) < 600
