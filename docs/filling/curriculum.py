@@ -19,12 +19,12 @@ OURS, PLAIN = "curriculum", "plain"
 
 
 class Results:
-    """The lines of a result file with one tail, by method and noise, in the order of their seeds."""
+    """The lines of a result file with one tail, by method and noise, in the order of their seeds; defaults only."""
 
     def __init__(self, name: str, tail: float | None) -> None:
         self._found: dict[tuple[str, str], list[Line]] = {}
         for line in sorted(read_lines(name), key=lambda line: line["seed"]):
-            if line["recipe"]["tail"] == tail:
+            if line["recipe"]["tail"] == tail and "curriculum" not in line["recipe"]:
                 self._found.setdefault((line["method"], line["noise"]), []).append(line)
         self.methods = in_order({method for method, _ in self._found})
         self.noises = [noise for noise in NOISES if any(noise == found for _, found in self._found)]

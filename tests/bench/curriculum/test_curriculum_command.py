@@ -91,6 +91,19 @@ def test_the_same_seed_gives_the_same_figures(results: Path, tmp_path: Path) -> 
     assert [record["accuracy"] for record in mine["epochs"]] == [record["accuracy"] for record in theirs["epochs"]]
 
 
+def test_settings_of_ours_make_other_cells_of_ours_alone() -> None:
+    plain, asked = (
+        CurriculumBenchSettings(noises="none", methods="curriculum,plain", epochs=2, **options).jobs()
+        for options in ({}, {"floor": 0.2, "joined": 0.5})
+    )
+    ours, theirs = zip(plain, asked, strict=True)
+    assert ours[0].key != ours[1].key
+    assert ours[1].recipe["curriculum"] == {"joined": 0.5, "floor": 0.2}
+    assert "curriculum" not in ours[0].recipe
+    assert str(ours[1]) == "digits none curriculum joined=0.5 floor=0.2 seed 0"
+    assert theirs[0].key == theirs[1].key
+
+
 def test_table_shows_the_ceiling_but_never_as_the_best(results: Path) -> None:
     found = lines(results)
     for line in found:
@@ -125,6 +138,8 @@ def test_table_command_knows_the_file(results: Path, capsys: pytest.CaptureFixtu
         (["--model", "alexnet"], "no model"),
         (["--sets", "cifar10"], "--data ROOT is needed"),
         (["--sets", "stars"], "stars"),
+        (["--joined", "1"], "joined = 1.0 must be a share"),
+        (["--floor", "0"], "floor=0.0"),
     ],
 )
 def test_a_mistake_is_answered_with_a_sentence(

@@ -94,6 +94,16 @@ def test_a_curriculum_takes_weight_from_wrong_labels(name: str, trained: Callabl
     assert said.details["report"]["mean"] == pytest.approx(1, abs=0.05)
 
 
+def test_settings_that_are_asked_for_are_used() -> None:
+    study, _ = new_study()
+    study.options = {"joined": 0.5, "floor": 1.0}
+    said = train_function("curriculum")(study)
+    assert said.details["joined_epochs"] == EPOCHS // 2
+    weights = study.epochs[-1].weights
+    assert weights is not None
+    np.testing.assert_allclose(weights, 1, atol=1e-6)  # nobody gives anything up
+
+
 def test_costs_in_trainings(trained: Callable[[str], Found]) -> None:
     share = 1 - ANCHORS / SIZE
     assert trained("plain")[1].trainings == 1

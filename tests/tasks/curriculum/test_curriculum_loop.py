@@ -99,6 +99,25 @@ def test_without_wrong_labels_weights_stay_near_one() -> None:
     assert (weights < 0.5).mean() < 0.01
 
 
+@pytest.mark.parametrize(("rate", "low", "high"), [(0.0, 1.0, 1.2), (0.25, 1.8, 2.0)])
+def test_weights_are_decided_only_where_noise_is_certain(
+    rate: float, low: float, high: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen: list[float] = []
+    decided = judging.decided
+
+    def watched(p: Any, sharpness: float) -> Any:
+        seen.append(sharpness)
+        return decided(p, sharpness)
+
+    monkeypatch.setattr(judging, "decided", watched)
+    run = Run(blobs(rate=rate))
+    curriculum = Curriculum(run.monitor, warm_up=2, sharpness=2.0)
+    run.epochs(0, 6, curriculum.weights)
+    assert low <= seen[-1] <= high
+    assert seen == pytest.approx([1 + entry["caution"] for entry in curriculum.history])
+
+
 def test_monitor_makes_a_curriculum_of_its_own_and_asks_the_last_one(noisy: Blobs) -> None:
     run = Run(noisy)
     assert run.monitor.curriculum is None
@@ -148,7 +167,7 @@ def test_scores_of_weighed_training_are_those_of_plain_losses(noisy: Blobs) -> N
     """In a step whose losses are weighed, the monitor's scores do not know of the weights."""
     runs = Run(noisy), Run(noisy)
     index = torch.from_numpy(noisy.rows[:BATCH])
-    weights = torch.linspace(0.1, 1.9, BATCH)
+    weights = torch.linspace(1e-3, 1.9, BATCH)
     runs[0].step(index, None)
     runs[1].step(index, weights)
     mine, theirs = (run.monitor.last for run in runs)
@@ -338,6 +357,7 @@ def test_too_early_is_no_mistake(noisy: Blobs) -> None:
         ({"class_floor": 1.5}, "class_floor"),
         ({"boost": 0.9}, "boost"),
         ({"speed": 0.0}, "speed"),
+        ({"sharpness": 0.0}, "sharpness"),
         ({"patience": 3}, "known settings are warm_up"),
         ({"settings": CurriculumSettings(), "floor": 0.1}, "not both"),
     ],

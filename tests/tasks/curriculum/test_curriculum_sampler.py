@@ -18,7 +18,7 @@ from torch.utils.data import DataLoader
 from sgoif import indexed
 from sgoif.errors import SettingError
 from sgoif.tasks import Curriculum, CurriculumSampler
-from sgoif.tasks.curriculum.sampler import copies, spread
+from sgoif.tasks.curriculum.sampler import GUESTS, copies, spread
 
 
 @pytest.fixture(scope="module")
@@ -83,10 +83,19 @@ def test_an_epoch_draws_by_weight(noisy: Blobs) -> None:
     assert len(list(sampler)) == len(sampler) == len(wrong)
 
 
+def test_what_weighs_next_to_nothing_still_comes_up_now_and_then(noisy: Blobs) -> None:
+    """An example that is never drawn would never be scored again."""
+    wrong = noisy.wrong[noisy.rows]
+    sampler = weighed(noisy, np.where(wrong, 1e-3, 1.0))
+    came = [position for _ in range(60) for position in sampler if wrong[position]]
+    assert len(came) / 60 == pytest.approx(GUESTS * wrong.sum() / (1 - (1 - GUESTS) * wrong.mean()), rel=0.15)
+    assert len(set(came)) > 0.9 * wrong.sum()
+
+
 def test_leaving_out_the_worst(noisy: Blobs) -> None:
     wrong = noisy.wrong[noisy.rows]
     sampler = weighed(noisy, np.where(wrong, 0.1, 1.0), way="leave-out")
-    guests = math.ceil(sampler.curriculum.settings.floor * wrong.sum())
+    guests = math.ceil(GUESTS * wrong.sum())
     assert len(sampler) == (~wrong).sum() + guests
     epochs = [list(sampler) for _ in range(30)]
     assert all(len(set(epoch)) == len(epoch) == len(sampler) for epoch in epochs)

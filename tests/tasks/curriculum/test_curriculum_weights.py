@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
-from sgoif.tasks.curriculum.weights import Weighed, class_limits, lowered, not_helpful, settled, weigh
+from sgoif.tasks.curriculum.weights import Weighed, class_limits, decided, lowered, not_helpful, settled, weigh
 
 FREE: dict[str, Any] = {"floor": 0.05, "class_floor": 0.0, "boost": 100.0, "balance": 1.0}
 
@@ -188,11 +188,62 @@ def test_a_falling_rate_is_believed_less(before: float | None, rate: float, expe
 
 
 def test_limits_of_classes() -> None:
-    joint = np.array([[0.3, 0.1], [0.0, 0.6]])
-    many = class_limits(joint, np.array([4000.0, 6000.0]), 0.1)
+    joint, alike = np.array([[0.3, 0.1], [0.0, 0.6]]), np.ones(2)
+    many = class_limits(joint, np.array([4000.0, 6000.0]), 0.1, alike)
     error = np.sqrt(0.25 * 0.75 / 4000)
     assert many[0] == pytest.approx(0.25 + error, abs=1e-3)
     assert many[1] == pytest.approx(0.0, abs=0.002)
-    none = class_limits(joint, np.zeros(2), 0.1)  # without examples of its own a class is as the whole data set
+    none = class_limits(joint, np.zeros(2), 0.1, alike)  # without examples of its own a class is as the whole data set
     np.testing.assert_allclose(none, 0.1 + np.sqrt(0.09 / 10))
-    np.testing.assert_allclose(class_limits(None, np.full(2, 1e9), 0.2), 0.2, atol=1e-4)
+    np.testing.assert_allclose(class_limits(None, np.full(2, 1e9), 0.2, alike), 0.2, atol=1e-4)
+
+
+def test_a_handful_of_examples_does_not_condemn_a_rare_class() -> None:
+    """Three of four held-out examples look wrong: the model has not learned the class. By hand, with FEW = 10."""
+    joint = np.array([[0.88, 0.08], [0.03, 0.01]])
+    held_out, rate = np.array([96.0, 4.0]), 0.09
+    found = class_limits(joint, held_out, rate, np.array([960.0, 40.0]))
+    share = (4 * 0.75 + 10 * rate) / 14
+    error = np.sqrt(share * (1 - share) / 14)
+    usual = 40 / 500
+    assert found[1] == pytest.approx(usual * (share + error) + (1 - usual) * (share - error))
+    assert found[1] < 0.2
+    equal = class_limits(joint, held_out, rate, np.array([500.0, 500.0]))
+    assert equal[1] == pytest.approx(share + error)
+    assert found[0] == equal[0]  # a class of more than the mean size is judged as one of usual size
+    sure = class_limits(joint, 1000 * held_out, rate, np.array([960.0, 40.0]))
+    assert sure[1] == pytest.approx(0.75, abs=0.01)  # many examples leave no doubt, however rare the class
+    few = class_limits(np.array([[0.9, 0.06], [0.0, 0.04]]), held_out, rate, np.array([960.0, 40.0]))
+    assert few[1] == pytest.approx(rate, abs=0.01)  # none of four looks wrong: that may be luck
+
+
+def test_decided_weights_by_hand() -> None:
+    # Odds 1/3 and 3 become 1/9 and 9, and by symmetry no factor is needed.
+    np.testing.assert_allclose(decided(np.array([0.25, 0.75]), 2.0), [0.1, 0.9])
+    # Odds 1/4, 1, 1 to the power of two, times f: f/16 / (1 + f/16) + 2 f / (1 + f) = 1.2.
+    found = decided(np.array([0.2, 0.5, 0.5]), 2.0)
+    factor = found[1] / (1 - found[1])
+    assert found[0] == pytest.approx(factor / 16 / (1 + factor / 16))
+    assert found.sum() == pytest.approx(1.2)
+
+
+@given(p=hnp.arrays(np.float64, st.integers(1, 50), elements=st.floats(0, 1)), sharpness=st.floats(0.5, 8))
+@settings(max_examples=60, deadline=None)
+def test_being_decided_keeps_total_and_order(p: Any, sharpness: float) -> None:
+    found = decided(p, sharpness)
+    assert found.sum() == pytest.approx(p.sum(), abs=1e-6)
+    assert (np.diff(found[np.argsort(p, kind="stable")]) >= -1e-12).all()
+    assert ((found >= 0) & (found <= 1)).all()
+
+
+def test_the_more_decided_the_less_weight_is_misplaced() -> None:
+    """With p the exact posterior, less is taken from right labels and less left to wrong ones."""
+    generator = np.random.default_rng(1)
+    p = generator.beta(0.5, 0.8, 20_000)
+    wrong = generator.random(len(p)) < p
+    lost = [float(decided(p, sharpness)[~wrong].sum()) for sharpness in (1.0, 1.5, 3.0, 50.0)]
+    left = [float((1 - decided(p, sharpness))[wrong].sum()) for sharpness in (1.0, 1.5, 3.0, 50.0)]
+    assert lost == sorted(lost, reverse=True)
+    assert left == sorted(left, reverse=True)
+    assert decided(p, 1.0) is p
+    assert not decided(np.zeros(4), 2.0).any()

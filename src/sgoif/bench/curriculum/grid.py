@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 
 from sgoif.bench.command import Say
 from sgoif.bench.curriculum.recipes import CurriculumTraining
+from sgoif.bench.curriculum.registry import OURS
 from sgoif.bench.journal import Kind, Line, read_lines
 from sgoif.bench.labels.recipes import identity
 
@@ -54,6 +55,8 @@ class Job:
     training: CurriculumTraining
     human: str | None = None
     """Identity of the file with human labels, where the noise needs one."""
+    options: tuple[tuple[str, float], ...] = ()
+    """Settings of our curriculum that were asked for; those of others stay at their defaults."""
 
     @property
     def family(self) -> str:
@@ -66,7 +69,8 @@ class Job:
     @property
     def recipe(self) -> dict[str, Any]:
         """Everything else that the outcome depends on."""
-        return {**self.training.described(human=self.human), "tail": self.training.tail}
+        own = dict(self.options) or None
+        return {**self.training.described(human=self.human, curriculum=own), "tail": self.training.tail}
 
     @property
     def place(self) -> dict[str, Any]:
@@ -80,7 +84,8 @@ class Job:
     def called(self, name: str) -> str:
         """A method at this place, for a person."""
         tail = "" if self.training.tail is None else f" tail {self.training.tail:g}"
-        return f"{self.set}{tail} {self.noise} {name} seed {self.seed}"
+        own = "".join(f" {option}={value:g}" for option, value in self.options)
+        return f"{self.set}{tail} {self.noise} {name}{own} seed {self.seed}"
 
     def __str__(self) -> str:
         return self.called(self.method)
@@ -92,10 +97,15 @@ def plan(
     methods: Sequence[str],
     seeds: Sequence[int],
     human: str | None = None,
+    options: tuple[tuple[str, float], ...] = (),
 ) -> list[Job]:
-    """Every job of the grid, data set by data set and seed by seed."""
+    """Every job of the grid, data set by data set and seed by seed; the options are for our methods."""
     return [
-        Job(name, noise, seed, method, training, human if noise.startswith("human") else None)
+        Job(
+            *(name, noise, seed, method, training),
+            human=human if noise.startswith("human") else None,
+            options=options if method in OURS else (),
+        )
         for (name, training), seed, noise, method in product(trainings, seeds, noises, methods)
     ]
 

@@ -1,9 +1,9 @@
 """Training with a curriculum: as weights of the losses, or as a choice of examples.
 
 The run is a user's run: a hold-out with labels as noisy as the others, all of them anchors, which is not trained on at
-first, and default settings of the curriculum. For the last quarter of the epochs the curriculum is finished and the
-hold-out joins the training, weighed like everything else; in `apart` it never does, so that both parts of the effect
-can be told.
+first, and default settings of the curriculum unless others are asked for. For the last quarter of the epochs the
+curriculum is finished and the hold-out joins the training, weighed like everything else; in `apart` it never does, so
+that both parts of the effect can be told.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from sgoif.bench.batches import Batches, crop_and_flip, normalise
 from sgoif.bench.curriculum.study import Study, Trained, Weights
 from sgoif.bench.labels.problem import Problem, Rows
 from sgoif.monitor import InfluenceMonitor
-from sgoif.tasks.curriculum import Curriculum, CurriculumSampler
+from sgoif.tasks.curriculum import Curriculum, CurriculumSampler, CurriculumSettings
 
 JOINED = 0.25
 """Share of the epochs, at the end, in which the hold-out is trained on too."""
@@ -30,7 +30,7 @@ JOINED = 0.25
 
 def curriculum(study: Study) -> Trained:
     """Weighed losses; the hold-out joins at the end."""
-    return _train(study, joined=JOINED, drawn=False)
+    return _train(study, joined=study.options.get("joined", JOINED), drawn=False)
 
 
 def apart(study: Study) -> Trained:
@@ -40,7 +40,7 @@ def apart(study: Study) -> Trained:
 
 def sampler(study: Study) -> Trained:
     """Examples drawn by weight; the hold-out joins at the end."""
-    return _train(study, joined=JOINED, drawn=True)
+    return _train(study, joined=study.options.get("joined", JOINED), drawn=True)
 
 
 def _train(study: Study, *, joined: float, drawn: bool) -> Trained:
@@ -56,7 +56,8 @@ def _train(study: Study, *, joined: float, drawn: bool) -> Trained:
     monitor = InfluenceMonitor(
         model, optimizer, anchors=held_out, size=len(problem), max_anchors=len(held_out), seed=problem.seed
     )
-    teacher = Teacher(problem, monitor, Curriculum(monitor), drawn)
+    settings = CurriculumSettings(**{name: value for name, value in study.options.items() if name != "joined"})
+    teacher = Teacher(problem, monitor, Curriculum(monitor, settings=settings), drawn)
 
     def lesson(batches: Batches, part: Rows, count: int) -> None:
         problem.fit(

@@ -87,7 +87,11 @@ class Runner:
         judged = Problem(test.images, test.labels, problem.classes, recipe, self.device, job.seed)
         judged.mean, judged.spread = problem.mean, problem.spread
         right = np.flatnonzero(~noise.is_wrong) if METHODS[job.method].knows_truth else None
-        return Study(problem, judged, lambda message: self.tell(f"  {job}: {message}"), right), noise
+
+        def tell(message: str) -> None:
+            self.tell(f"  {job}: {message}")
+
+        return Study(problem, judged, tell, right, dict(job.options)), noise
 
     def _lines(self, job: Job) -> tuple[list[Line], dict[str, str]]:
         torch.manual_seed(job.seed)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -12,6 +13,18 @@ from sgoif.bench.curriculum.registry import choose
 from sgoif.bench.labels.noises import parse
 from sgoif.bench.labels.recipes import changed, file_identity
 from sgoif.errors import SettingError
+from sgoif.tasks.curriculum import CurriculumSettings
+
+OPTIONS = ("joined", "warm_up", "speed", "sharpness", "floor")
+"""What can be asked of our curriculum."""
+
+
+def check_options(options: Mapping[str, float]) -> None:
+    """Raise where a curriculum cannot be made with these."""
+    joined = options.get("joined", 0.0)
+    if not 0 <= joined < 1:
+        raise SettingError(f"joined = {joined} must be a share in [0, 1) of the epochs")
+    CurriculumSettings(**{name: value for name, value in options.items() if name != "joined"})
 
 
 @dataclass(frozen=True)
@@ -36,6 +49,11 @@ class CurriculumBenchSettings:
     augment: bool | None = setting(None, help="move and mirror images at random; unset: by data set")
     anchors: int | None = setting(None, help="held-out examples of ours, with their noisy labels")
     limit: int | None = setting(None, help="train on only so many examples of each data set")
+    joined: float | None = setting(None, help="share of the epochs, at the end, in which our hold-out is trained on")
+    warm_up: float | None = setting(None, help="of our curriculum, as are the next three; unset: its defaults")
+    speed: float | None = setting(None, help="part of the way that its weights move at a judgement")
+    sharpness: float | None = setting(None, help="how decided its weights are")
+    floor: float | None = setting(None, help="least share of its weight that an example keeps")
     human: str | None = setting(None, help="FILE.npz with human labels, for noises that start with human")
     workers: int = setting(1, help="processes that train at the same time, dealt out over the GPUs")
     device: Device = setting("auto", help="where to train")
@@ -45,7 +63,13 @@ class CurriculumBenchSettings:
             raise SettingError(f"workers = {self.workers} must be at least 1")
         for noise in listed(self.noises, "noises"):
             parse(noise)
+        check_options(dict(self.options()))
         self.jobs()
+
+    def options(self) -> tuple[tuple[str, float], ...]:
+        """What is asked of our curriculum beside its defaults."""
+        given = ((name, getattr(self, name)) for name in OPTIONS)
+        return tuple((name, float(value)) for name, value in given if value is not None)
 
     def tails(self) -> list[float | None]:
         """The ratios that are asked for; None: the data set as it is."""
@@ -72,4 +96,4 @@ class CurriculumBenchSettings:
         noises, human = listed(self.noises, "noises"), None
         if self.human is not None and any(noise.startswith("human") for noise in noises):
             human = file_identity(Path(self.human))
-        return plan(self.trainings(), noises, choose(self.methods), seeds_of(self.seeds), human)
+        return plan(self.trainings(), noises, choose(self.methods), seeds_of(self.seeds), human, self.options())

@@ -7,6 +7,7 @@ are for the judge: a method never sees what they say. The clock stands still whi
 from __future__ import annotations
 
 import time
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -52,6 +53,8 @@ class Study:
     tell: Say
     right: Rows | None = None
     """Examples whose label is right: for the oracle alone."""
+    options: Mapping[str, float] = field(default_factory=dict)
+    """Settings of our curriculum, where they are not the defaults: for ours alone."""
 
     def __post_init__(self) -> None:
         self.epochs: list[Epoch] = []

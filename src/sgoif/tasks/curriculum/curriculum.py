@@ -20,7 +20,8 @@ its company.
 that. How many labels are wrong in all is estimated on held-out examples, which no weight touches, and fixes the sum of
 all probabilities: an example can only be pushed down in another's place. Evidence is an average over the run. And the
 floor leaves every example a gradient: it goes on being scored, as if it were held out, and comes back if the model
-agrees with its label after all.
+agrees with its label after all. The floor is low, but only what is judged wrong time and again gets there: after k
+judgements in a row (1 − speed)^k of its weight is left, and more where the judgements were in doubt.
 
 *What it costs.* A judgement refreshes the monitor's held-out side, which counts as the monitor's time, reads the ledger
 and sorts it a few times, on the CPU; `report()` says how long that took. Between judgements a batch costs one gather.
@@ -51,7 +52,7 @@ from sgoif.tasks.labels.channel import Array
 if TYPE_CHECKING:
     from sgoif.monitor import InfluenceMonitor
 
-VERSION = 1
+VERSION = 2
 
 
 class Curriculum:

@@ -15,7 +15,7 @@ import torch
 from sgoif.instruments import half_width
 from sgoif.ledger import Ledger
 from sgoif.tasks.curriculum.settings import CurriculumSettings
-from sgoif.tasks.curriculum.weights import Weighed, class_limits, lowered, not_helpful, settled, weigh
+from sgoif.tasks.curriculum.weights import Weighed, class_limits, decided, lowered, not_helpful, settled, weigh
 from sgoif.tasks.labels.channel import Array, Labels
 from sgoif.tasks.labels.evidence import Evidence, from_ledger
 from sgoif.tasks.labels.judgement import LEAST_EXAMPLES, Judgement, judge, suggestions
@@ -81,11 +81,13 @@ def _weigh(
     rate, bank, classes = verdict.calibration.rate.estimate, monitor.anchors, monitor.classes
     by_class = list(bank.group_names) == list(range(classes)) and torch.equal(bank.groups, bank.labels)
     held_out: Array = np.bincount(verdict.anchors.given, minlength=classes).astype(np.float64)
+    sizes: Array = np.bincount(evidence.given, minlength=classes).astype(np.float64)
+    believed = lowered(probability, settled(rate_before, rate) * float(probability.sum()))
     return weigh(
-        lowered(probability, settled(rate_before, rate) * float(probability.sum())),
+        decided(believed, 1 + verdict.calibration.caution * (settings.sharpness - 1)),
         evidence.given,
         suggestions(evidence, by_group=by_class),
-        class_limits(verdict.joint, held_out, rate),
+        class_limits(verdict.joint, held_out, rate, sizes),
         harmful=not_helpful(evidence.influence, width),
         floor=settings.floor,
         class_floor=settings.class_floor,

@@ -11,8 +11,11 @@ order, W_i the sum of the weights up to the i-th and u ∈ [0, 1) drawn once,
 so n_i is w_i rounded up or down, with mean w_i. The copies of one example are spread over the epoch, and no batch of
 `batch_size` holds two of them.
 
-*leave-out*: an epoch has every example once, but for those with a weight below one half. Of these a share `floor` comes
-along, others in every epoch, or their evidence would never change again.
+*leave-out*: an epoch has every example once, but for those with a weight below one half. Of these a twentieth comes
+along, others in every epoch.
+
+An example that is not drawn is not scored either, and its evidence would never change again. So none is drawn less
+often than once in twenty epochs, or its `floor` where that is more.
 
 Several ranks that train together deal the examples of an epoch out among them; `batch_size` is that of one rank.
 
@@ -37,6 +40,8 @@ from sgoif.tasks.curriculum.summary import DOWN
 from sgoif.tasks.labels.channel import Array
 
 Way = Literal["draw", "leave-out"]
+GUESTS = 0.05
+"""Least share of the epochs in which an example comes up."""
 TRIES = 100
 
 
@@ -85,7 +90,7 @@ class CurriculumSampler(Sampler[int]):
 
     def _guests(self, down: int) -> int:
         """How many of the examples that are left out come along."""
-        return math.ceil(self.curriculum.settings.floor * down)
+        return math.ceil(max(self.curriculum.settings.floor, GUESTS) * down)
 
     def __iter__(self) -> Iterator[int]:
         self.epoch += 1
@@ -97,7 +102,7 @@ class CurriculumSampler(Sampler[int]):
             guests = generator.choice(down, self._guests(len(down)), replace=False)
             order = generator.permutation(np.concatenate([np.flatnonzero(weights >= DOWN), guests]))
         else:
-            order = spread(copies(weights, generator), self.batch_size * ranks.size, generator)
+            order = spread(copies(np.maximum(weights, GUESTS), generator), self.batch_size * ranks.size, generator)
         each = len(order) // ranks.size
         yield from order[ranks.rank :: ranks.size][:each].tolist()
 

@@ -16,7 +16,10 @@ class CurriculumSettings:
     """Epochs before the first judgement; weights are one until the second."""
     every: float = 1.0
     """Epochs between two judgements."""
-    floor: float = 0.05
+    sharpness: float = 1.5
+    """How decided weights are: 1 gives up in proportion to the probability of a wrong label, more than 1 takes the same
+    total rather from the most probable ones."""
+    floor: float = 0.01
     """Least share of its weight that an example keeps, so that it goes on being scored and can come back."""
     class_floor: float = 0.7
     """Least share of its weight that a class keeps, by given labels."""
@@ -34,6 +37,7 @@ class CurriculumSettings:
 
         need(isfinite(self.warm_up) and self.warm_up >= 1, "warm_up", "at least 1 epoch: before, nothing is known")
         need(isfinite(self.every) and self.every > 0, "every", "a positive number of epochs")
+        need(isfinite(self.sharpness) and self.sharpness > 0, "sharpness", "a positive power")
         need(0 < self.floor <= 1, "floor", "a share in (0, 1]: an example of no weight leaves no gradient to score")
         need(0 <= self.class_floor <= 1, "class_floor", "a share in [0, 1]")
         need(0 <= self.balance <= 1, "balance", "a share in [0, 1]")

@@ -4,10 +4,17 @@ For example i with given label y_i, let p_i be the calibrated probability that t
 where its influence is helpful beyond doubt and one where it is harmful, and j_i the label that it should have if its
 own is wrong. What an example gives up is
 
-    t_i = min(p_i h_i, 1 − floor)
+    t_i = min(q_i h_i, 1 − floor),        q_i = σ(s logit p_i + c)        with the c for which Σ q = Σ p
 
-so an example that helps held-out data keeps its weight whatever else speaks against it, and one that is merely hard,
-with a high loss but a low probability of a wrong label, gives up next to nothing.
+where s is the `sharpness`. With s = 1, q is p. Of all ways to give up Σ p in all, the one that takes most of it from
+wrong labels is to take everything from the most suspicious (s → ∞), and a network learns an example of half the weight
+by heart as well as one of the whole (Byrd and Lipton, ICML 2019), so half measures cost. But where the noise rate is
+overestimated, a threshold takes all weight from right labels near the border between two classes, which a classifier
+needs most. The default lies between; and where it is not even certain that there is noise, s is nearer to one:
+1 + caution (sharpness − 1).
+
+An example that helps held-out data keeps its weight whatever else speaks against it, and one that is merely hard, with
+a high loss but a low probability of a wrong label, gives up next to nothing.
 
 Per class k with n_k examples, Σ t_i over its own examples is what it lost, and over the examples that seem to belong to
 it what it gained; m_k = n_k − lost_k + gained_k is then its estimated true size. Its examples share the total
@@ -20,10 +27,10 @@ is then the importance weight of Liu and Tao (TPAMI 2016), and the weighed loss 
 right labels. But a class that the model underrates would lose weight, be learned less, and be underrated more; so the
 default goes half of the way, and never below `class_floor`.
 
-A class gives up no more than the share η_k of its labels that is estimated to be wrong on held-out examples, and no
-more than `boost` can make up for. Where it would, the odds t / (1 − t) of all its examples are lowered by a common
-factor, which spares the doubtful ones first. A class that the model has not learned yet looks wrong from end to end:
-without this it would lose all its weight and never be learned.
+A class gives up no more than a share η_k, estimated on held-out examples (`class_limits`), and no more than `boost` can
+make up for. Where it would, the odds t / (1 − t) of all its examples are lowered by a common factor, which spares the
+doubtful ones first. A class that the model has not learned yet looks wrong from end to end: without this it would lose
+all its weight and never be learned.
 """
 
 from __future__ import annotations
@@ -40,6 +47,8 @@ CERTAIN = 1e-9
 """A probability is never closer to one than this."""
 HALVINGS = 40
 """Of the interval in which the logarithm of a factor is searched."""
+EXTREME = 60.0
+"""Log-odds of what is certain."""
 
 
 @dataclass(frozen=True)
@@ -118,6 +127,24 @@ def lowered(p: Array, total: float) -> Array:
     return out
 
 
+def decided(p: Array, sharpness: float) -> Array:
+    """q: odds to the power of the sharpness, then all multiplied with the factor that leaves their total as it was."""
+    if sharpness == 1 or not 0 < p.sum() < len(p):
+        return p
+    inside = np.clip(p, CERTAIN, 1 - CERTAIN)
+    logits = sharpness * (np.log(inside) - np.log1p(-inside))
+    low, high = -float(logits.max()) - EXTREME, -float(logits.min()) + EXTREME
+    for _ in range(2 * HALVINGS):
+        middle = (low + high) / 2
+        low, high = (low, middle) if _sigmoid(logits + middle).sum() > p.sum() else (middle, high)
+    return _sigmoid(logits + low)
+
+
+def _sigmoid(a: Array) -> Array:
+    out: Array = 1 / (1 + np.exp(-np.clip(a, -EXTREME, EXTREME)))
+    return out
+
+
 def settled(before: float | None, rate: float) -> float:
     """The share of an estimated noise rate that is believed, given the one before: less while it falls; 0 at first."""
     if before is None:
@@ -125,12 +152,20 @@ def settled(before: float | None, rate: float) -> float:
     return 1.0 if rate >= before else max(0.0, 1 - (before - rate) / rate) if rate > 0 else 0.0
 
 
-def class_limits(joint: Array | None, held_out: Array, rate: float) -> Array:
-    """η [C]: the share of wrong labels in each class by the joint of given and true labels of the held-out examples.
+def class_limits(joint: Array | None, held_out: Array, rate: float, sizes: Array) -> Array:
+    """η [C]: what a class may give up, by how many of its held-out examples (`held_out` [C] counts) look wrong.
 
-    A class with few of them (`held_out` [C] counts) is judged by the rate of the whole data set instead, gradually:
-    its own share would be that of a handful. The share may be exceeded by its standard error, so that what is left to
-    the class does not hang on which of its examples were held out.
+    The joint of given and true labels of the held-out examples says how many labels of a class are wrong, and their
+    number h how sure that is. With ρ the size of the class over the mean size, at most one,
+
+        share = (h own + FEW rate) / (h + FEW)
+        error = √(share (1 − share) / (h + FEW))
+        η = ρ (share + error) + (1 − ρ) nearest
+
+    where nearest is the point of share ± error that is nearest to the rate of the whole data set. A class of usual size
+    may exceed its share by the standard error, so that what is left to it does not hang on which of its examples were
+    held out. A rare one is learned late and badly, and most of its few held-out examples then look wrong: it gives up
+    more than others only as far as that leaves no doubt.
     """
     own = np.full(len(held_out), rate)
     if joint is not None:
@@ -138,8 +173,10 @@ def class_limits(joint: Array | None, held_out: Array, rate: float) -> Array:
         own = np.where(given > 0, 1 - np.diag(joint) / np.maximum(given, np.finfo(float).tiny), rate)
     count = held_out + FEW
     share = (held_out * own + FEW * rate) / count
-    limits: Array = np.minimum(share + np.sqrt(share * (1 - share) / count), 1.0)
-    return limits
+    error = np.sqrt(share * (1 - share) / count)
+    usual = np.minimum(sizes / max(float(sizes.mean()), 1.0), 1.0)
+    limits: Array = usual * (share + error) + (1 - usual) * np.clip(rate, share - error, share + error)
+    return np.clip(limits, 0.0, 1.0)
 
 
 def not_helpful(mean: Array, half_width: Array) -> Array:
