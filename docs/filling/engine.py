@@ -19,11 +19,12 @@ SCORES = {
     "margin": "margin of logits (AUM)",
     "prob_margin": "margin of probabilities",
 }
-QUIET, BUSY = "overhead-cuda.json", "overhead-cuda-busy-host.json"
 GPU = "H200, ResNet-18, batch 512, bfloat16"
+ALL = {"head": "head", "last-stage": "last stage", "all": "all layers"}
 COSTS = (
-    (GPU, QUIET, {"head": "head", "last-stage": "last stage", "all": "all layers"}),
-    (f"{GPU}, slower host", BUSY, {"head": "head", "last-stage": "last stage", "all": "all layers"}),
+    (GPU, "overhead-cuda.json", ALL),
+    (f"{GPU}, `body_share=0.25`", "overhead-cuda-quarter.json", ALL),
+    (f"{GPU}, `body_share=0.25`, another host", "overhead-cuda-quarter-slower-host.json", ALL),
     ("two CPU cores, small CNN, batch 128", "overhead-cpu.json", {"head": "head"}),
     (
         "the same, `body_share=1`",
