@@ -21,8 +21,12 @@ def digest(text: str) -> str:
 
 
 def filled(template: str, values: Mapping[str, str]) -> str:
-    """An asset with its place holders filled in one pass: a value that looks like one is not filled in again."""
-    return re.sub(r"\{\{(\w+)\}\}", lambda found: values[found[1]], asset(template))
+    """An asset with its place holders filled in one pass: a value that looks like one is not filled in again.
+
+    Every page has the same `head`, which has place holders of its own.
+    """
+    whole = asset(template).replace("{{head}}", asset("head.html"))
+    return re.sub(r"\{\{(\w+)\}\}", lambda found: values[found[1]], whole)
 
 
 def escaped(text: str) -> str:
