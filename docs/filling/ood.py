@@ -57,6 +57,7 @@ def number_of(lines: Sequence[Line], metric: str) -> str:
 TABLES: dict[str, Callable[[], str]] = {
     "ood-cifar10": lambda: outliers("ood-cifar10.jsonl"),
     "ood-cifar10-noisy": lambda: outliers("ood-cifar10-symmetric-20.jsonl"),
+    "ood-cifar10-small-cnn": lambda: outliers("ood-cifar10-small-cnn.jsonl"),
     "streams-cifar10": lambda: streams("streams-cifar10.json"),
     "ood-mnist": lambda: outliers("ood-mnist.jsonl"),
     "streams-mnist": lambda: streams("streams-mnist.json"),
