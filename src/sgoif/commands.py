@@ -307,16 +307,21 @@ def plot(
 ) -> None:
     """Draw result files: what was found over training and settings, at what cost."""
     from sgoif.bench.command import check_writable, say
+    from sgoif.bench.drawing import check_picture
     from sgoif.bench.labels.grid import read_results
-    from sgoif.bench.labels.plots import PlotSettings, check_picture
+    from sgoif.bench.labels.plots import PlotSettings
     from sgoif.bench.labels.plots import plot as plot_labels
 
     check_writable(out)
     if kind == "run" or (not files and Path(kind).suffix == ".json"):
-        _plot_run(files or [Path(kind)], out, title)
+        from sgoif.report.plots import plot_run
+
+        _plot_file(plot_run, files or [Path(kind)], out, title, "a run", "with epochs and monitors")
     elif kind == "growth":
+        from sgoif.bench.growth import plot_growth
+
         check_picture(out)
-        _plot_growth(files or [], out, title)
+        _plot_file(plot_growth, files or [], out, title, "growth", "of `sgoif bench scaling`")
     else:
         settings = PlotSettings(kind, tuple(where or ()), metric, cost, baseline, title)
         check_picture(out)
@@ -327,29 +332,13 @@ def plot(
         messages.print(f"picture in [bold]{out}[/]", highlight=False)
 
 
-def _plot_growth(files: list[Path], out: Path, title: str) -> None:
-    """Costs by examples, anchors and watched weights."""
-    from sgoif.bench.growth import plot_growth
+def _plot_file(draw: Callable[..., None], files: list[Path], out: Path, title: str, shows: str, made_by: str) -> None:
+    """Draw the one result file that a picture of this kind shows."""
     from sgoif.errors import SettingError
 
     if len(files) != 1:
-        raise SettingError(f"a picture of growth shows one result file, not {len(files)}")
+        raise SettingError(f"a picture of {shows} shows one result file, not {len(files)}")
     try:
-        found = json.loads(files[0].read_text(encoding="utf-8"))
-        plot_growth(found, out, title=title)
+        draw(json.loads(files[0].read_text(encoding="utf-8")), out, title=title)
     except (ValueError, KeyError, TypeError, IndexError) as error:
-        raise SettingError(f"{files[0]} is not a result file of `sgoif bench scaling` ({error!r})") from error
-
-
-def _plot_run(files: list[Path], out: Path, title: str) -> None:
-    """Detection quality and solver residuals over the epochs of one run."""
-    from sgoif.errors import SettingError
-    from sgoif.report.plots import plot_run
-
-    if len(files) != 1:
-        raise SettingError(f"a picture of a run shows one result file, not {len(files)}")
-    try:
-        found = json.loads(files[0].read_text(encoding="utf-8"))
-        plot_run(found, out, title=title)
-    except (ValueError, KeyError, TypeError, IndexError) as error:
-        raise SettingError(f"{files[0]} is not a result file with epochs and monitors ({error!r})") from error
+        raise SettingError(f"{files[0]} is not a result file {made_by} ({error!r})") from error

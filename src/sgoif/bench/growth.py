@@ -15,9 +15,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from sgoif.bench.drawing import check_picture, picture
 from sgoif.bench.labels.panels import BLUE, GREEN, RED, tidy
-from sgoif.bench.labels.plots import FORMATS, check_picture
-from sgoif.errors import MissingExtraError, SettingError
+from sgoif.errors import SettingError
 
 Point = Mapping[str, Any]
 Sweeps = Mapping[str, Sequence[Point]]
@@ -76,15 +76,7 @@ def plot_growth(result: Mapping[str, Any], path: Path, title: str = "") -> None:
     sweeps: Sweeps = result["sweeps"]
     if unknown := [name for name in sweeps if name not in COSTS]:
         raise SettingError(f"there is no sweep {unknown[0]!r}; known are {', '.join(COSTS)}")
-    try:
-        from matplotlib import rc_context
-        from matplotlib.backends.backend_agg import FigureCanvasAgg
-        from matplotlib.figure import Figure
-    except ImportError as error:
-        raise MissingExtraError("matplotlib", "plots", "Drawing a plot") from error
-    with rc_context({"svg.hashsalt": "sgoif"}):
-        figure = Figure(figsize=(4.2 * len(sweeps), 3.8), dpi=120, layout="constrained")
-        FigureCanvasAgg(figure)
+    with picture(path, title, (4.2 * len(sweeps), 3.8)) as figure:
         for column, (name, points) in enumerate(sweeps.items()):
             axes = figure.add_subplot(1, len(sweeps), column + 1)
             ordered = sorted(points, key=lambda point: float(point[name]))
@@ -97,8 +89,3 @@ def plot_growth(result: Mapping[str, Any], path: Path, title: str = "") -> None:
             axes.set(xscale="log", yscale="log", xlabel=TITLES[name])
             axes.legend(fontsize=7, frameon=False)
             tidy(axes)
-        if title:
-            figure.suptitle(title, fontsize=12, x=0.01, ha="left")
-        path.parent.mkdir(parents=True, exist_ok=True)
-        ending = path.suffix.lower()
-        figure.savefig(path, format=ending[1:], metadata=dict(FORMATS[ending]))

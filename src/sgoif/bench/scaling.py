@@ -271,7 +271,7 @@ def show(result: dict[str, Any]) -> str:
     points = [f"{name} {row[name]}: {told(row)}" for name, rows in result["sweeps"].items() for row in rows]
     growth = [
         f"{name}: {cost} grows with slope {found['overall']:.2f}, at the upper end {found['upper']:.2f}"
-        for name, costs in slopes(result["sweeps"]).items()
+        for name, costs in result["slopes"].items()
         for cost, found in costs.items()
         if found["overall"] is not None and found["upper"] is not None
     ]

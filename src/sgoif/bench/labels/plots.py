@@ -29,6 +29,7 @@ from pathlib import Path
 from statistics import fmean
 from typing import TYPE_CHECKING
 
+from sgoif.bench.drawing import check_picture, picture
 from sgoif.bench.journal import Line
 from sgoif.bench.labels.lines import METRICS, value_of
 from sgoif.bench.labels.panels import (
@@ -48,18 +49,11 @@ from sgoif.bench.labels.panels import (
 )
 from sgoif.bench.labels.registry import in_order, is_rival, title_of
 from sgoif.bench.tables.lines import check_comparable, chosen
-from sgoif.errors import MissingExtraError, SettingError
+from sgoif.errors import SettingError
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
-
-FORMATS: Mapping[str, Mapping[str, None]] = {
-    ".png": {"Software": None},
-    ".svg": {"Date": None},
-    ".pdf": {"CreationDate": None},
-}
-"""File types, and what must be left out for the same results to give the same file."""
 
 
 @dataclass(frozen=True)
@@ -86,32 +80,13 @@ class PlotSettings:
             raise SettingError(f"there is no cost {self.cost!r}; choose from {', '.join(costs)}")
 
 
-def check_picture(path: Path) -> None:
-    """Refuse a picture that cannot be drawn before anything is read."""
-    if path.suffix.lower() not in FORMATS:
-        raise SettingError(f"{path} must end in one of {', '.join(FORMATS)}")
-
-
 def plot(lines: Iterable[Line], settings: PlotSettings, path: Path) -> None:
     """Draw a picture of these results."""
     check_picture(path)
     found = chosen(lines, settings.where)
     check_comparable(found)
-    try:
-        from matplotlib import rc_context
-        from matplotlib.backends.backend_agg import FigureCanvasAgg
-        from matplotlib.figure import Figure
-    except ImportError as error:
-        raise MissingExtraError("matplotlib", "plots", "Drawing a plot") from error
-    with rc_context({"svg.hashsalt": "sgoif"}):
-        figure = Figure(dpi=120, layout="constrained")
-        FigureCanvasAgg(figure)
+    with picture(path, settings.title) as figure:
         KINDS[settings.kind](figure, found, settings)
-        if settings.title:
-            figure.suptitle(settings.title, fontsize=12, x=0.01, ha="left")
-        path.parent.mkdir(parents=True, exist_ok=True)
-        ending = path.suffix.lower()
-        figure.savefig(path, format=ending[1:], metadata=dict(FORMATS[ending]))
 
 
 def draw_convergence(figure: Figure, lines: list[Line], settings: PlotSettings) -> None:
