@@ -32,7 +32,7 @@ from torch.nn import functional as F
 from sgoif.bench.fidelity.answer import Relabelled
 from sgoif.bench.fidelity.study import Floats, Study
 from sgoif.bench.fidelity.together import can_stack, train_together
-from sgoif.bench.fidelity.truth import ALONE, LABEL, STACKED, Wanted, neighbours, path_of, trained, write_logits
+from sgoif.bench.fidelity.truth import ALONE, LABEL, Wanted, keep_answers, neighbours, stacks, trained
 from sgoif.bench.labels.problem import Labels, Rows, StepLoss
 from sgoif.errors import SettingError
 
@@ -110,10 +110,8 @@ def train_changes(study: Study, folder: Path, wanted: Wanted, numbers: Sequence[
     """Train with these changes as often as wanted and keep the answers."""
     everything = [None, *changes(study, wanted)]
     stack, problem = can_stack(study), study.problem
-    at_once = max(1, STACKED // wanted.trainings) if stack else 1
     turns = range(1, wanted.trainings + 1)
-    for start in range(0, len(numbers), at_once):
-        part = numbers[start : start + at_once]
+    for part in stacks(wanted, numbers, stack):
         counts, labels = zip(*(changed(study, everything[number]) for number in part), strict=True)
         if stack:
             sets = [problem.rows()] * (len(part) * len(turns))
@@ -132,9 +130,7 @@ def train_changes(study: Study, folder: Path, wanted: Wanted, numbers: Sequence[
                 for count, label in zip(counts, labels, strict=True)
                 for turn in turns
             ]
-        logits = np.stack([study.answers(model) for model in models])
-        for number, answers in zip(part, np.split(logits, len(part)), strict=True):
-            write_logits(path_of(folder, wanted.kind, number), answers)
+        keep_answers(study, folder, wanted, part, models)
 
 
 def changed(study: Study, change: Change | None) -> tuple[Floats, Labels]:

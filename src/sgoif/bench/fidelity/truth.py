@@ -13,12 +13,13 @@ in pairs (`paired`).
 from __future__ import annotations
 
 import zipfile
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
+from torch import nn
 
 from sgoif.bench.fidelity.study import Floats, Mask, Study
 from sgoif.bench.fidelity.together import can_stack, train_together
@@ -106,9 +107,7 @@ def trained(folder: Path, wanted: Wanted, number: int) -> Floats | None:
 def train_sets(study: Study, folder: Path, wanted: Wanted, numbers: Sequence[int]) -> None:
     """Train on these sets as often as wanted and keep the answers."""
     stack = can_stack(study)
-    at_once = max(1, STACKED // wanted.trainings) if stack else 1
-    for start in range(0, len(numbers), at_once):
-        part = numbers[start : start + at_once]
+    for part in stacks(wanted, numbers, stack):
         sets = [np.flatnonzero(kept(study, wanted, number)) for number in part]
         turns = [_training_number(wanted, number, turn) for number in part for turn in range(wanted.trainings)]
         rows = [chosen for chosen in sets for _ in range(wanted.trainings)]
@@ -116,9 +115,23 @@ def train_sets(study: Study, folder: Path, wanted: Wanted, numbers: Sequence[int
             models = train_together(study, rows, turns)
         else:
             models = [study.train(chosen, turn) for chosen, turn in zip(rows, turns, strict=True)]
-        logits = np.stack([study.answers(model) for model in models])
-        for number, answers in zip(part, np.split(logits, len(part)), strict=True):
-            write_logits(path_of(folder, wanted.kind, number), answers)
+        keep_answers(study, folder, wanted, part, models)
+
+
+def stacks(wanted: Wanted, numbers: Sequence[int], stack: bool) -> Iterator[Sequence[int]]:
+    """These sets, as many at a time as are trained together."""
+    at_once = max(1, STACKED // wanted.trainings) if stack else 1
+    for start in range(0, len(numbers), at_once):
+        yield numbers[start : start + at_once]
+
+
+def keep_answers(
+    study: Study, folder: Path, wanted: Wanted, numbers: Sequence[int], models: Sequence[nn.Module]
+) -> None:
+    """Keep what the networks of these sets say, set by set."""
+    logits = np.stack([study.answers(model) for model in models])
+    for number, answers in zip(numbers, np.split(logits, len(numbers)), strict=True):
+        write_logits(path_of(folder, wanted.kind, number), answers)
 
 
 def _training_number(wanted: Wanted, number: int, turn: int) -> int:

@@ -39,6 +39,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from sgoif.tasks.labels.calibration import sigmoid
 from sgoif.tasks.labels.channel import Array, Labels
 
 FEW = 10.0
@@ -136,13 +137,8 @@ def decided(p: Array, sharpness: float) -> Array:
     low, high = -float(logits.max()) - EXTREME, -float(logits.min()) + EXTREME
     for _ in range(2 * HALVINGS):
         middle = (low + high) / 2
-        low, high = (low, middle) if _sigmoid(logits + middle).sum() > p.sum() else (middle, high)
-    return _sigmoid(logits + low)
-
-
-def _sigmoid(a: Array) -> Array:
-    out: Array = 1 / (1 + np.exp(-np.clip(a, -EXTREME, EXTREME)))
-    return out
+        low, high = (low, middle) if sigmoid(logits + middle).sum() > p.sum() else (middle, high)
+    return sigmoid(logits + low)
 
 
 def settled(before: float | None, rate: float) -> float:

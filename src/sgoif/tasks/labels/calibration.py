@@ -81,7 +81,7 @@ class Calibration:
 
     def probability(self, v: Array) -> Array:
         """P(wrong | v), its odds lowered by `caution`."""
-        p = _sigmoid(self.offset + self.slope * (v - self.centre) / self.scale)
+        p = sigmoid(self.offset + self.slope * (v - self.centre) / self.scale)
         cautious: Array = self.caution * p / np.maximum(self.caution * p + 1 - p, 1e-300)
         return cautious * (1 + self.trust) / 2  # a model that knows nothing never says more than "perhaps"
 
@@ -150,11 +150,12 @@ def _above_most(points: Array, decoys: Array, rate: float, classes: int) -> floa
     right = rate / (classes - 1)
     above = points >= np.quantile(decoys, right + (1 - right) * (1 - MOST_OF_DECOYS))
     slope = _slope(points, decoys, rate, classes)
-    likely = float((_sigmoid(_offset(points, slope, rate) + slope * points) * above).mean())
+    likely = float((sigmoid(_offset(points, slope, rate) + slope * points) * above).mean())
     return min(float(np.sqrt(likely * above.mean())) / MOST_OF_DECOYS, MOST_RATE)
 
 
-def _sigmoid(a: Array) -> Array:
+def sigmoid(a: Array) -> Array:
+    """1 / (1 + e^−a), without overflow."""
     out: Array = 1 / (1 + np.exp(-np.clip(a, -60, 60)))
     return out
 
@@ -164,7 +165,7 @@ def _offset(points: Array, slope: float, rate: float) -> float:
     low, high = -200.0, 200.0
     for _ in range(50):
         middle = (low + high) / 2
-        low, high = (low, middle) if _sigmoid(middle + slope * points).mean() > rate else (middle, high)
+        low, high = (low, middle) if sigmoid(middle + slope * points).mean() > rate else (middle, high)
     return (low + high) / 2
 
 
@@ -173,7 +174,7 @@ def _slope(points: Array, decoys: Array, rate: float, classes: int) -> float:
     right = rate / (classes - 1)
 
     def loss(slope: float) -> float:
-        p = _sigmoid(_offset(points, slope, rate) + slope * decoys)
+        p = sigmoid(_offset(points, slope, rate) + slope * decoys)
         likelihood = np.log((1 - right) * p / rate + right * (1 - p) / (1 - rate) + 1e-300).sum()
         return float(-likelihood + 0.5 * (np.log(slope / SLOPE) / WIDE) ** 2)
 
@@ -200,7 +201,7 @@ def _rate_by_decoys(points: Array, decoys: Array, classes: int, centre: float, s
         right = rate / (classes - 1)
         for j, slope in enumerate(slopes):
             offset = _offset(points, slope, rate)
-            everywhere, own = _sigmoid(offset + slope * points), _sigmoid(offset + slope * decoys)
+            everywhere, own = sigmoid(offset + slope * points), sigmoid(offset + slope * decoys)
             total = np.maximum((tilt * everywhere).mean(1), 1e-300)[:, None]
             density = (1 - right) * own_tilt * own / total + right * (1 - own) / (1 - rate)
             likelihood = np.log(density + 1e-300).sum(1)

@@ -11,17 +11,17 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 import torch
 from torch import Tensor
 
 from sgoif.errors import SettingError
+from sgoif.tasks.shift.moments import SMALLEST
 
 MOST = 2000
 """Examples in the sample."""
-SMALLEST = 1e-12
 
 
 class Sample:
@@ -52,11 +52,9 @@ class Sample:
         """The sample, ready to be compared with."""
         if self._rows is None:
             raise SettingError("there is nothing to compare with: no example of the reference has any weight")
-        sizes = tuple(part.shape[1] for part in self._rows)
-        joined = torch.cat(self._rows, 1)
+        raw = Neighbours(torch.cat(self._rows, 1), tuple(part.shape[1] for part in self._rows))
         # Rounded as they are stored, so that a sentinel from a file says exactly what it said before.
-        units = Neighbours(torch.zeros(0, sum(sizes), device=joined.device), sizes).units(joined)
-        return Neighbours(units.half().float(), sizes)
+        return replace(raw, rows=raw.units(raw.rows).half().float())
 
 
 @dataclass(frozen=True)

@@ -28,7 +28,7 @@ from sgoif.anchors import evaluation
 from sgoif.errors import LayerError, SettingError, StateError
 from sgoif.state import load_state, save_state
 from sgoif.tasks.shift.conformal import p_values, threshold
-from sgoif.tasks.shift.moments import Layer, Spread
+from sgoif.tasks.shift.moments import SMALLEST, Layer, Spread
 from sgoif.tasks.shift.neighbours import Neighbours
 from sgoif.tasks.shift.network import Network, Seen
 from sgoif.tasks.shift.reference import Kept, Reference, activations_of, two_sided
@@ -41,7 +41,6 @@ HELD_BACK = 5
 """One example in so many is kept for the calibration where none is given."""
 LEAST_CALIBRATION = 20
 FOLDS = 5
-SMALLEST = 1e-12
 VERSION = 2
 
 
