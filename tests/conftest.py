@@ -1,5 +1,7 @@
 """Every test starts from the same seeds and computes on one thread: results repeat, and workers share the cores.
 
+Properties are about values and never about time, so no example of one fails because the machine is busy.
+
 Here too: the browser that pages are looked at with.
 """
 
@@ -14,8 +16,11 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from hypothesis import settings
 
 torch.set_num_threads(1)
+settings.register_profile("sgoif", deadline=None)
+settings.load_profile("sgoif")
 ARGUMENTS = (
     "--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run",
     "--disable-background-networking", "--disable-component-update", "--disable-sync",
