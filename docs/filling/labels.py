@@ -102,13 +102,15 @@ def claims() -> str:
             found = line["metrics"]
             real = line["wrong"] / line["examples"]
             selected = f"{round(found['flagged_share'] * line['examples'])} selected"
+            # Where nothing is wrong, how many were selected says more than that all of them are right.
+            none_wrong = found["precision"] is None or not line["wrong"]
             rows.append(
                 [
                     title,
                     str(line["seed"]),
                     f"{found['calibration_error']:.3f}",
                     f"{100 * found['noise_rate']:.1f} ({100 * real:.1f})",
-                    selected if found["precision"] is None else f"{1 - found['precision']:.3f}",
+                    selected if none_wrong else f"{1 - found['precision']:.3f}",
                     f"{percent(found['top_100_stated'])} ({percent(found['top_100_real'])})",
                     percent(found["suggested_right"]),
                     percent(found["found_at_share"]),
