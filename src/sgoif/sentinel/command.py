@@ -85,7 +85,9 @@ def fit_command(
     ignore_labels: Annotated[
         bool, typer.Option("--ignore-labels", help="Go by the model's answers; DATA may then be any folder of images.")
     ] = False,
-    gate: Annotated[bool, typer.Option(help="Let images count less whose label the model does not believe.")] = True,
+    gate: Annotated[
+        bool, typer.Option(help="Let the model's answers count less where it outvotes many labels.")
+    ] = True,
     image_size: Annotated[
         int | None,
         typer.Option(

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from sgoif.errors import SettingError
-from sgoif.tasks.shift.moments import LEAST_SHRINKAGE, Sums, shrinkage
+from sgoif.tasks.shift.moments import LEAST_SHRINKAGE, Layer, Spread, Sums, shrinkage
 
 
 def sample(count: int, size: int, seed: int = 0) -> torch.Tensor:
@@ -36,6 +36,45 @@ def test_shrinkage_is_scikit_learns() -> None:
     a = sample(40, 12).numpy()
     mine = shrinkage(torch.from_numpy(covariance.empirical_covariance(a)), 40)
     assert mine == pytest.approx(covariance.OAS().fit(a).shrinkage_, rel=0.2)
+
+
+def made(size: int, centres: int, seed: int) -> Layer:
+    generator = torch.Generator().manual_seed(seed)
+    root = torch.randn(size, size, generator=generator)
+    return Layer(5 + torch.randn(centres, size, generator=generator), root, 0.5 + seed)
+
+
+@pytest.mark.parametrize(
+    "shapes",
+    [
+        [(6, 1)],
+        [(2, 1), (3, 1), (1, 1), (8, 1), (8, 4)],  # the first three share a block that they do not fill
+        [(8, 3), (2, 2), (5, 1), (4, 1), (3, 5)],  # several centres in the middle of a block
+        [(1, 1), (1, 3)],
+    ],
+)
+def test_layers_together_are_the_mean_of_each_alone(shapes: list[tuple[int, int]]) -> None:
+    layers = [made(size, centres, seed) for seed, (size, centres) in enumerate(shapes)]
+    rows = [sample(9, size, seed=seed).float() for seed, (size, _) in enumerate(shapes)]
+    expected = torch.zeros(9, dtype=torch.float64)
+    for layer, a in zip(layers, rows, strict=True):
+        inverse = layer.root.double() @ layer.root.double().T
+        for number in range(9):
+            apart = a[number].double() - layer.centres.double()
+            expected[number] += min(float(d @ inverse @ d) for d in apart) / layer.scale / len(layers)
+    got = Spread(layers).mean(torch.cat(rows, 1))
+    torch.testing.assert_close(got.double(), expected, rtol=1e-5, atol=1e-5)
+    assert len(Spread(layers).mean(torch.cat(rows, 1)[:0])) == 0
+
+
+def test_a_row_that_is_not_finite_spoils_no_other() -> None:
+    layers = [made(2, 1, 0), made(5, 3, 1)]
+    rows = sample(4, 7).float()
+    clean = Spread(layers).mean(rows)
+    rows[1, 0], rows[2, 6] = torch.nan, torch.inf
+    got = Spread(layers).mean(rows)
+    torch.testing.assert_close(got[[0, 3]], clean[[0, 3]])
+    assert not bool(torch.isfinite(got[[1, 2]]).any())
 
 
 def test_weights_count_like_repetitions() -> None:

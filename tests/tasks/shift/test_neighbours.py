@@ -6,7 +6,8 @@ import pytest
 import torch
 
 from sgoif.errors import SettingError
-from sgoif.tasks.shift.neighbours import Sample
+from sgoif.tasks.shift import neighbours as module
+from sgoif.tasks.shift.neighbours import Sample, multiplies_halves
 
 SIZES = (3, 5)
 
@@ -80,3 +81,43 @@ def test_nothing_to_compare_with_is_an_error() -> None:
     sample.add(layers(3, 0), torch.zeros(3, dtype=torch.bool))
     with pytest.raises(SettingError, match="nothing to compare"):
         sample.neighbours()
+
+
+def test_halves_are_multiplied_where_that_is_possible(monkeypatch: pytest.MonkeyPatch) -> None:
+    sample = Sample()
+    sample.add(layers(200, 0), everyone(200))
+    neighbours, x = sample.neighbours(), torch.cat(layers(50, 1), 1)
+    single = neighbours.distance(x)
+    asked: list[torch.dtype] = []
+
+    def mm(left: torch.Tensor, right: torch.Tensor, out_dtype: torch.dtype) -> torch.Tensor:
+        assert left.dtype == right.dtype == torch.half
+        assert torch.equal(right.float().T, neighbours.rows)  # they are stored so: nothing is lost
+        asked.append(out_dtype)
+        return left.float() @ right.float()
+
+    monkeypatch.setattr(torch, "mm", mm)  # the product itself exists on GPUs only
+    monkeypatch.setattr(module, "multiplies_halves", lambda device: True)
+    half = neighbours.distance(x)
+    assert asked == [torch.float32]
+    assert not torch.equal(half, single)
+    torch.testing.assert_close(half, single, rtol=0, atol=1e-3)
+
+
+def test_halves_are_not_multiplied_elsewhere(monkeypatch: pytest.MonkeyPatch) -> None:
+    cuda = torch.device("cuda")
+    assert not multiplies_halves(torch.device("cpu"))
+    assert multiplies_halves(cuda) == (torch.version.hip is None and "dtype" in torch.ops.aten.mm.overloads())
+    monkeypatch.setattr(torch.version, "hip", "6.0")
+    assert not multiplies_halves(cuda)
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+def test_a_gpu_finds_the_same_distances() -> None:
+    sample, there = Sample(), Sample()
+    sample.add(layers(200, 0), everyone(200))
+    there.add([part.cuda() for part in layers(200, 0)], everyone(200))
+    x = torch.cat(layers(50, 1), 1)
+    torch.testing.assert_close(
+        there.neighbours().distance(x.cuda()).cpu(), sample.neighbours().distance(x), rtol=0, atol=1e-3
+    )

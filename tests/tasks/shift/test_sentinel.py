@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -12,11 +13,13 @@ from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
 
 from sgoif import InfluenceMonitor, indexed
+from sgoif.anchors import evaluation
 from sgoif.bench.metrics import auroc
 from sgoif.errors import LayerError, SettingError, StateError
+from sgoif.state import load_state, save_state
 from sgoif.tasks import Sentinel
-from sgoif.tasks.shift.reference import confidence
-from sgoif.tasks.shift.sentinel import energy
+from sgoif.tasks.shift.reference import LEAST_TRUST, outvoted
+from sgoif.tasks.shift.sentinel import HELD_BACK, energy
 
 
 @pytest.fixture(scope="module")
@@ -24,14 +27,26 @@ def sentinel() -> Sentinel:
     return Sentinel.fit(trained(), batches(600, 0), calibration=batches(500, 1))
 
 
-def test_the_score_is_the_formula(sentinel: Sentinel) -> None:
+def mislabelled(count: int, seed: int) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    """Images, labels of which every fifth is wrong, and which are."""
+    images, labels = blobs(count, seed)
+    wrong = torch.arange(count) % 5 == 0
+    return images, torch.where(wrong, (labels + 1) % CLASSES, labels), wrong
+
+
+@pytest.mark.parametrize("wrong_labels", [False, True])
+def test_the_score_is_the_formula(sentinel: Sentinel, wrong_labels: bool) -> None:
+    if wrong_labels:
+        images, noisy, _ = mislabelled(600, 0)
+        sentinel = Sentinel.fit(trained(), [(images, noisy)], calibration=batches(500, 1))
+        assert sentinel.trust < 0.9
     x = strangers(20)
     seen = sentinel.network.see(x)
     z = seen.logits - seen.logits.mean(1, keepdim=True)
     parts = [layer.distance(a) for layer, a in zip(sentinel.layers, (*seen.pooled, seen.features), strict=True)]
     joined = torch.cat((*seen.pooled, seen.features), 1)
     spread, apart = torch.stack(parts).mean(0), sentinel.neighbours.distance(joined)
-    expected = 0.5 * spread.log() + 0.5 * apart.log() - z.exp().sum(1).log().log()
+    expected = 0.5 * spread.log() + 0.5 * apart.log() - sentinel.trust * z.exp().sum(1).log().log()
     torch.testing.assert_close(sentinel.score(x), expected)
 
 
@@ -57,24 +72,57 @@ def test_energy_is_blind_to_a_common_shift_and_never_below_the_guess() -> None:
     torch.testing.assert_close(energy(torch.tensor([[2.0]])), torch.tensor([math.log(math.exp(1) + math.exp(-1))]))
 
 
-def test_confidence_falls_with_the_residual() -> None:
-    answers = torch.tensor([[1.0, 0.0, 0.0], [0.5, 0.5, 0.0], [0.0, 1.0, 0.0]])
-    got = confidence(answers, torch.tensor([0, 0, 0]))
-    assert got.tolist() == pytest.approx([1.0, 1 - math.sqrt(0.5), 0.0])
+def test_a_label_is_outvoted_by_more_than_half() -> None:
+    answers = torch.tensor([[0.9, 0.1, 0.0], [0.25, 0.75, 0.0], [0.2, 0.75, 0.05], [0.3, 0.3, 0.4]])
+    assert outvoted(answers, torch.tensor([0, 0, 0, 0])).tolist() == [False, False, True, False]
+    assert outvoted(answers, torch.tensor([1, 1, 1, 1])).tolist() == [True, False, False, False]
 
 
-def test_the_gate_keeps_wrong_labels_out_of_the_reference() -> None:
+def test_the_answers_count_as_far_as_the_labels_are_believed() -> None:
+    images, noisy, wrong = mislabelled(600, 0)
+    network, held_out = trained(), batches(300, 1)
+
+    def trust(y: torch.Tensor | None, gate: bool = True) -> float:
+        parts = images.split(70) if y is None else list(zip(images.split(70), y.split(70), strict=True))
+        return Sentinel.fit(network, parts, calibration=held_out, gate=gate).trust
+
+    with torch.no_grad():
+        answers = network(images).softmax(1)
+    against = sum(
+        any(float(p) > float(row[y]) + 0.5 for p in row) for row, y in zip(answers, noisy.tolist(), strict=True)
+    )
+    assert trust(noisy) == pytest.approx(1 - against / 600)
+    assert against / 600 == pytest.approx(float(wrong.float().mean()), abs=0.05)
+    assert trust(blobs(600, 0)[1]) > 0.95
+    assert trust(noisy, gate=False) == trust(None) == 1.0
+
+
+def test_examples_that_calibrate_have_no_say_in_that() -> None:
     images, labels = blobs(600, 0)
-    wrong = torch.arange(600) % 5 == 0
-    noisy = torch.where(wrong, (labels + 1) % CLASSES, labels)
-    held_out = batches(300, 1)
+    back = torch.arange(600) % HELD_BACK == HELD_BACK - 1
+    noisy = torch.where(back, (labels + 1) % CLASSES, labels)
+    assert Sentinel.fit(trained(), [(images, noisy)]).trust == Sentinel.fit(trained(), [(images, labels)]).trust
 
-    def centres(y: torch.Tensor, gate: bool) -> torch.Tensor:
-        made = Sentinel.fit(trained(), [(images, y)], calibration=held_out, gate=gate)
-        return made.layers[-1].centres
 
-    clean = centres(labels, gate=False)
-    assert (centres(noisy, gate=True) - clean).norm() < 0.2 * (centres(noisy, gate=False) - clean).norm()
+def test_a_network_that_is_believed_in_nothing_is_still_asked() -> None:
+    images, labels = blobs(600, 0)
+    made = Sentinel.fit(trained(), [(images, (labels + 1) % CLASSES)], calibration=batches(300, 1))
+    assert made.trust == LEAST_TRUST  # with 0, an answer that is no number would count like any other
+    x, _ = blobs(3, 3)
+    seen = made.network.see(x)
+    broken = replace(seen, logits=seen.logits.index_fill(0, torch.tensor([1]), math.nan))
+    assert torch.isfinite(made.strangeness(broken)).tolist() == [True, False, True]
+
+
+def test_the_gate_changes_nothing_but_that() -> None:
+    images, noisy, _ = mislabelled(600, 0)
+    gated, plain = (
+        Sentinel.fit(trained(), [(images, noisy)], calibration=batches(300, 1), gate=gate) for gate in (True, False)
+    )
+    x = torch.cat([blobs(20, 5)[0], strangers(20)])
+    shift = (1 - gated.trust) * energy(trained()(x).detach()).log()
+    assert float(shift.min()) > 0
+    torch.testing.assert_close(gated.score(x), plain.score(x) + shift, rtol=1e-4, atol=1e-5)
 
 
 def test_a_class_that_the_network_gets_wrong_still_has_a_centre() -> None:
@@ -126,6 +174,11 @@ def test_a_monitor_that_runs_gives_one_and_is_left_as_it_was() -> None:
     assert not monitor.model[1].training
     assert all(torch.equal(value, before[name]) for name, value in monitor.model.state_dict().items())
     assert len(made.calibration) == len(monitor.anchors)
+    x, y = monitor.anchors.batch(monitor.anchors.members)
+    with torch.no_grad(), evaluation(monitor.model):
+        against = outvoted(monitor.model(x).softmax(1), y)
+    assert made.trust == pytest.approx(1 - float(against.double().mean()))
+    assert Sentinel.from_monitor(monitor, gate=False).trust == 1.0
     scores = torch.cat([made.score(blobs(100, 5)[0]), made.score(strangers(100))])
     assert auroc((torch.arange(200) >= 100).numpy(), scores.double().numpy()) > 0.9
     assert monitor.model.training
@@ -140,6 +193,25 @@ def test_saved_and_loaded_it_says_the_same(sentinel: Sentinel, tmp_path: Path) -
     x = torch.cat([blobs(10, 3)[0], strangers(10)])
     assert torch.equal(again.score(x), sentinel.score(x))
     assert torch.equal(again.p_value(x), sentinel.p_value(x))
+
+
+def test_a_file_of_the_version_before_says_what_it_said(tmp_path: Path) -> None:
+    images, noisy, _ = mislabelled(600, 0)
+    made = Sentinel.fit(trained(), [(images, noisy)], calibration=batches(300, 1))
+    made.save(tmp_path / "new.npz")
+    state = load_state(tmp_path / "new.npz")
+    assert Sentinel.load(tmp_path / "new.npz", trained()).trust == made.trust < 1
+    del state["trust"]
+    save_state(tmp_path / "old.npz", {**state, "version": 2})
+    old = Sentinel.load(tmp_path / "old.npz", trained())
+    x, made.trust = strangers(10), 1.0
+    assert torch.equal(old.score(x), made.score(x))
+    save_state(tmp_path / "bad.npz", {**state, "trust": 7.0})
+    with pytest.raises(StateError, match="damaged: its trust"):
+        Sentinel.load(tmp_path / "bad.npz", trained())
+    save_state(tmp_path / "older.npz", {**state, "version": 1})
+    with pytest.raises(StateError, match="fit it again"):
+        Sentinel.load(tmp_path / "older.npz", trained())
 
 
 def test_a_state_of_another_model_or_kind_is_refused(sentinel: Sentinel, tmp_path: Path) -> None:
@@ -167,6 +239,19 @@ def test_inputs_that_are_not_numbers_are_infinitely_strange_and_harm_nobody(sent
     assert scores[[1, 2]].tolist() == [math.inf, math.inf]
     torch.testing.assert_close(scores[[0, 3]], alone[[0, 3]])
     assert float(sentinel.p_value(x)[1]) == pytest.approx(1 / 501)
+
+
+def test_a_network_that_makes_something_finite_of_it_changes_nothing() -> None:
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Sigmoid(), nn.Conv2d(1, 4, 3), nn.ReLU(), nn.Flatten(), nn.Linear(144, CLASSES))
+    made = Sentinel.fit(model, batches(300, 0))
+    x, _ = blobs(6, 3)
+    alone = made.score(x)
+    x[1, 0, 0, 0], x[2, 0, 3, 3], x[4] = math.inf, -math.inf, math.nan
+    assert bool(torch.isfinite(model(x[1:3])).all())
+    scores = made.score(x.contiguous(memory_format=torch.channels_last))
+    assert scores[[1, 2, 4]].tolist() == [math.inf] * 3
+    torch.testing.assert_close(scores[[0, 3, 5]], alone[[0, 3, 5]])
 
 
 @pytest.mark.parametrize(

@@ -1,33 +1,48 @@
 """What a sentinel compares with: sums over examples that belong, a sample of them, and those that calibrate.
 
-The reference may hold wrong labels. Those would widen every class, so an example counts by the confidence that the gate
-has in it, c = clip(1 − ‖p − e_y‖ / τ, 0, 1): its residual, once the network's answer p is held against its label y. No
-example counts for nothing at all, so that a class the network cannot tell still has a centre.
+The reference may hold wrong labels. In its sums they hardly matter: no layer but the last is told the labels, and there
+they move every centre a little towards the middle. That changes the order of scores less than leaving out the doubtful
+examples does, many of which are only rare. What wrong labels do is done to the network: it is unsure of everything,
+which takes most of its meaning from the energy E of an answer. So E counts to the power of
+
+    g = 1 − share of the examples with max_k p_k − p_y > ½
+
+where p is the network's answer and y the label: the share of labels that the network does not outvote. It is close to 1
+where the labels are right, or where the network has learned wrong ones by heart, and smaller by the share of wrong ones
+where it has seen through them.
 """
 
 from __future__ import annotations
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from sgoif.errors import SettingError
 from sgoif.tasks.shift.moments import Layer, Sums
 from sgoif.tasks.shift.neighbours import Neighbours, Sample
 from sgoif.tasks.shift.network import Network, Seen
 
-TOLERANCE = 1.0
-"""τ of the gate: a residual norm lies between 0 (right and sure) and √2 (wrong and sure)."""
-LEAST_CONFIDENCE = 0.01
+LEAST_TRUST = 0.01
+"""Of g: to the power of 0, an answer that is no number would count like any other."""
 MOST_CALIBRATION = 10_000
 
 
 class Reference:
-    """The sums of every layer over the examples that belong, and a sample of these."""
+    """The sums of every layer over the examples that belong, a sample of these, and how far their labels are believed.
+
+    Without a `gate` all labels are believed.
+    """
 
     def __init__(self, network: Network, gate: bool) -> None:
         self.network, self.gate = network, gate
         self.sums: list[Sums] = []
         self.sample = Sample()
+        self._labelled = self._outvoted = 0
+
+    @property
+    def trust(self) -> float:
+        """g."""
+        return max(LEAST_TRUST, 1 - self._outvoted / max(1, self._labelled))
 
     def add(
         self, seen: Seen, labels: Tensor | None, chosen: Tensor | None = None, weights: Tensor | None = None
@@ -39,13 +54,12 @@ class Reference:
         y = answers.argmax(1) if labels is None else labels.to(device)
         if labels is not None and bool(((y < 0) | (y >= classes)).any()):
             raise SettingError(f"labels must lie between 0 and {classes - 1}; found {int(y.min())} to {int(y.max())}")
-        w = torch.ones(len(y), device=device) if weights is None else weights.to(device)
-        if self.gate and labels is not None:
-            w = w * confidence(answers, y).clamp_min(LEAST_CONFIDENCE)
-        if chosen is not None:
-            w = w * chosen.to(device)
         finite = torch.isfinite(answers).all(1)
-        w = w * finite
+        here = finite if chosen is None else finite & chosen.to(device)
+        w = here.float() if weights is None else weights.to(device) * here
+        if self.gate and labels is not None:
+            self._labelled += int(here.sum())
+            self._outvoted += int((outvoted(answers, y) & here).sum())
         activations = activations_of(seen)
         if not self.sums:
             self.sums = [Sums(a.shape[1], 1, device) for a in activations[:-1]]
@@ -53,7 +67,7 @@ class Reference:
         one = torch.zeros_like(y)
         for number, (sums, a) in enumerate(zip(self.sums, activations, strict=True)):
             sums.add(torch.nan_to_num(a), y if number == len(activations) - 1 else one, w)
-        self.sample.add(activations, finite if chosen is None else finite & chosen.to(device))
+        self.sample.add(activations, here)
 
     def layers(self) -> list[Layer]:
         """Where the activations of every layer lie."""
@@ -64,10 +78,9 @@ class Reference:
         return self.sample.neighbours()
 
 
-def confidence(answers: Tensor, labels: Tensor, tolerance: float = TOLERANCE) -> Tensor:
-    """c of examples with these probabilities [n, C] and labels."""
-    residual: Tensor = (answers - nn.functional.one_hot(labels, answers.shape[1])).norm(dim=1)
-    return (1 - residual / tolerance).clamp(0, 1)
+def outvoted(answers: Tensor, labels: Tensor) -> Tensor:
+    """Where the network believes more in another label, by over half of all its belief, [n]."""
+    return answers.amax(1) - answers.gather(1, labels[:, None]).squeeze(1) > 0.5
 
 
 class Kept:

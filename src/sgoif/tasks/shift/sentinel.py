@@ -1,16 +1,17 @@
 """Whether an input belongs: the energy of the answer over the strangeness of what led to it.
 
-    s(x) = ½ ln κ(x) + ½ ln ν(x) − ln E(x),      E(x) = logsumexp_k (z_k − z̄),      κ(x) = mean over layers of r_l(x)
+    s(x) = ½ ln κ(x) + ½ ln ν(x) − g ln E(x),      E(x) = logsumexp_k (z_k − z̄),      κ(x) = mean over layers of r_l(x)
 
 z are the logits, z̄ their mean (softmax does not see it, and E ≥ ln C without it). r_l is how far the activations of a
 layer lie from the reference in units of their curvature, about 1 for inputs that belong (`moments`), and ν how far the
 directions of all activations together lie from those of the nearest example that belongs (`neighbours`). The layers are
 the pooled stages of the network, each with one centre, and the input of its head with one centre for every class.
-Nothing is weighed by hand: exp(s) is √(κν)/E, so an answer that is given with conviction by activations never seen
+Nothing is weighed by hand: exp(s) is √(κν)/E^g, so an answer that is given with conviction by activations never seen
 before counts no more than a doubtful one. κ sees what leaves the space that the reference fills, ν what lies in its
 gaps.
 
-How wrong labels are kept out of the centres stands in `reference`; a monitor has such confidences for its anchors.
+g is the gate: 1 where the labels are right, less where the network outvotes them (`reference`). A monitor also has a
+confidence in each of its anchors, by which they count.
 """
 
 from __future__ import annotations
@@ -41,7 +42,9 @@ HELD_BACK = 5
 """One example in so many is kept for the calibration where none is given."""
 LEAST_CALIBRATION = 20
 FOLDS = 5
-VERSION = 2
+VERSION = 3
+READABLE = (2, VERSION)
+"""In files of version 2, E counts in full."""
 
 
 class Sentinel:
@@ -57,6 +60,7 @@ class Sentinel:
         neighbours: Neighbours,
         calibration: Tensor,
         shape: tuple[int, ...],
+        trust: float = 1.0,
     ) -> None:
         self.network = network
         self.layers = layers
@@ -65,6 +69,8 @@ class Sentinel:
         """Scores of inputs that belong, smallest first."""
         self.shape = shape
         """Of one input."""
+        self.trust = trust
+        """g: how far the network's answers count."""
         self._spread = Spread(layers)
 
     @classmethod
@@ -80,8 +86,9 @@ class Sentinel:
         """Learn from batches of inputs that belong: x, (x, y) or (x, y, index), as a training loader yields them.
 
         `calibration` are batches that the model was not trained on; p-values and alarms are only as honest as these
-        are. Without them, every fifth example of `loader` is kept back. Labels, where given, gate the reference and
-        name the classes; without labels the network's answers do. The model is left in evaluation mode.
+        are. Without them, every fifth example of `loader` is kept back. Labels, where given, name the classes and, held
+        against the network's answers, say how far those count (`gate`); without labels the answers name the classes.
+        The model is left in evaluation mode.
         """
         inputs = _inputs(loader, model)
         first = next(inputs, None)
@@ -131,8 +138,8 @@ class Sentinel:
             if not isinstance(first, Tensor):
                 raise LayerError("a sentinel watches models that take one tensor; these anchors have several inputs")
             network = Network(monitor.model, first)
-            whole, kept = Reference(network, gate=False), Kept()
-            others = [Reference(network, gate=False) for _ in range(FOLDS)]
+            whole, kept = Reference(network, gate), Kept()
+            others = [Reference(network, gate) for _ in range(FOLDS)]
             for rows in torch.arange(len(bank)).split(monitor.anchor_batch):
                 x, y = bank.batch(bank.members[rows])
                 seen, weights = network.see(x), trust[rows.to(trust.device)]
@@ -160,7 +167,7 @@ class Sentinel:
             )
         seen = kept.seen()
         scaled = [layer.scaled(a) for layer, a in zip(reference.layers(), activations_of(seen), strict=True)]
-        sentinel = cls(reference.network, scaled, reference.neighbours(), torch.zeros(1), shape)
+        sentinel = cls(reference.network, scaled, reference.neighbours(), torch.zeros(1), shape, reference.trust)
         scores = sentinel.strangeness(seen)
         if not bool(torch.isfinite(scores).all()):
             raise SettingError("the calibration holds inputs for which the network's answer is not a finite number")
@@ -169,10 +176,12 @@ class Sentinel:
 
     def strangeness(self, seen: Seen) -> Tensor:
         """s of a batch that the network has seen, [n]; infinite where it is not a number."""
+        return _defined(self._strangeness(seen))
+
+    def _strangeness(self, seen: Seen) -> Tensor:
         joined = torch.cat(activations_of(seen), 1)
         strange = self._spread.mean(joined).clamp_min(SMALLEST) * self.neighbours.distance(joined)
-        scores = 0.5 * (strange / energy(seen.logits).square()).log()
-        return torch.nan_to_num(scores, nan=math.inf, posinf=math.inf)
+        return (strange.sqrt() / energy(seen.logits).pow(self.trust)).log()
 
     def score(self, x: Tensor) -> Tensor:
         """How strange each input is, [n]; one that holds an infinite value or none at all is infinitely strange."""
@@ -180,10 +189,12 @@ class Sentinel:
         if len(x) == 0:
             return torch.empty(0, device=x.device)
         x = x.to(self.network.head.weight.device)
-        bad = (x.flatten(1) * 0).sum(1).isnan()  # undefined as soon as one value is infinite or undefined
         with evaluation(self.network.model):
-            scores = self.strangeness(self.network.see(torch.nan_to_num(x, nan=0.0, posinf=0.0, neginf=0.0)))
-        return scores.masked_fill(bad, math.inf)
+            scores = self._strangeness(self.network.see(x))
+        # A network may make something finite of an input that is not. In evaluation no row sees another, so such an
+        # input spoils only its own score, and 0 times its largest value sees to it that it does.
+        largest = torch.linalg.vector_norm(x, ord=math.inf, dim=tuple(range(1, x.dim())))
+        return _defined(scores.add(largest, alpha=0).to(scores.dtype))
 
     def p_value(self, x: Tensor) -> Tensor:
         """How often an input that belongs would look at least as strange, [n]."""
@@ -207,6 +218,7 @@ class Sentinel:
             "head": self.network.head_name,
             "stages": list(self.network.stages),
             "shape": list(self.shape),
+            "trust": self.trust,
             "scales": [layer.scale for layer in self.layers],
             "calibration": self.calibration,
             "neighbours": self.neighbours.rows.half(),
@@ -219,7 +231,7 @@ class Sentinel:
     def load(cls, path: str | os.PathLike[str], model: nn.Module) -> Self:
         """Read what `save` wrote, for the model that it was made with."""
         state = load_state(path)
-        if state.get("kind") != "sentinel" or state.get("version") != VERSION:
+        if state.get("kind") != "sentinel" or state.get("version") not in READABLE:
             raise StateError(f"{os.fspath(path)} is not a sentinel of this version of sgoif; fit it again")
         try:
             network = Network(model, None, state["stages"], state["head"])
@@ -239,14 +251,21 @@ class Sentinel:
         neighbours = Neighbours(state["neighbours"].to(device).float(), sizes)
         if neighbours.rows.dim() != 2 or neighbours.rows.shape[1] != sum(sizes) or not len(neighbours.rows):
             raise StateError(f"{os.fspath(path)} is damaged: its examples do not go with its layers; fit it again")
-        return cls(network, layers, neighbours, state["calibration"].to(device), tuple(state["shape"]))
+        trust = float(state.get("trust", 1.0))
+        if not 0 < trust <= 1:
+            raise StateError(f"{os.fspath(path)} is damaged: its trust {trust} is not a share; fit it again")
+        return cls(network, layers, neighbours, state["calibration"].to(device), tuple(state["shape"]), trust)
 
 
 def energy(logits: Tensor) -> Tensor:
     """logsumexp of the logits about their mean, [n]; a single logit is that of two classes."""
-    both = two_sided(logits)
-    # Of all ways to a logsumexp, that through log_softmax starts fewest operations: ln p_0 = z_0 − logsumexp z.
-    return both[:, 0] - both.log_softmax(1)[:, 0] - both.mean(1)
+    # ln p_k = z_k − logsumexp z, so this is minus the mean of ln p: fewer operations than any other way.
+    return -two_sided(logits).log_softmax(1).mean(1)
+
+
+def _defined(scores: Tensor) -> Tensor:
+    """What is not a number is infinitely strange."""
+    return torch.nan_to_num(scores, nan=math.inf, posinf=math.inf)
 
 
 def _inputs(

@@ -1,6 +1,6 @@
 """The sentinel among the detectors, with and without its gate.
 
-    s(x) = ½ ln κ(x) + ½ ln ν(x) − ln E(x)
+    s(x) = ½ ln κ(x) + ½ ln ν(x) − g ln E(x)
 
 `tasks.shift.sentinel` explains it. Here it is fitted on the training data as the network sees them, like every other
 post-hoc detector, and shares the forward pass.
@@ -18,7 +18,7 @@ from sgoif.tasks.shift.sentinel import Sentinel
 
 
 class SentinelDetector(Detector):
-    """Energy over curvature-normalised spread and nearest neighbour, the centres gated by confidence."""
+    """Energy, gated by how far the labels are believed, over curvature-normalised spread and nearest neighbour."""
 
     name: ClassVar[str] = "sentinel"
     title: ClassVar[str] = "SG-OIF sentinel"
@@ -34,7 +34,7 @@ class SentinelDetector(Detector):
 
 
 class UngatedSentinel(SentinelDetector):
-    """The same with every example of the reference counted in full."""
+    """The same with every label believed: g = 1."""
 
     name: ClassVar[str] = "sentinel-ungated"
     title: ClassVar[str] = "SG-OIF sentinel, no gate"
