@@ -162,7 +162,7 @@ def test_equal_values_say_nothing() -> None:
 def test_influence_and_channel_count_more_where_noise_is_structured(
     structure: float, influence: float, channel: float
 ) -> None:
-    some = evidence()
+    some = replace(agreeing(0.9), loss=np.ones(100))
     found = weights(some, some, structure)
     assert found.influence == pytest.approx(influence)
     assert found.channel == pytest.approx(channel)
@@ -174,7 +174,47 @@ def test_logit_margins_count_while_the_model_has_not_memorised(ratio: float, log
     some = evidence()
     held_out = replace(some, loss=np.full(len(some), 0.8))
     training = replace(some, loss=np.full(len(some), 0.8 * ratio))
-    assert weights(training, held_out, 0.2).logits == pytest.approx(logits)
+    assert weights(training, held_out, 0.1).logits == pytest.approx(logits)
+
+
+def agreeing(share: float, count: int = 100) -> Evidence:
+    """Examples of which this share is given the label that the model finds likeliest."""
+    classes = np.full((count, 4), 0.1, dtype=np.float16)
+    classes[:, 2] = 0.7
+    return evidence(count, given=np.where(np.arange(count) < share * count, 2, 1), classes=Rows(classes))
+
+
+@pytest.mark.parametrize("share", [0.0, 0.37, 1.0])
+def test_agreement_counts_labels_that_are_the_likeliest_class(share: float) -> None:
+    assert agreeing(share).agreement() == pytest.approx(share)
+
+
+@pytest.mark.parametrize(("structure", "margin", "logits"), [(0.0, 1, 1), (0.1, 1, 1), (0.2, 0.75, 0.5), (0.6, 0.5, 0)])
+def test_margins_count_less_where_noise_is_structured(structure: float, margin: float, logits: float) -> None:
+    some = replace(agreeing(0.9), loss=np.ones(100))
+    found = weights(some, some, structure)
+    assert found.margin == pytest.approx(margin)
+    assert found.logits == pytest.approx(logits)
+
+
+@pytest.mark.parametrize(("share", "margin", "channel"), [(0.9, 0.5, 0.5), (0.46, 0.35, 0.25), (0.3, 0.2, 0.0)])
+def test_names_that_most_held_out_labels_contradict_are_not_believed(
+    share: float, margin: float, channel: float
+) -> None:
+    training, held_out = (replace(agreeing(agreed), loss=np.ones(100)) for agreed in (0.9, share))
+    found = weights(training, held_out, 0.6)
+    assert (found.margin, found.channel) == pytest.approx((margin, channel))
+    unstructured = weights(training, held_out, 0.05)
+    assert (unstructured.margin, unstructured.channel) == pytest.approx((1.0, 0.2))
+
+
+@pytest.mark.parametrize(("structure", "left"), [(0.0, 0.2), (0.1, 0.2), (0.2, 0.6), (0.5, 1.0)])
+def test_influence_and_channel_fade_where_unstructured_noise_was_memorised(structure: float, left: float) -> None:
+    held_out = replace(agreeing(0.9), loss=np.ones(100))
+    learning = weights(held_out, held_out, structure)
+    memorised = weights(replace(held_out, loss=np.full(100, 0.1)), held_out, structure)
+    assert memorised.influence == pytest.approx(left * learning.influence)
+    assert memorised.channel == pytest.approx(left * learning.channel)
 
 
 @pytest.mark.parametrize("weigh", [Weights(0.7, 0.4, 0.0), Weights(1.5, 0.5, 0.3), Weights(0.1, 0.1, 1.0)])

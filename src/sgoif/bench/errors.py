@@ -207,14 +207,15 @@ def evaluate(known: Mapping[str, Any], checked: int = 0, seed: int = 0) -> dict[
     """
     true, given, decoys = known["true"], known["given"], known["decoys"]
     wrong = given != true
-    verdict = judge(
-        known["training"],
-        known["anchors"],
-        CLASSES,
-        float(known["structure"]),
-        decoys if len(decoys) else None,
-        {int(example): int(true[example]) for example in to_check(known["anchors"].index, checked, seed)},
-    )
+    looked_at = {int(example): int(true[example]) for example in to_check(known["anchors"].index, checked, seed)}
+
+    def judged(told: NDArray[np.int64] | None) -> Judgement:
+        training = known["training"]
+        if told is None:  # their labels are wrong all the same, and nobody asked about them
+            training = training.take(np.flatnonzero(~np.isin(training.index, decoys)))
+        return judge(training, known["anchors"], CLASSES, float(known["structure"]), told, looked_at)
+
+    verdict = judged(decoys if len(decoys) else None)
     index = verdict.training.index
     place = np.searchsorted(known["rows"], index)
     single = {name: known[f"signal_{name}"][place] for name in ("loss", "margin", "prob_margin")}
@@ -229,6 +230,8 @@ def evaluate(known: Mapping[str, Any], checked: int = 0, seed: int = 0) -> dict[
         reached = np.flatnonzero(np.asarray(known["first_percent"]) >= FOUND)
         result["found_at_share"] = float(reached[0] + 1) / int(known["epochs"]) if len(reached) else None
     result["calibration"] = _calibration(verdict, wrong, true)
+    if len(decoys):
+        result["calibration_without_decoys"] = _calibration(judged(None), wrong, true)
     return result
 
 

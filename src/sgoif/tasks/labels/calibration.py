@@ -16,8 +16,10 @@ the decoys, π being the noise rate, is right after all. The mean of log π unde
 of three estimates of the noise rate. The second is the confident joint of the held-out examples. The third is the share
 of examples above the point that nine of ten decoys exceed, halfway (on a logarithmic scale) between counting all of
 them as wrong and counting each with its P. The geometric mean of the three is the noise rate: they agree where there is
-noise, and where there is none the decoys see nothing and pull it towards zero. Their spread, with the sampling error,
-is its interval. With the rate fixed, the likelihood of the decoys gives b.
+noise, and where there is none the decoys see nothing and pull it towards zero. All three count some doubtful examples
+as wrong, so the mean of the channel's posterior over the held-out examples, which is too low, takes part with a third
+of their weight. The spread of the three, with the sampling error, is the interval. With the rate fixed, the likelihood
+of the decoys gives b.
 
 A model that understands its images badly disagrees with many labels that are right, and everything that rests on its
 disagreement is then too high. If only the share π̂ that the decoys see were wrong, a perfect model would agree with
@@ -36,6 +38,7 @@ from typing import NamedTuple
 import numpy as np
 
 from sgoif.tasks.labels.channel import Array
+from sgoif.tasks.labels.fusion import ramp
 
 SLOPE, WIDE = 5.0, 0.3
 """Usual slope b, and its logarithmic spread."""
@@ -50,6 +53,8 @@ IGNORANT, AWARE = 0.2, 0.3
 """Agreement beyond chance below which labels are not judged at all, and from which they are."""
 HARDNESS = 0.5
 """Usual size of θ."""
+CAUTIOUS = 1 / 3
+"""What the mean of the channel's posterior counts among the estimates of the rate."""
 LEAST_DECOYS = 30
 POINTS = 4001
 MOST_OF_DECOYS = 0.9
@@ -89,7 +94,7 @@ class Calibration:
     def caution(self) -> float:
         """Factor on the odds: 1 where there certainly is noise, nearly 0 where its interval reaches zero."""
         share = 2 * self.rate.low / max(self.rate.estimate, LEAST_RATE)
-        return max(self.trust * float(np.clip(share, 0, 1)) ** 2, LEAST_CAUTION)
+        return max(self.trust * float(np.clip(share, 0, 1)) ** 3, LEAST_CAUTION)
 
 
 def calibrate(
@@ -111,18 +116,19 @@ def calibrate(
         joint = estimates["confident joint"]
         seen = _rate_by_decoys(points, x, classes, *FREE)
         competence = agreement / max(1 - seen * classes / (classes - 1), 0.05)
-        weight = _ramp(competence, INCOMPETENT, COMPETENT)
+        weight = ramp(competence, INCOMPETENT, COMPETENT)
         # Where the free slope sees next to nothing there is nothing to be hard: a steep one would invent it.
         steep = min(_rate_by_decoys(points, x, classes, *STEEP), seen * (1 + seen / NOTICEABLE))
         found = {"confident joint": joint, "decoys": steep}
         found["above most decoys"] = _above_most(points, x, _mean_rate(found), classes)
-        found = {name: value**weight * max(seen, LEAST_RATE) ** (1 - weight) for name, value in found.items()}
-        rate = _mean_rate(found)
+        mean = _mean_rate(found, estimates.get("posterior"))
+        found = {name: _between(seen, value, weight) for name, value in found.items()}
+        rate = _between(seen, mean, weight)
         slope = _slope(points, x, rate, classes)
     error = QUANTILE * float(np.sqrt(max(rate, 1 / anchors) * (1 - rate) / anchors))
     low, high = max(0.0, min(found.values()) - error), min(1.0, max(found.values()) + error)
     interval = NoiseRate(rate, min(low, rate), max(high, rate))
-    trust = _ramp(agreement, IGNORANT, AWARE)
+    trust = ramp(agreement, IGNORANT, AWARE)
     return Calibration(centre, scale, _offset(points, slope, rate), slope, interval, trust, found)
 
 
@@ -135,14 +141,17 @@ def selected_at(probability: Array, fdr: float) -> np.ndarray[tuple[int], np.dty
     return chosen
 
 
-def _ramp(value: float, low: float, high: float) -> float:
-    """0 below `low`, 1 above `high`, a straight line between."""
-    return float(np.clip((value - low) / (high - low), 0, 1))
+def _between(low: float, high: float, weight: float) -> float:
+    """From the first rate (weight 0) to the second (1), on a logarithmic scale."""
+    return float(high**weight * max(low, LEAST_RATE) ** (1 - weight))
 
 
-def _mean_rate(estimates: dict[str, float]) -> float:
-    """Geometric mean of rates."""
-    return float(np.exp(np.mean([np.log(np.clip(value, LEAST_RATE, MOST_RATE)) for value in estimates.values()])))
+def _mean_rate(estimates: dict[str, float], cautious: float | None = None) -> float:
+    """Geometric mean of rates; one that is known to be low counts less."""
+    rates, weights = list(estimates.values()), [1.0] * len(estimates)
+    if cautious is not None:
+        rates, weights = [*rates, cautious], [*weights, CAUTIOUS]
+    return float(np.exp(np.average(np.log(np.clip(rates, LEAST_RATE, MOST_RATE)), weights=weights)))
 
 
 def _above_most(points: Array, decoys: Array, rate: float, classes: int) -> float:

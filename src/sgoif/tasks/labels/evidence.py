@@ -83,6 +83,11 @@ class Evidence:
             changes[f.name] = mine.joined(theirs) if isinstance(mine, Rows) else np.concatenate([mine, theirs])
         return replace(self, **changes)
 
+    def agreement(self) -> float:
+        """Share of examples whose given label is the likeliest class."""
+        likeliest, _ = self.classes.largest_but(np.full(len(self), -1))
+        return float((likeliest == self.given).mean())
+
     def probabilities(self, columns: int) -> Array:
         """Mean probabilities [n, C]; classes outside the slots get the least one."""
         return self.classes.dense(columns, SMALLEST)

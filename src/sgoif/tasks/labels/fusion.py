@@ -1,15 +1,20 @@
 """One ranking out of several signals, weighed by what the run itself says about its noise and its fit.
 
-    v = w·z(influence) + (1 − λ)·z(−probability margin) + λ·z(−logit margin) + u·z(logit of P(wrong | channel))
+    v = w·z(influence) + m·((1 − λ)·z(−probability margin) + λ·z(−logit margin)) + u·z(logit of P(wrong | channel))
 
 z is the distance from the median in standard deviations. The weights come from the run:
 
 - s ∈ [0, 1] is how structured the noise looks (`Competence`). Where every cat is called a dog, influence and the
   channel know more than any margin; where labels are wrong at random, margins do. w = min(0.1 + 3s, 1.5) and
-  u = min(0.1 + 2s, 0.5).
+  u = min(0.1 + 2s, 0.5). With t going from 0 at s = 0.1 to 1 at s = 0.3, m = 1 − t/2 and λ is multiplied by 1 − t: a
+  network learns structured noise early, and its logits with it.
 - λ says how far the model is from memorising: 0 where the loss on training examples is below 0.4 of the loss on
   held-out ones, 1 from 0.9 on. Logit margins are the finer measure of a model that has not fitted its data yet, and say
-  nothing once it has.
+  nothing once it has. Noise without structure that was memorised leaves little in influence and channel either: both
+  are multiplied by 1 − 0.8 (1 − λ)(1 − t), with λ before it was.
+- Where the model disagrees with most held-out labels and the noise is structured, the names of classes themselves may
+  be exchanged. The channel, which rests on them, is then left out (u ← u·(1 − t·d)) and margins count little
+  (m = 1 − t·(0.5 + 0.3 d)), with d going from 0 where it agrees with 52% of them to 1 at 40%.
 
 Logit margins have no fixed shape, and a curve fitted to one run's would not fit another's. Probabilities are therefore
 calibrated on a score without them (`steady_weights`), and carried over to v by rank.
@@ -37,6 +42,14 @@ from sgoif.tasks.labels.evidence import Evidence
 INFLUENCE, CHANNEL = (0.1, 3.0, 1.5), (0.1, 2.0, 0.5)
 STEADY_INFLUENCE, STEADY_CHANNEL = (0.3, 2.0, 1.5), 0.5
 """Least weight, growth with the structure of the noise, and largest weight; the same for the steady score."""
+UNSTRUCTURED, STRUCTURED = 0.1, 0.3
+"""Structure of the noise up to which margins count in full, and from which they count least."""
+LESS, LEAST = 0.5, 0.3
+"""What structure takes from the weight of the margins, and what disagreement takes besides."""
+FADED = 0.8
+"""What a memorised model takes from the weights of influence and channel where the noise has no structure."""
+CONTRADICTED, BELIEVED = 0.4, 0.52
+"""Agreement with held-out labels below which their names are not believed, and from which they are."""
 MEMORISED, LEARNING = 0.4, 0.9
 """Training loss over held-out loss at which only probability margins count, and from which only logit margins do."""
 MOST_CLASSES, ANCHORS_PER_CLASS = 100, 5
@@ -85,8 +98,21 @@ def weights(training: Evidence, anchors: Evidence, structure: float) -> Weights:
     """Weights from the structure of the noise and from how well training and held-out examples are fitted."""
     held_out = float(anchors.loss.mean())
     ratio = float(training.loss.mean()) / held_out if held_out > 0 else 1.0
-    fit = float(np.clip((ratio - MEMORISED) / (LEARNING - MEMORISED), 0, 1)) if np.isfinite(ratio) else 0.0
-    return Weights(_growing(structure, *INFLUENCE), _growing(structure, *CHANNEL), fit)
+    fit = ramp(ratio, MEMORISED, LEARNING) if np.isfinite(ratio) else 0.0
+    learned = ramp(structure, UNSTRUCTURED, STRUCTURED)
+    exchanged = learned * (1 - ramp(anchors.agreement(), CONTRADICTED, BELIEVED))
+    left = 1 - FADED * (1 - fit) * (1 - learned)
+    return Weights(
+        influence=_growing(structure, *INFLUENCE) * left,
+        channel=_growing(structure, *CHANNEL) * (1 - exchanged) * left,
+        logits=fit * (1 - learned),
+        margin=1 - LESS * learned - LEAST * exchanged,
+    )
+
+
+def ramp(value: float, low: float, high: float) -> float:
+    """0 below `low`, 1 above `high`, a straight line between."""
+    return float(np.clip((value - low) / (high - low), 0, 1))
 
 
 def steady_weights(structure: float) -> Weights:

@@ -92,16 +92,14 @@ def judge(
 
 def agreement(anchors: Evidence, classes: int) -> float:
     """How far the model's held-out predictions agree with the given labels beyond chance: 0 none, 1 all."""
-    likeliest, _ = anchors.classes.largest_but(np.full(len(anchors), -1))
-    return float(((likeliest == anchors.given).mean() - 1 / classes) / (1 - 1 / classes))
+    return (anchors.agreement() - 1 / classes) / (1 - 1 / classes)
 
 
 def rates(anchors: Evidence, joint: Array | None, classes: int) -> dict[str, float]:
     """Noise rates by the held-out examples alone."""
     if joint is None:
         # Too few per class to count confusions: how many are out of sample given another label than the likeliest.
-        wrong = float((anchors.classes.largest_but(np.full(len(anchors), -1))[0] != anchors.given).mean())
-        return {"confident joint": wrong / 2}
+        return {"confident joint": (1 - anchors.agreement()) / 2}
     beliefs = posterior(anchors.probabilities(classes), anchors.given, joint)
     mean = 1 - float(beliefs[np.arange(len(anchors)), anchors.given].mean())
     return {"confident joint": noise_of(joint), "posterior": mean}
