@@ -195,5 +195,30 @@ def test_figures_of_a_run_whose_truth_is_known() -> None:
     assert calibration["suggested_right"] == 1
     assert calibration["top_100_real"] == 1
     assert calibration["recall"] > 0.8
+    assert "calibration_without_decoys" not in found
     never = evaluate({**known, "first_percent": np.array([0.3, 0.4])})
     assert never["found_at_share"] is None
+
+
+def test_decoys_that_nobody_told_of_are_not_judged_either() -> None:
+    random = np.random.default_rng(1)
+    true, wrong = np.arange(2400) % 10, random.random(2400) < 0.2
+    decoys = np.flatnonzero(~wrong[:2000])[::20]
+    known = {
+        "training": made_up(2000, 0, wrong[:2000] | np.isin(np.arange(2000), decoys), true[:2000]),
+        "anchors": made_up(400, 2000, wrong[2000:], true[2000:]),
+        "structure": 0.5,
+        "true": true,
+        "given": np.where(wrong, (true + 1) % 10, true),
+        "rows": np.arange(2000),
+        "decoys": decoys,
+        "epochs": 1,
+        "first_percent": np.array([1.0]),
+        **{f"signal_{name}": random.random(2000) for name in ("loss", "margin", "prob_margin")},
+    }
+    found = evaluate(known)
+    alone = found["calibration_without_decoys"]
+    left_out = {**known, "training": known["training"].take(np.flatnonzero(~np.isin(np.arange(2000), decoys)))}
+    assert alone == evaluate({**left_out, "decoys": np.zeros(0, dtype=np.int64)})["calibration"]
+    assert alone["noise_rate_true"] == found["calibration"]["noise_rate_true"]
+    assert set(alone["estimates"]) != set(found["calibration"]["estimates"])

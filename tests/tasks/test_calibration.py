@@ -121,6 +121,17 @@ def curve(low: float, estimate: float, trust: float = 1.0) -> Calibration:
     return Calibration(0.0, 1.0, 0.0, 1.0, NoiseRate(estimate, low, 1.0), trust)
 
 
+def test_the_posterior_takes_part_in_the_rate_with_a_third_of_the_weight() -> None:
+    v, _, decoys = mixture(0.2)
+    joint = {"confident joint": 0.2}
+    without = calibrate(v, decoys, joint, anchors=2000, classes=CLASSES)
+    lower = calibrate(v, decoys, {**joint, "posterior": 0.1}, anchors=2000, classes=CLASSES)
+    logs = [*np.log(list(without.estimates.values())), np.log(0.1)]
+    assert lower.rate.estimate == pytest.approx(float(np.exp(np.average(logs, weights=[1, 1, 1, 1 / 3]))))
+    assert lower.estimates == without.estimates
+    assert lower.rate.low <= lower.rate.estimate < without.rate.estimate
+
+
 def test_caution_lowers_odds_and_trust_lowers_them_further() -> None:
     v = np.array([-3.0, 0.0, 3.0])
     sure = curve(0.2, 0.2)

@@ -6,7 +6,7 @@ z is the distance from the median in standard deviations. The weights come from 
 
 - s ∈ [0, 1] is how structured the noise looks (`Competence`). Where every cat is called a dog, influence and the
   channel know more than any margin; where labels are wrong at random, margins do. w = min(0.1 + 3s, 1.5) and
-  u = min(0.1 + 2s, 0.5). With t going from 0 at s = 0.1 to 1 at s = 0.3, m = 1 − t/2 and λ is multiplied by 1 − t: a
+  u = min(0.1 + 2s, 0.5). With t going from 0 at s = 0.15 to 1 at s = 0.3, m = 1 − t/2 and λ is multiplied by 1 − t: a
   network learns structured noise early, and its logits with it.
 - λ says how far the model is from memorising: 0 where the loss on training examples is below 0.4 of the loss on
   held-out ones, 1 from 0.9 on. Logit margins are the finer measure of a model that has not fitted its data yet, and say
@@ -42,7 +42,7 @@ from sgoif.tasks.labels.evidence import Evidence
 INFLUENCE, CHANNEL = (0.1, 3.0, 1.5), (0.1, 2.0, 0.5)
 STEADY_INFLUENCE, STEADY_CHANNEL = (0.3, 2.0, 1.5), 0.5
 """Least weight, growth with the structure of the noise, and largest weight; the same for the steady score."""
-UNSTRUCTURED, STRUCTURED = 0.1, 0.3
+UNSTRUCTURED, STRUCTURED = 0.15, 0.3
 """Structure of the noise up to which margins count in full, and from which they count least."""
 LESS, LEAST = 0.5, 0.3
 """What structure takes from the weight of the margins, and what disagreement takes besides."""
