@@ -6,38 +6,24 @@ import re
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from filling import labels
 from filling.cells import Line, read_lines, table
 
 PAGE = "label-errors.md"
 FILE = "label-errors.jsonl"
-NOISES = {
-    "symmetric-20": "symmetric 20%",
-    "symmetric-40": "symmetric 40%",
-    "class-dependent-20": "class-dependent 20%",
-    "matrix-20-sparsity-0": "matrix 20%, sparsity 0",
-    "matrix-20-sparsity-0.6": "matrix 20%, sparsity 0.6",
-    "matrix-40-sparsity-0": "matrix 40%, sparsity 0",
-    "matrix-40-sparsity-0.6": "matrix 40%, sparsity 0.6",
-    "human-aggregate": "CIFAR-10N aggregate",
-    "human-random1": "CIFAR-10N random 1",
-    "none": "none injected",
-}
+NOISES = {**labels.NOISES, "none": "none injected"}
 SIGNALS = {"loss": "mean loss", "margin": "AUM", "prob_margin": "probability margin", "influence": "influence"}
 NAME = re.compile(r"(?P<noise>.+)-(?P<kind>augmented|plain)-seed(?P<seed>\d+)")
-SHOWN = {1, 2, 3}
-"""Seeds of the tables; further ones are told of in the text of the page."""
 
 
 def runs(kind: str) -> dict[str, list[Line]]:
     """Lines by noise, in the order of the page and of their seeds."""
-    found: dict[str, list[tuple[int, Line]]] = {noise: [] for noise in NOISES}
+    found: dict[str, dict[int, Line]] = {noise: {} for noise in NOISES}
     for line in read_lines(FILE):
         match = NAME.fullmatch(line["name"])
-        if match is not None and match["kind"] == kind and int(match["seed"]) in SHOWN:
-            found[match["noise"]].append((int(match["seed"]), line))
-    return {
-        noise: [line for _, line in sorted(some, key=lambda pair: pair[0])] for noise, some in found.items() if some
-    }
+        if match is not None and match["kind"] == kind:
+            found[match["noise"]][int(match["seed"])] = line
+    return {noise: [by_seed[seed] for seed in sorted(by_seed)] for noise, by_seed in found.items() if by_seed}
 
 
 def several(values: Sequence[float | None], digits: int = 1, scale: float = 100) -> str:
@@ -98,18 +84,18 @@ def calibration() -> str:
                 several([c["expected_calibration_error"] for c in stated], digits=3, scale=1),
                 f"{several([c['noise_rate'] for c in stated])} ({100 * stated[0]['noise_rate_true']:.1f})",
                 false_discoveries(stated, noise == "none"),
-                " ".join(
-                    [
-                        several([c["top_100_expected"] for c in stated], 0),
-                        f"({several([c['top_100_real'] for c in stated], 0)})",
-                    ]
-                ),
+                f"{top_100(stated, 'expected')} ({top_100(stated, 'real')})",
                 several([c["noise_rate"] for c in alone]),
                 false_discoveries(alone, noise == "none"),
             ]
         )
     head = ["noise", "ECE", "noise rate, %", "FDR", "top 100, %", "noise rate, no decoys", "FDR, no decoys"]
     return table(head, rows)
+
+
+def top_100(stated: Sequence[dict[str, Any]], which: str) -> str:
+    """Precision of the first hundred, `expected` or `real`."""
+    return several([c[f"top_100_{which}"] for c in stated], digits=0)
 
 
 def false_discoveries(stated: Sequence[dict[str, Any]], clean: bool) -> str:

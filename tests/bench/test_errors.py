@@ -168,22 +168,28 @@ def made_up(count: int, first: int, wrong: np.ndarray[Any, Any], true: np.ndarra
     return Evidence(first + np.arange(count), given, *signals, Rows(groups), Rows(p))
 
 
-def test_figures_of_a_run_whose_truth_is_known() -> None:
-    random = np.random.default_rng(0)
+def known_run(seed: int, decoy: slice | None = None) -> dict[str, Any]:
+    """What a run of 2,000 training and 400 held-out examples knew; of the rightly labelled ones some may be decoys."""
+    random = np.random.default_rng(seed)
     true, wrong = np.arange(2400) % 10, random.random(2400) < 0.2
-    training = made_up(2000, 0, wrong[:2000], true[:2000])
-    known = {
-        "training": training,
+    decoys = np.flatnonzero(~wrong[:2000])[decoy] if decoy is not None else np.zeros(0, dtype=np.int64)
+    return {
+        "training": made_up(2000, 0, wrong[:2000] | np.isin(np.arange(2000), decoys), true[:2000]),
         "anchors": made_up(400, 2000, wrong[2000:], true[2000:]),
         "structure": 0.5,
         "true": true,
         "given": np.where(wrong, (true + 1) % 10, true),
         "rows": np.arange(2000),
-        "decoys": np.zeros(0, dtype=np.int64),
+        "decoys": decoys,
         "epochs": 4,
         "first_percent": np.array([0.3, 0.96]),
         **{f"signal_{name}": random.random(2000) for name in ("loss", "margin", "prob_margin")},
     }
+
+
+def test_figures_of_a_run_whose_truth_is_known() -> None:
+    known = known_run(seed=0)
+    wrong = known["given"] != known["true"]
     found = evaluate(known)
     assert found["wrong_share"] == pytest.approx(wrong[:2000].mean())
     assert found["methods"]["label_errors"]["aupr"] > 0.99
@@ -201,24 +207,11 @@ def test_figures_of_a_run_whose_truth_is_known() -> None:
 
 
 def test_decoys_that_nobody_told_of_are_not_judged_either() -> None:
-    random = np.random.default_rng(1)
-    true, wrong = np.arange(2400) % 10, random.random(2400) < 0.2
-    decoys = np.flatnonzero(~wrong[:2000])[::20]
-    known = {
-        "training": made_up(2000, 0, wrong[:2000] | np.isin(np.arange(2000), decoys), true[:2000]),
-        "anchors": made_up(400, 2000, wrong[2000:], true[2000:]),
-        "structure": 0.5,
-        "true": true,
-        "given": np.where(wrong, (true + 1) % 10, true),
-        "rows": np.arange(2000),
-        "decoys": decoys,
-        "epochs": 1,
-        "first_percent": np.array([1.0]),
-        **{f"signal_{name}": random.random(2000) for name in ("loss", "margin", "prob_margin")},
-    }
+    known = known_run(seed=1, decoy=slice(None, None, 20))
     found = evaluate(known)
     alone = found["calibration_without_decoys"]
-    left_out = {**known, "training": known["training"].take(np.flatnonzero(~np.isin(np.arange(2000), decoys)))}
+    others = np.flatnonzero(~np.isin(np.arange(2000), known["decoys"]))
+    left_out = {**known, "training": known["training"].take(others)}
     assert alone == evaluate({**left_out, "decoys": np.zeros(0, dtype=np.int64)})["calibration"]
     assert alone["noise_rate_true"] == found["calibration"]["noise_rate_true"]
     assert set(alone["estimates"]) != set(found["calibration"]["estimates"])
