@@ -108,10 +108,11 @@ class AnchorBank:
         self.phi = torch.zeros(self.own.stop - self.own.start, layout.size, device=device)
         """φ_v of this rank's anchors."""
         self.confidence = torch.zeros(count, device=device)
-        self.residual = torch.zeros(count, device=device)
-        self.average = torch.zeros(count, device=device)
+        self.residual = torch.zeros(count)
+        """Residual norm of each anchor. It and what follows stay on the host, where the gate decides."""
+        self.average = torch.zeros(count)
         """Moving average of each anchor's residual norm."""
-        self.fresh = torch.ones(count, dtype=torch.bool, device=device)
+        self.fresh = torch.ones(count, dtype=torch.bool)
         """Anchors that have not been through a refresh yet."""
         self._member_groups = self.groups[self.members].to(device)
         self.replaced = 0
@@ -163,13 +164,9 @@ class AnchorBank:
         total = torch.zeros(len(self.group_names), device=c.device).index_add_(0, self.member_groups, c)
         return c * c / total[self.member_groups].clamp_min(torch.finfo(c.dtype).tiny)
 
-    def directions(self) -> Tensor:
-        """ψ_g for every group, [G, P]."""
-        return self.group_sums(self.phi)
-
-    def group_sums(self, rows: Tensor) -> Tensor:
-        """Σ_{v∈g} w_v c_v row_v for every group, [G, P], from the rows of this rank's anchors."""
-        weighted = self.weights()[self.own].unsqueeze(1) * rows
+    def group_sums(self, rows: Tensor, weights: Tensor) -> Tensor:
+        """Σ_{v∈g} w_v c_v row_v for every group, [G, P], from the rows of this rank's anchors; ψ_g for rows φ_v."""
+        weighted = weights[self.own].unsqueeze(1) * rows
         out = torch.zeros(len(self.group_names), rows.shape[1], device=rows.device)
         return self.ranks.total(out.index_add_(0, self.member_groups[self.own], weighted))
 

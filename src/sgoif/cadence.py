@@ -21,6 +21,8 @@ from typing import Any
 import numpy as np
 import torch
 
+from sgoif.streams import Clock
+
 EXAMPLES_PER_ANCHOR = 100
 EPOCHS = 2
 COUNTS = ("examples", "steps", "seen", "refreshes", "urgent", "stride", "_total_steps", "_scored")
@@ -101,11 +103,9 @@ class Cadence:
     @contextmanager
     def refreshing(self) -> Iterator[None]:
         """Time a refresh, work on the device included."""
-        self._wait()
-        start = perf_counter()
+        clock = Clock(self.device)
         yield
-        self._wait()
-        self.last_refresh = perf_counter() - start
+        self.last_refresh = clock.seconds()
         self.spent += self.last_refresh
         self.refreshes += 1
         self.steps = -1  # the step that is ending belongs to the old interval
@@ -130,10 +130,6 @@ class Cadence:
 
     def _now(self) -> float:
         return perf_counter() - (self._resumed_at if self._resumed_at is not None else perf_counter())
-
-    def _wait(self) -> None:
-        if self.device.type == "cuda":
-            torch.cuda.synchronize(self.device)
 
     def state_dict(self) -> dict[str, Any]:
         return {

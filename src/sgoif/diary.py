@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import torch
 from torch import Tensor
 
@@ -22,20 +24,21 @@ def entry(
     """Residuals, tolerance, confidence, cost and losses of one refresh; gradients and products are this rank's."""
     odd = torch.isinf(bank.residual)
     residual = bank.residual[~odd] if bool((~odd).any()) else bank.residual.new_zeros(1)
-    norm, used = bank.ranks.total(torch.stack([gradient.square().sum(), gradient.new_tensor(products)]))
+    confidence = bank.confidence.cpu()
+    power, used = bank.ranks.total(torch.stack([gradient.square().sum(), gradient.new_tensor(products)])).tolist()
     return {
         "step": step,
         "residual_mean": float(residual.mean()),
         "residual_median": float(residual.median()),
-        "residual_relative": float(residual.norm() / norm.sqrt().clamp_min(1e-30)),
+        "residual_relative": float(residual.norm()) / max(math.sqrt(power), 1e-30),
         "tau": tolerance.tau,
         "kappa": tolerance.kappa,
         "beta": tolerance.beta,
         "condition": tolerance.condition,
-        "confidence_mean": float(bank.confidence.mean()),
-        "pass_share": float((bank.confidence > 0).float().mean()),
+        "confidence_mean": float(confidence.mean()),
+        "pass_share": float((confidence > 0).float().mean()),
         "coverage": coverage,
-        "products": float(used),
+        "products": used,
         "anomalies": float(odd.sum()),
         "replaced": float(bank.replaced),
         "train_loss": competence.train_loss,

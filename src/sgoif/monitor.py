@@ -65,12 +65,13 @@ from sgoif.scoring import (
 )
 from sgoif.settings import Settings
 from sgoif.setup import choose_solver, fit_bank, probe
-from sgoif.solvers.base import Solution, row_norm
+from sgoif.solvers.base import Solution, host_norms, row_norm, select_rows
 from sgoif.stability.bounds import coverage, solver_error_bound
 from sgoif.stability.competence import Competence
 from sgoif.stability.controller import StabilityController, Tolerance
 from sgoif.stability.gates import anomalies, group_tolerance, hard_gate, moving_average_gate, stability_gate
 from sgoif.stability.steering import observe_signals
+from sgoif.streams import Beside
 from sgoif.table import ScoreTable
 
 CURVATURE_EXAMPLES = 64
@@ -352,21 +353,23 @@ class InfluenceMonitor:
         """Refresh the bank: gradients, directions, confidences, group directions, and the anchors' own scores."""
         if len(self.layers) > 1:
             self.flush()  # responses of waiting steps belong to the old directions; the head alone is scored afresh
-        self.ranks.agree(self._raise_if_nonfinite)
         with self.cadence.refreshing(), isolated_random_state(self.device):
             bank, s = self.anchors, self.settings
-            gradient, losses, logits = self.anchor_gradients()
+            with Beside(self.device, self.curvature.prepare):
+                gradient, losses, logits = self.anchor_gradients()
+            self.ranks.agree(self._raise_if_nonfinite)
             self.competence.refresh(float(losses.mean()))
             control = self.controller.control()
             solution = self.solver.solve(self.curvature, gradient, bank.phi, control)
-            odd = anomalies(solution.phi, solution.residual_norm)
-            bank.phi = torch.where(odd.unsqueeze(1), 0, solution.phi)
-            bank.residual = self.ranks.gathered(torch.where(odd, torch.inf, solution.residual_norm))
+            size, residual = host_norms(solution.phi, solution.residual)
+            odd = anomalies(size, residual)
+            bank.phi = select_rows(~odd, solution.phi, torch.zeros_like(bank.phi))
+            bank.residual = self.ranks.gathered(torch.where(odd, torch.inf, residual))
 
             spectrum = self.curvature.spectrum()
             tolerance = self._tolerance(spectrum.condition)
             bank.average_residual()
-            bank.confidence = self._gate(tolerance.tau)
+            bank.confidence = self._gate(tolerance.tau).to(self.device)
             tidying = s.replace_every and (len(self.history) + 1) % s.replace_every == 0
             if s.refine and s.gate == "stability" and tidying:
                 self._refine(gradient, solution, tolerance.tau)
@@ -423,7 +426,7 @@ class InfluenceMonitor:
         return self.controller.tolerance(self.anchors.residual, condition, rate, decay, self.ledger.used)
 
     def _gate(self, tau: float, rows: Tensor | slice = slice(None)) -> Tensor:
-        """Confidences of these anchors."""
+        """Confidences of these anchors, on the host."""
         bank, s = self.anchors, self.settings
         residual = bank.residual[rows]
         if s.gate == "moving-average":
@@ -433,7 +436,8 @@ class InfluenceMonitor:
         limit: float | Tensor = tau
         if s.tolerance_by_group:
             count = len(bank.group_names)
-            limit = group_tolerance(bank.residual, bank.member_groups, count, s.pass_quantile, tau)[rows]
+            groups = bank.groups[bank.members]
+            limit = group_tolerance(bank.residual, groups, count, s.pass_quantile, tau)[rows]
         return hard_gate(residual, limit) if s.gate == "hard" else stability_gate(residual, limit)
 
     def _refine(self, gradient: Tensor, solution: Solution, tau: float) -> None:
@@ -441,16 +445,16 @@ class InfluenceMonitor:
         ledger = self.record()
         groups = doubtful_groups(ledger, instruments.half_width(self, ledger))
         rows = refine(self.anchors, gradient, self.curvature, solution, groups, self.settings.sketch)
-        self.anchors.confidence[rows] = self._gate(tau, rows)
+        self.anchors.confidence[rows] = self._gate(tau, rows).to(self.device)
 
     def _set_directions(self, residual: Tensor, smallest: float) -> None:
         bank = self.anchors
         weights = bank.weights()
-        self.directions = bank.directions()
+        self.directions = bank.group_sums(bank.phi, weights)
         self.support = torch.zeros_like(self.support).index_add_(0, bank.member_groups, weights)
         # ψ_g leaves the residual Σ w_v c_v r_v. A plain sum over groups errs by their sum; with help weighed less the
         # groups are bent one by one, and their errors can only be added up.
-        left = bank.group_sums(torch.nan_to_num(residual))
+        left = bank.group_sums(torch.nan_to_num(residual), weights)
         norm = row_norm(left).sum() if self.settings.help_weight < 1 else row_norm(left.sum(0))
         self.direction_error = solver_error_bound(norm, norm.new_tensor(smallest))
         self.lift_directions()

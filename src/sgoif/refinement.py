@@ -38,21 +38,23 @@ def refine(
 
     `sketch` is the rank of the preconditioner, 0 for none.
     """
-    half = (bank.confidence > 0) & (bank.confidence < 1)
-    half &= torch.isin(bank.member_groups, groups)
+    confidence = bank.confidence.cpu()
+    half = (confidence > 0) & (confidence < 1)
+    half &= torch.isin(bank.groups[bank.members], groups.cpu())
     rows = half.nonzero().squeeze(1)
     if not len(rows):
         return rows
-    rows = rows[torch.argsort(bank.confidence[rows], descending=True, stable=True)[:MOST_ANCHORS]]
+    rows = rows[torch.argsort(confidence[rows], descending=True, stable=True)[:MOST_ANCHORS]]
     before = bank.residual.clone()
     mine = rows[(rows >= bank.own.start) & (rows < bank.own.stop)]
     if len(mine):
         own = mine - bank.own.start
         better = ConjugateGradient(iterations=5, sketch=sketch).solve(operator, gradient[own], bank.phi[own])
-        improved = better.residual_norm < bank.residual[mine]
+        norm = better.residual_norm.cpu()
+        improved = norm < bank.residual[mine]
         mine, own = mine[improved], own[improved]
         bank.phi[own] = better.phi[improved]
-        bank.residual[mine] = better.residual_norm[improved]
+        bank.residual[mine] = norm[improved]
         solution.residual[own] = better.residual[improved]
         solution.products += better.products
     bank.residual = bank.ranks.gathered(bank.residual[bank.own])

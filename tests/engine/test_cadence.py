@@ -29,6 +29,7 @@ class Clock:
 def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     clock = Clock()
     monkeypatch.setattr("sgoif.cadence.perf_counter", clock)
+    monkeypatch.setattr("sgoif.streams.perf_counter", clock)
     return clock
 
 

@@ -39,7 +39,7 @@ def weighed(groups: Tensor, help_weight: float) -> Tensor:
 def exact_groups(monitor: InfluenceMonitor) -> Tensor:
     """Influences by group of the batch with H⁻¹ applied exactly to every group's gradient."""
     bank, weights = monitor.anchors, monitor.anchors.weights()
-    wanted = torch.zeros_like(bank.directions())
+    wanted = torch.zeros_like(bank.group_sums(bank.phi, bank.weights()))
     wanted.index_add_(0, bank.member_groups, weights.unsqueeze(1) * monitor.anchor_gradients()[0])
     x, y = data(2, TRAIN)
     delta = torch.softmax(monitor.model(x), 1).detach() - nn.functional.one_hot(y, 3)

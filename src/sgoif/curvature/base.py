@@ -132,6 +132,9 @@ class Curvature(ABC):
     def solve(self, vectors: Tensor) -> Tensor:
         """(H + λI)⁻¹ applied to each of the vectors [K, P]."""
 
+    def prepare(self) -> None:  # noqa: B027 — most backends have nothing to do ahead
+        """Do ahead what a call after an update would make the host wait for."""
+
     @abstractmethod
     def diagonal(self) -> Tensor:
         """Diagonal of H + λI, [P]."""

@@ -126,8 +126,15 @@ class KFAC(Curvature):
 
     @full_precision
     def spectrum(self) -> Spectrum:
-        smallest, largest = torch.stack(self._eigenvalues().aminmax()).tolist()
-        return Spectrum(smallest, largest)
+        def build() -> Spectrum:
+            smallest, largest = torch.stack(self._eigenvalues().aminmax()).tolist()
+            return Spectrum(smallest, largest)
+
+        return self._cached("spectrum", build)
+
+    @full_precision
+    def prepare(self) -> None:
+        self._eigenvalues()
 
     def input_factor(self, index: int) -> Tensor:
         """A of block `index`, [cols, cols], without damping."""

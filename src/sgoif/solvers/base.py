@@ -94,19 +94,20 @@ class Workspace:
             )
         self.operator = operator
         self.products = 0
-        self.alive = row_norm(rhs).isfinite()
-        self.rhs = select_rows(self.alive, rhs.detach(), torch.zeros_like(rhs))
+        zero = torch.zeros_like(rhs)
+        start = zero if start is None else start.detach().to(rhs.dtype)
+        self.alive, begun = host_norms(rhs, start).isfinite()
+        """Rows whose right-hand side is finite; a mask on the host."""
+        self.rhs = select_rows(self.alive, rhs.detach(), zero)
+        self._kept = self.phi = select_rows(begun, start, zero)
         # From zero the residual is g itself: no product is spent on H · 0.
-        self.phi, self.residual = torch.zeros_like(rhs), self.rhs.clone()
-        self._kept = self.phi
-        if start is not None:
-            start = start.detach().to(rhs.dtype)
-            self._kept = select_rows(row_norm(start).isfinite(), start, self.phi)
-            phi = select_rows(self.alive, self._kept, self.phi)
+        self.residual = self.rhs.clone()
+        if start is not zero:
+            phi = select_rows(self.alive, self._kept, zero)
             residual = self.residual_of(phi)
-            sound = row_norm(residual).isfinite()
-            self.phi = select_rows(sound, phi, self.phi)
-            self.residual = select_rows(sound, residual, self.residual)
+            (sound,) = host_norms(residual).isfinite()
+            self.phi = select_rows(sound, phi, zero)
+            self.residual = select_rows(sound, residual, self.rhs)
 
     def apply(self, vectors: Tensor) -> Tensor:
         """H applied to vectors, counted."""
@@ -119,10 +120,10 @@ class Workspace:
 
     def mean_norm(self, residual: Tensor) -> float:
         """Mean residual norm over the rows that are alive; not finite as soon as one of them overflows."""
-        return float(row_norm(residual)[self.alive].mean()) if bool(self.alive.any()) else 0.0
+        return float(host_norms(residual)[0, self.alive].mean()) if bool(self.alive.any()) else 0.0
 
     def solution(self, phi: Tensor, residual: Tensor, steps: int, history: list[float]) -> Solution:
-        sound = row_norm(residual).isfinite() & row_norm(phi).isfinite()
+        sound = host_norms(residual, phi).isfinite().all(0)
         phi = select_rows(self.alive, select_rows(sound, phi, self.phi), self._kept)
         residual = select_rows(sound, residual, self.residual)
         residual = select_rows(self.alive, residual, torch.full_like(residual, torch.nan))
@@ -135,14 +136,19 @@ def row_norm(vectors: Tensor) -> Tensor:
     return norms
 
 
+def host_norms(*vectors: Tensor) -> Tensor:
+    """Norms of the rows of each of these [K, P], one below the other on the host: one wait for the device for all."""
+    return torch.stack([row_norm(rows) for rows in vectors]).cpu()
+
+
 def row_dot(left: Tensor, right: Tensor) -> Tensor:
     """Inner products of matching rows, [K]."""
     return (left * right).sum(-1)
 
 
 def select_rows(mask: Tensor, chosen: Tensor, otherwise: Tensor) -> Tensor:
-    """Rows of `chosen` where the mask holds, of `otherwise` elsewhere; no copy when the mask holds everywhere."""
-    return chosen if bool(mask.all()) else torch.where(mask.unsqueeze(-1), chosen, otherwise)
+    """Rows of `chosen` where the mask (on the host) holds, of `otherwise` elsewhere; no copy where it holds for all."""
+    return chosen if bool(mask.all()) else torch.where(mask.to(chosen.device).unsqueeze(-1), chosen, otherwise)
 
 
 def scaled(count: int, factor: float) -> int:

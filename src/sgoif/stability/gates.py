@@ -19,9 +19,9 @@ import torch
 from torch import Tensor
 
 ABSURD = 1e3
+"""A direction this many times larger than the median direction is a numerical accident."""
 OWN_VOICE = 8
 """A group with this many anchors has its own tolerance by half, on a logarithmic scale."""
-"""A direction this many times larger than the median direction is a numerical accident."""
 
 
 def group_tolerance(residual: Tensor, groups: Tensor, count: int, quantile: float, tau: float) -> Tensor:
@@ -61,9 +61,8 @@ def moving_average_gate(residual: Tensor, average: Tensor) -> Tensor:
     return torch.nan_to_num(1 - share, nan=0).clamp(0, 1)
 
 
-def anomalies(phi: Tensor, residual: Tensor) -> Tensor:
-    """Mask [K] of anchors whose φ_v or residual cannot be believed."""
-    size = torch.linalg.vector_norm(phi, dim=-1)
+def anomalies(size: Tensor, residual: Tensor) -> Tensor:
+    """Mask [K] of anchors whose φ_v or residual cannot be believed, from the norms of both."""
     finite = torch.isfinite(size) & torch.isfinite(residual)
     typical = size[finite].median() if bool(finite.any()) else size.new_tensor(0.0)
     odd: Tensor = ~finite | (size > ABSURD * typical.clamp_min(torch.finfo(size.dtype).tiny))

@@ -46,12 +46,11 @@ def gradient_energy(basis: Tensor, vectors: Tensor) -> Tensor:
     return (row_norm(vectors @ basis.mT) / norm).square().clamp_max(1)
 
 
-def curvature_probe(operator: Operator, count: int = 1, seed: int = 0) -> Tensor:
-    """vᵀHv for `count` Rademacher vectors, [count].
+def curvature_probe(operator: Operator, like: Tensor, count: int = 1, seed: int = 0) -> Tensor:
+    """vᵀHv for `count` Rademacher vectors, [count], of the size and kind of the vector `like`.
 
     One seed always gives the same vectors, so that values taken over time differ by the curvature alone.
     """
-    like = operator.diagonal()
     generator = torch.Generator().manual_seed(seed)
     signs = torch.randint(0, 2, (count, like.numel()), generator=generator) * 2 - 1
     vectors = signs.to(like)

@@ -21,7 +21,7 @@ def observe_signals(
     """Iterate gap, spread of curvature probes and energy in the subspace into the controller; the products used."""
     few = ranks.gathered(gradients[:PROBED_ANCHORS])[:PROBED_ANCHORS]
     gap = iterate_gap(curvature, few, GAP_TERMS)
-    probe = curvature_probe(curvature, 1, seed)
+    probe = curvature_probe(curvature, few[0], 1, seed)
     energy = float(getattr(solver, "last_energy", float("nan")))
     if isinstance(curvature, LowRankDiagonal):
         energy = float(ranks.gathered(gradient_energy(curvature.basis.T, gradients)).mean())
