@@ -13,6 +13,9 @@ from PIL import Image
 
 from sgoif.bench.ood.datasets import SETS, Found, expected, find, outliers_identity, read_outliers
 from sgoif.bench.ood.pictures import Files, Look, Stack, fitted, spread, with_channels
+from sgoif.bench.ood.trained import procedural
+from sgoif.bench.ood.trained.perlin import patterns
+from sgoif.bench.ood.trained.pixmix import fractals
 from sgoif.errors import SettingError
 
 COUNT = 5
@@ -220,6 +223,28 @@ def test_outliers_from_a_folder_or_an_array(tmp_path: Path) -> None:
     write_npz(tmp_path / "o.npz", noise(2, COUNT, 32, 32, 3))
     assert outliers_identity(tmp_path / "folder") != before[0]
     assert outliers_identity(tmp_path / "o.npz") != before[1]
+
+
+def test_outliers_that_are_generated(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    few = procedural.pictures(6)
+    assert torch.equal(few, procedural.pictures.__wrapped__(6)), "the same for everybody"
+    generator = torch.Generator().manual_seed(procedural.SEED)
+    assert torch.equal(few[::2], fractals(3, 32, generator))
+    assert torch.equal(few[1::2], (patterns(3, 3, 32, generator) * 255).round().to(torch.uint8))
+
+    drawn: list[int] = []
+    monkeypatch.setattr(procedural, "pictures", lambda: drawn.append(1) or few)
+    place = Path("procedural")
+    set_of_them = read_outliers(place)
+    assert (len(set_of_them), outliers_identity(place), drawn) == (10_000, "procedural-10000", [])
+    some = set_of_them.pick(np.array([4, 1]))
+    assert len(some) == 2
+    assert torch.equal(torch.cat(list(some.batches(Look(3, 32), 1))), few[[4, 1]])
+
+    picture(tmp_path / "procedural/0.png", noise(3, 32, 32, 3))
+    assert len(read_outliers(place)) == 1, "a folder of that name comes first"
+    assert outliers_identity(place) != "procedural-10000"
 
 
 def test_outliers_that_are_none(tmp_path: Path) -> None:

@@ -20,16 +20,18 @@ from torch import Tensor, nn
 from sgoif.bench.journal import Journal
 from sgoif.bench.labels.problem import Problem
 from sgoif.bench.labels.registry import resolve
-from sgoif.bench.ood import runner
+from sgoif.bench.ood import online, runner
 from sgoif.bench.ood.detector import Bank, Detector
 from sgoif.bench.ood.evaluation import Panel, exactly
 from sgoif.bench.ood.grid import KIND, read_results
 from sgoif.bench.ood.measures import auroc
-from sgoif.bench.ood.registry import METHODS, Method, choose, in_order, new_detector, title_of
+from sgoif.bench.ood.registry import ABLATIONS, METHODS, Method, choose, in_order, new_detector, title_of
 from sgoif.bench.ood.run import main
 from sgoif.bench.ood.settings import OodSettings
+from sgoif.bench.ood.trained import procedural
 from sgoif.bench.ood.trained.method import Scorer
 from sgoif.errors import SettingError
+from sgoif.settings import Settings
 from sgoif.tasks.shift.network import Network, Seen
 
 SMALL = ("--sets", "mnist", "--protocol", "house", "--model", "small-cnn", "--epochs", "2", "--batch-size", "40")
@@ -158,6 +160,9 @@ def figures() -> dict[str, Any]:
 @pytest.mark.parametrize("name", METHODS)
 def test_every_registered_method_can_be_made(name: str) -> None:
     method = METHODS[name]
+    if method.family == ABLATIONS:
+        assert Settings.make(dict(online.engine_of(name))) != Settings() or name == "online"
+        return
     found = resolve(method.run)
     if method.trains:
         assert callable(found)
@@ -172,6 +177,8 @@ def test_every_registered_method_can_be_made(name: str) -> None:
 def test_groups_and_names_can_be_mixed() -> None:
     assert set(choose("all")) == set(choose("post-hoc")) | set(choose("trained"))
     assert not set(choose("post-hoc")) & set(choose("trained"))
+    assert set(choose("ablations")) == set(METHODS) - set(choose("all"))
+    assert choose("ablations")[0] == "online"
     assert choose("udg, msp,trained")[0] == "msp"
     assert {"sentinel", "sentinel-ungated", "msp", "opengan"} <= set(choose("post-hoc"))
     assert [name for name in METHODS if METHODS[name].needs_outliers] == ["udg"]
@@ -441,6 +448,41 @@ def test_without_outliers_a_method_that_needs_them_is_left_out(
     assert set(results()) == {"guessing-0"}
     assert bench(methods="darkness") == 2
     assert "--outliers" in capsys.readouterr().err
+
+
+def test_pictures_are_generated_for_who_has_no_outliers(stand_ins: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    few = procedural.pictures(4)
+    monkeypatch.setattr(procedural, "pictures", lambda: few.repeat(procedural.COUNT // 4, 1, 1, 1))
+    assert bench("--outliers", "procedural", methods="darkness") == 0
+    assert results()["darkness-0"]["inputs"] == "outliers procedural-10000"
+    (outliers,) = OUTLIERS
+    assert outliers is not None
+    assert (outliers.dtype, outliers.shape) == (torch.uint8, (10_000, 1, 12, 12))
+
+
+# a training that monitors watch
+
+
+def test_ablations_look_at_one_network_and_differ_in_the_engine(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(runner, "BATCH", 30)
+    gates: list[str] = []
+
+    class Spied(online.InfluenceMonitor):
+        def __init__(self, *given: Any, **options: Any) -> None:
+            super().__init__(*given, **options)
+            gates.append(self.settings.gate)
+
+    monkeypatch.setattr(online, "InfluenceMonitor", Spied)
+    whole, ungated, averaged = "online", "online-without-gate", "online-moving-average-gate"
+    noisy = ("--noise", "symmetric-40", "--epochs", "12")
+    assert bench(*noisy, methods=",".join((whole, ungated, averaged))) == 0
+    lines = {name: results()[f"{name}-0"] for name in (whole, ungated, averaged)}
+    assert {(line["family"], line["shared"], line["inputs"]) for line in lines.values()} == {("ablations", True, "")}
+    assert len({line["metrics"]["accuracy"] for line in lines.values()}) == 1
+    assert lines[whole]["trainings"] == pytest.approx(0.8)
+    assert lines[ungated]["details"]["trust"] == 1
+    assert 0 < lines[whole]["details"]["trust"] == lines[averaged]["details"]["trust"] < 1
+    assert gates == ["stability", "none", "moving-average"]
 
 
 def test_wrong_labels_to_train_with(stand_ins: Path, monkeypatch: pytest.MonkeyPatch) -> None:

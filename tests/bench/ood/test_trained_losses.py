@@ -243,7 +243,7 @@ def test_dividend_and_divisor_by_hand() -> None:
     expected = torch.tensor([[0.6, 0.8, -1.4 * root], [0.0, -1.0, root]])
     assert torch.allclose(network.dividends(images.flatten(1)), expected, atol=1e-3)
     assert torch.allclose(network.score(images), torch.tensor([0.8, root]), atol=1e-3)
-    linear, norm, _ = network.divisor
+    linear, norm = network.divisor
     with torch.no_grad():
         linear.weight.copy_(torch.tensor([[0.5, -1.0]]))
         linear.bias.copy_(torch.tensor([0.25]))
@@ -273,6 +273,16 @@ def test_step_raises_the_score_of_every_image_and_has_one_size_per_channel() -> 
     assert torch.allclose(single, moved, atol=1e-6)
 
 
+def test_a_tiny_divisor_spoils_no_gradient() -> None:
+    u = torch.tensor([[2.0], [-3.0], [-60.0], [-200.0]], requires_grad=True)
+    assert torch.allclose(godin.one_over_sigmoid(u[:2]), 1 / u[:2].sigmoid())
+    cosines = torch.tensor([[0.9, 0.1]]).expand(4, 2)
+    nn.functional.cross_entropy(cosines * godin.one_over_sigmoid(u), torch.zeros(4, dtype=torch.long)).backward()
+    assert u.grad is not None
+    assert torch.isfinite(u.grad).all()
+    assert float(u.grad[0]) > 0, "a larger divisor, a less certain answer"
+
+
 def test_magnitude_is_the_one_with_the_largest_mean_score_on_the_given_rows() -> None:
     images = torch.randint(0, 256, (40, 3, 4, 4), dtype=torch.uint8)
     given = clean(size=64)
@@ -290,6 +300,9 @@ def test_magnitude_is_the_one_with_the_largest_mean_score_on_the_given_rows() ->
     best = max(means, key=lambda magnitude: means[magnitude])
     assert best not in (0.0, 5.0), "the toy should have its best step in between"
     assert godin.choose_magnitude(network, problem, rows, list(means)) == best
+    nn.init.constant_(network.centroids, math.nan)
+    with pytest.raises(SettingError, match=r"G-ODIN diverged.*--learning-rate"):
+        godin.choose_magnitude(network, problem, rows, list(means))
 
 
 def test_godin_trains_outside_the_hold_out_and_without_decay_of_centroids(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -34,6 +34,7 @@ from sgoif.bench.labels.datasets.idx import ENDINGS, FASHION_FOLDERS, MNIST_FOLD
 from sgoif.bench.labels.datasets.listed import lines_of
 from sgoif.bench.labels.recipes import file_identity
 from sgoif.bench.ood.pictures import Files, Pictures, Stack
+from sgoif.bench.ood.trained.procedural import Procedural
 from sgoif.errors import MissingExtraError, SettingError
 from sgoif.images.decode import SUFFIXES
 from sgoif.images.sources import idx
@@ -44,6 +45,8 @@ Array = NDArray[np.uint8]
 LISTS = "benchmark_imglist"
 LISTED_BELOW = ("images_classic", "images_largescale", ".")
 CIFAR_PIXELS = 3 * 32 * 32
+PROCEDURAL = Path("procedural")
+"""What --outliers calls generated pictures, unless there is a folder or file of that name."""
 
 
 @dataclass(frozen=True)
@@ -97,18 +100,22 @@ def expected(name: str, in_distribution: str) -> str:
 
 
 def read_outliers(path: Path) -> Pictures:
-    """Images without labels to train with: a folder, or an array in the layout of ood/NAME.npz."""
+    """Images without labels to train with: a folder, an array in the layout of ood/NAME.npz, or generated ones."""
+    if path == PROCEDURAL and not path.exists():
+        return Procedural()
     if path.is_dir():
         if paths := images_below(path):
             return Files(paths)
         raise SettingError(f"--outliers {path} holds no image files")
     if path.is_file():
         return _stack(read_npz(path), path.name)
-    raise SettingError(f"--outliers {path} is neither a folder of images nor an .npz file with `x`")
+    raise SettingError(f"--outliers {path} is neither a folder of images nor an .npz file with `x`, nor procedural")
 
 
 def outliers_identity(path: Path) -> str:
-    """A short name of what a folder or file of outliers holds."""
+    """A short name of what a folder or file of outliers holds, or of the generated ones."""
+    if path == PROCEDURAL and not path.exists():
+        return f"{PROCEDURAL}-{len(Procedural())}"
     if path.is_file():
         return file_identity(path)
     digest = hashlib.sha256()

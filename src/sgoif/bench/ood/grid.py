@@ -17,7 +17,7 @@ from sgoif.bench.command import Say
 from sgoif.bench.journal import Kind, Line, read_lines
 from sgoif.bench.labels.recipes import identity
 from sgoif.bench.ood.recipes import OodTraining
-from sgoif.bench.ood.registry import METHODS, POST_HOC
+from sgoif.bench.ood.registry import METHODS, POST_HOC, SHARED
 
 
 class Key(NamedTuple):
@@ -48,7 +48,7 @@ def read_results(paths: Sequence[Path], tell: Say = lambda message: None) -> lis
 
 @dataclass(frozen=True)
 class Job:
-    """One training: of a network for all post-hoc detectors, or of one method that trains in its own way."""
+    """One training: of a network for all post-hoc detectors or all ablations, or of one method in its own way."""
 
     set: str
     noise: str
@@ -65,7 +65,7 @@ class Job:
     @property
     def shared(self) -> bool:
         """Whether several methods' outcomes come from this training."""
-        return self.family == POST_HOC
+        return self.family in SHARED
 
     @property
     def recipe(self) -> dict[str, Any]:
@@ -115,7 +115,7 @@ def plan(
     def inputs(family: str) -> str:
         if family == POST_HOC:
             return weights
-        return outliers if METHODS[family].needs_outliers else ""
+        return outliers if family not in SHARED and METHODS[family].needs_outliers else ""
 
     return [
         Job(name, noise, protocol, seed, family, tuple(group), training, human, test_limit, inputs(family))

@@ -1,7 +1,8 @@
 """The methods of the comparison by name.
 
 A *post-hoc* detector looks at a network that was trained as usual: one training serves all of them. A *trained* method
-trains in its own way. Modules are imported when a method is first run, not before.
+trains in its own way. *Ablations* are sentinels of monitors that each lack a part, all of one training (`online`).
+Modules are imported when a method is first run, not before.
 """
 
 from __future__ import annotations
@@ -10,13 +11,17 @@ import inspect
 from collections.abc import Iterable
 from dataclasses import dataclass
 
+from sgoif.bench.labels import registry as labels
 from sgoif.bench.labels.registry import resolve
 from sgoif.bench.ood.detector import Detector
 from sgoif.bench.ood.trained.method import Train
 from sgoif.errors import SettingError
 
 DETECTORS, TRAINED = "sgoif.bench.ood.detectors", "sgoif.bench.ood.trained"
-POST_HOC = "post-hoc"
+POST_HOC, ABLATIONS = "post-hoc", "ablations"
+SHARED = (POST_HOC, ABLATIONS)
+"""Families of which one training serves all methods."""
+ONLINE = "online"
 
 
 @dataclass(frozen=True)
@@ -25,7 +30,7 @@ class Method:
 
     name: str
     run: str
-    """`module:class` of a detector, or `module:function` of a method that trains."""
+    """`module:class` of a detector, or `module:function` of a method that trains; empty for ablations."""
     title: str
     """As it stands in a table."""
     paper: str
@@ -37,11 +42,17 @@ class Method:
     @property
     def family(self) -> str:
         """What is trained together."""
+        if not self.run:
+            return ABLATIONS
         return self.name if self.trains else POST_HOC
 
 
 def _post_hoc(place: str, name: str, title: str, paper: str) -> Method:
     return Method(name, f"{DETECTORS}.{place}", title, paper)
+
+
+def _online_title(left_out: str) -> str:
+    return f"SG-OIF sentinel, online, {labels.METHODS[left_out].title.removeprefix('SG-OIF, ')}"
 
 
 def _trained(name: str, title: str, paper: str, *, needs_outliers: bool = False) -> Method:
@@ -199,7 +210,21 @@ _ALL = (
         "arpl", "ARPL", "Chen et al., Adversarial Reciprocal Points Learning for Open Set Recognition, TPAMI 2021"
     ),
 )
-METHODS: dict[str, Method] = {method.name: method for method in _ALL}
+_LEFT_OUT = (
+    "without-gate",
+    "moving-average-gate",
+    "without-calibration",
+    "low-rank",
+    "without-low-rank",
+    "without-preconditioner",
+    "without-trigger",
+)
+"""The paper's ablations with figures of outliers, and the curvature that two of them belong to."""
+METHODS: dict[str, Method] = {
+    **{method.name: method for method in _ALL},
+    ONLINE: Method(ONLINE, "", "SG-OIF sentinel, online", _SGOIF),
+    **{f"{ONLINE}-{name}": Method(f"{ONLINE}-{name}", "", _online_title(name), _SGOIF) for name in _LEFT_OUT},
+}
 
 
 def title_of(name: str) -> str:
@@ -214,11 +239,12 @@ def in_order(names: Iterable[str]) -> list[str]:
 
 
 def choose(wanted: str) -> list[str]:
-    """Methods from a list of names and of the groups `all`, `post-hoc` and `trained`, in the registry's order."""
+    """Methods from a list of names and groups, in the registry's order; `all` is post-hoc and trained."""
     groups = {
-        "all": list(METHODS),
-        POST_HOC: [name for name, method in METHODS.items() if not method.trains],
+        "all": [name for name, method in METHODS.items() if method.family != ABLATIONS],
+        POST_HOC: [name for name, method in METHODS.items() if method.family == POST_HOC],
         "trained": [name for name, method in METHODS.items() if method.trains],
+        ABLATIONS: [name for name, method in METHODS.items() if method.family == ABLATIONS],
     }
     words = [word.strip() for word in wanted.split(",") if word.strip()]
     unknown = [word for word in words if word not in groups and word not in METHODS]

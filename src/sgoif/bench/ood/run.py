@@ -37,7 +37,7 @@ def run_ood(settings: OodSettings, out: Path, command: str, tell: Say = say) -> 
     check_writable(out)
     runner = Runner(settings, command, choose_device(settings.device), tell)
     for name in settings.chosen()[1]:
-        tell(f"{name} is left out: it trains with outliers; give --outliers, a folder of images or an .npz file")
+        tell(f"{name} is left out: it trains with outliers; give --outliers, such as procedural")
     grid = Grid(KIND, partial(pending, there=runner.there(settings.trainings())), asked_for, quality)
     return grid.complete(settings.jobs(), runner, out, command, settings.workers)
 

@@ -28,10 +28,11 @@ from sgoif.bench.ood.evaluation import BATCH, Panel, accuracy, exactly
 from sgoif.bench.ood.grid import Job
 from sgoif.bench.ood.measures import Scores, averages, ood_measures
 from sgoif.bench.ood.networks import given_network, trained_network
+from sgoif.bench.ood.online import watched_sentinels
 from sgoif.bench.ood.pictures import Files, Look, Pictures, Stack, spread
 from sgoif.bench.ood.protocol import TITLES, protocol_of
 from sgoif.bench.ood.recipes import STATISTICS, OodTraining
-from sgoif.bench.ood.registry import METHODS, new_detector, train_function
+from sgoif.bench.ood.registry import ABLATIONS, METHODS, POST_HOC, new_detector, train_function
 from sgoif.bench.ood.settings import OodSettings
 from sgoif.bench.provenance import machine, plain, versions
 from sgoif.errors import SettingError
@@ -143,7 +144,8 @@ class Runner:
         torch.manual_seed(job.seed)
         peak = Peak(self.device)
         examined = Examined(self, job)
-        outcomes = examined.post_hoc() if job.shared else examined.trained()
+        ways = {POST_HOC: examined.post_hoc, ABLATIONS: examined.watched}
+        outcomes = ways.get(job.family, examined.trained)()
         problem, given = examined.problem, self.data(job.set, job.training)
         about = {
             "classes": problem.classes,
@@ -211,6 +213,22 @@ class Examined:
             for name, spent in fitting.items()
         }
         return self._judged(panel, model, model, costs)
+
+    def watched(self) -> dict[str, Line]:
+        """One training with a monitor for every method, and the sentinel that each of them makes."""
+        start = time.perf_counter()
+        sentinels = watched_sentinels(self.problem, self.job.methods, self.tell)
+        if self.problem.on_gpu:
+            torch.cuda.synchronize(self.problem.device)
+        seconds = time.perf_counter() - start
+        network = next(iter(sentinels.values())).network
+        panel: Panel[Seen] = Panel(network.see, {name: each.strangeness for name, each in sentinels.items()})
+        share = 1 - self.problem.recipe.anchors / len(self.problem)
+        costs = {
+            name: {"seconds": seconds, "trainings": share, "details": {"trust": each.trust}}
+            for name, each in sentinels.items()
+        }
+        return self._judged(panel, network.model, network.model, costs)
 
     def trained(self) -> dict[str, Line]:
         """A method that trains in its own way."""

@@ -25,7 +25,9 @@ class OodSettings:
     data: str | None = setting(None, help="folder that holds the data sets, in the layouts of their publishers")
     protocol: str = setting("v1.5", help="near and far sets: v1.5 or v1 (OpenOOD's), or house (few and small)")
     sets: str = setting("cifar10", help="in-distribution sets, separated by commas: mnist, cifar10, cifar100, imagenet")
-    methods: str = setting("all", help="all, post-hoc (share a network), trained (train their own way), or names")
+    methods: str = setting(
+        "all", help="all, post-hoc (share a network), trained (train their own way), ablations, or names"
+    )
     seeds: str = setting("0", help="seeds of noise, initial weights and batches, separated by commas")
     noise: str = setting("none", help="wrong labels to train with, as in `sgoif bench labels`, such as symmetric-20")
     epochs: int | None = setting(None, help="epochs of training; unset: by data set (CIFAR 30, MNIST 10)")
@@ -40,7 +42,9 @@ class OodSettings:
     test_limit: int | None = setting(None, help="test on only so many images of each set")
     human: str | None = setting(None, help="FILE.npz with human labels, for a noise that starts with human")
     outliers: str | None = setting(
-        None, help="folder of images or FILE.npz with x, without labels, for methods that train with outliers (udg)"
+        None,
+        help="images without labels for methods that train with outliers (udg): folder, FILE.npz with x, or procedural"
+        " (pictures that are generated)",
     )
     weights: str | None = setting(
         None, help="FILE.pt with weights of the network; post-hoc detectors then look at it and nothing is trained"
@@ -78,7 +82,7 @@ class OodSettings:
         left = [name for name in asked if name not in without]
         if not left:
             raise SettingError(
-                f"{', '.join(without)} trains with outliers: give --outliers, a folder of images or an .npz file"
+                f"{', '.join(without)} trains with outliers: give --outliers, a folder, an .npz file or procedural"
             )
         return left, without
 

@@ -36,6 +36,9 @@ from sgoif.errors import SettingError
 MAGNITUDES = (0.0, 0.0025, 0.005, 0.01, 0.02, 0.04, 0.08)
 """ε that are tried: the list of the paper with 0."""
 NORM_OFFSET = 1e-4
+LEAST_LOG_DIVISOR = -30.0
+GRADIENTS_AT_ONCE = 250
+"""Images whose activations are held for a backward pass at the same time."""
 _HEAD_NUMBER = 401
 
 
@@ -46,7 +49,8 @@ class DividendDivisor(nn.Module):
         super().__init__()
         self.body = body
         self.centroids = nn.Parameter(nn.init.kaiming_normal_(torch.empty(classes, width), nonlinearity="relu"))
-        self.divisor = nn.Sequential(nn.Linear(width, 1), nn.BatchNorm1d(1), nn.Sigmoid())
+        self.divisor = nn.Sequential(nn.Linear(width, 1), nn.BatchNorm1d(1))
+        """u, of which g is the sigmoid."""
 
     def dividends(self, features: Tensor) -> Tensor:
         """h [n, classes]: cosines between features and centroids."""
@@ -62,8 +66,16 @@ class DividendDivisor(nn.Module):
         # Cosines lie close together, and g divides: half precision would blur both.
         with torch.autocast(images.device.type, enabled=False):
             features = features.float()
-            logits: Tensor = self.dividends(features) / self.divisor(features)
+            logits: Tensor = self.dividends(features) * one_over_sigmoid(self.divisor(features))
         return logits
+
+
+def one_over_sigmoid(u: Tensor) -> Tensor:
+    """1/g = 1 + exp(−u) for g = sigmoid(u); below u = −30 it stays what it is there.
+
+    Divided by g itself, the gradient of an example that is answered rightly is 0 · ∞ where g is below 10⁻¹⁹.
+    """
+    return 1 + (-u.clamp_min(LEAST_LOG_DIVISOR)).exp()
 
 
 def _unit(rows: Tensor) -> Tensor:
@@ -92,11 +104,13 @@ def moved(network: DividendDivisor, images: Tensor, steps: Tensor) -> Tensor:
 def choose_magnitude(network: DividendDivisor, problem: Problem, rows: Rows, magnitudes: Sequence[float]) -> float:
     """The ε with the largest mean score after the step over these rows; the first where several are equal."""
     totals = torch.zeros(len(magnitudes), dtype=torch.float64)
-    for images, _, _ in problem.plain_batches(rows):
+    for images in (part for batch, _, _ in problem.plain_batches(rows) for part in batch.split(GRADIENTS_AT_ONCE)):
         for place, magnitude in enumerate(magnitudes):
             with torch.no_grad():
                 score = network.score(moved(network, images, _steps(problem, magnitude)))
             totals[place] += score.double().sum().cpu()
+    if not bool(torch.isfinite(totals).all()):
+        raise SettingError("training of G-ODIN diverged: its scores are not numbers; take a smaller --learning-rate")
     return magnitudes[int(totals.argmax())]
 
 
@@ -119,7 +133,8 @@ def godin(problem: Problem, outliers: Tensor | None, tell: Say, *, magnitudes: S
         optimizer=optimizer,
         on_epoch=lambda epoch: tell(f"godin: epoch {epoch} of {problem.recipe.epochs}"),
     )
-    magnitude = choose_magnitude(network.eval(), problem, held_out, sorted(magnitudes))
+    network.eval().requires_grad_(False)
+    magnitude = choose_magnitude(network, problem, held_out, sorted(magnitudes))
     steps = _steps(problem, magnitude)
 
     def score(images: Tensor) -> Tensor:

@@ -1,0 +1,71 @@
+"""The sentinel as a monitor makes it while a network trains, whole and with parts of the engine left out.
+
+Who watches a training has the sentinel for nothing: its reference are the monitor's anchors, each with the weight of
+the monitor's confidence in it. That confidence is what the parts of the engine change, so these are the variants of
+which the paper's ablations report AUROC and AUPR of outliers. They are settings (`bench.labels.ours.ABLATIONS`), and
+all monitors watch the same training, so that all sentinels look at the same network.
+
+Where the gate is left out, both are: that of the monitor (all anchors are believed) and that of the sentinel (g = 1).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from typing import Any
+
+import numpy as np
+from torch import Tensor
+
+from sgoif.bench.command import Say
+from sgoif.bench.labels.ours import ABLATIONS
+from sgoif.bench.labels.problem import Problem
+from sgoif.bench.ood.registry import ONLINE
+from sgoif.monitor import InfluenceMonitor
+from sgoif.tasks.shift.sentinel import Sentinel
+
+
+def engine_of(name: str) -> Mapping[str, Any]:
+    """The settings of the monitor behind a variant."""
+    return {} if name == ONLINE else ABLATIONS[name.removeprefix(f"{ONLINE}-")]
+
+
+def watched_sentinels(problem: Problem, names: Sequence[str], tell: Say) -> dict[str, Sentinel]:
+    """Train once with a monitor for each of these variants; the sentinels that come of them."""
+    training, held_out = problem.split()
+    model, batches = problem.new_model(), problem.batches(np.asarray(training.indices))
+    optimizer, schedule = problem.optimizer(model, problem.recipe.epochs * len(batches))
+    with ExitStack() as opened:
+        monitors = [
+            opened.enter_context(
+                InfluenceMonitor(
+                    model,
+                    optimizer,
+                    anchors=held_out,
+                    size=len(problem),
+                    max_anchors=len(held_out),
+                    seed=problem.seed,
+                    **engine_of(name),
+                )
+            )
+            for name in names
+        ]
+
+        @contextmanager
+        def watching(index: Tensor) -> Iterator[None]:
+            with ExitStack() as steps:
+                for monitor in monitors:
+                    steps.enter_context(monitor.step(index))
+                yield
+
+        problem.fit(
+            model,
+            batches,
+            optimizer=(optimizer, schedule),
+            watching=watching,
+            on_epoch=lambda epoch: tell(f"watched: epoch {epoch} of {problem.recipe.epochs}"),
+        )
+        return {
+            name: Sentinel.from_monitor(monitor, gate=engine_of(name).get("gate") != "none")
+            for name, monitor in zip(names, monitors, strict=True)
+        }
