@@ -11,28 +11,60 @@ from sgoif.bench.ood import registry as detectors
 from sgoif.bench.ood.protocol import TITLES
 
 PAGE = "ood.md"
+BESIDE = ("sentinel", "msp", "energy-knn")
+"""Post-hoc detectors that stand beside those which train in their own way."""
 
 
 def outliers(name: str) -> str:
     """AUROC on every out-of-distribution set of a result file of `sgoif bench ood`, with what a method costs."""
-    lines = read_lines(name)
-    sets = list(lines[0]["ood"])
-    of = {method: [line for line in lines if line["method"] == method] for method in {x["method"] for x in lines}}
+    of = by_method(read_lines(name))
+    rows = [
+        [*cells, f"{statistics.median(line['metrics']['time_ratio'] for line in of[method]):.2f}"]
+        for method, cells in compared(of).items()
+    ]
+    return table([*head_of(of), "time"], rows)
 
-    def cells(method: str) -> list[list[float]]:
-        found = [[100 * line["ood"][ood]["auroc"] for line in of[method]] for ood in sets]
+
+def trained(name: str, beside: str, methods: Sequence[str]) -> str:
+    """The same of methods that train in their own way, with what is left of accuracy, after some of another file."""
+    others = [line for line in read_lines(beside) if line["method"] in methods]
+    of = by_method([*others, *read_lines(name)])
+    rows = []
+    for method, cells in compared(of).items():
+        accuracy = [line["metrics"]["accuracy"] for line in of[method] if line["metrics"]["accuracy"] is not None]
+        right = f"{100 * statistics.mean(accuracy):.1f}" if accuracy else "–"
+        epochs = of[method][0]["recipe"]["epochs"]
+        passes = epochs * statistics.mean(line["trainings"] for line in of[method])
+        rows.append([*cells, right, str(epochs), f"{passes:.0f}", str(len(of[method]))])
+    return table([*head_of(of), "accuracy", "epochs", "passes", "seeds"], rows)
+
+
+def by_method(lines: Sequence[Line]) -> dict[str, list[Line]]:
+    """Lines by method, in the order of the registry."""
+    methods = detectors.in_order(line["method"] for line in lines)
+    return {method: [line for line in lines if line["method"] == method] for method in methods}
+
+
+def head_of(of: Mapping[str, Sequence[Line]]) -> list[str]:
+    """What `compared` shows."""
+    sets = next(iter(of.values()))[0]["ood"]
+    return ["detector", *(f"{TITLES[ood]} ({found['group']})" for ood, found in sets.items()), "mean", "FPR95"]
+
+
+def compared(of: Mapping[str, Sequence[Line]]) -> dict[str, list[str]]:
+    """Of every method its title, AUROC on every set and their mean, the best in bold, and FPR95."""
+    sets = list(next(iter(of.values()))[0]["ood"])
+
+    def cells(lines: Sequence[Line]) -> list[list[float]]:
+        found = [[100 * line["ood"][ood]["auroc"] for line in lines] for ood in sets]
         return [*found, [statistics.mean(values) for values in zip(*found, strict=True)]]
 
-    by_method = {method: cells(method) for method in detectors.in_order(of)}
     # Two digits, since the best lie close to 100.
-    columns = [marked(column, digits=2) for column in zip(*by_method.values(), strict=True)]
-    rows = []
-    for number, method in enumerate(by_method):
-        fpr = number_of(of[method], "fpr95")
-        cost = statistics.median(line["metrics"]["time_ratio"] for line in of[method])
-        rows.append([detectors.title_of(method), *(column[number] for column in columns), fpr, f"{cost:.2f}"])
-    head = [f"{TITLES[ood]} ({lines[0]['ood'][ood]['group']})" for ood in sets]
-    return table(["detector", *head, "mean", "FPR95", "time"], rows)
+    columns = [marked(column, digits=2) for column in zip(*map(cells, of.values()), strict=True)]
+    return {
+        method: [detectors.title_of(method), *(column[number] for column in columns), number_of(lines, "fpr95")]
+        for number, (method, lines) in enumerate(of.items())
+    }
 
 
 def alone(runs: Mapping[str, str]) -> str:
@@ -72,9 +104,11 @@ TABLES: dict[str, Callable[[], str]] = {
     "ood-cifar10-cost": lambda: alone(
         {"time": "ood-cifar10-cost.jsonl", "machine just started": "ood-cifar10-cost-started.jsonl"}
     ),
+    "ood-cifar10-trained": lambda: trained("ood-cifar10-trained.jsonl", "ood-cifar10.jsonl", BESIDE),
     "ood-cifar10-noisy": lambda: outliers("ood-cifar10-symmetric-20.jsonl"),
     "ood-cifar10-small-cnn": lambda: outliers("ood-cifar10-small-cnn.jsonl"),
     "streams-cifar10": lambda: streams("streams-cifar10.json"),
     "ood-mnist": lambda: outliers("ood-mnist.jsonl"),
+    "ood-mnist-trained": lambda: trained("ood-mnist-trained.jsonl", "ood-mnist.jsonl", BESIDE),
     "streams-mnist": lambda: streams("streams-mnist.json"),
 }
