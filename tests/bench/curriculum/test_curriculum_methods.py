@@ -73,7 +73,12 @@ def test_weights_say_who_was_trained_on(trained: Callable[[str], Found]) -> None
     study, _, _ = trained("plain")
     assert (study.epochs[0].weights == 1).all()
     held = np.asarray(study.problem.split()[1].indices)
-    for name, joins in (("curriculum", True), ("curriculum-apart", False), ("curriculum-sampler", True)):
+    for name, joins in (
+        ("curriculum", True),
+        ("curriculum-targets", True),
+        ("curriculum-apart", False),
+        ("curriculum-sampler", True),
+    ):
         study, said, _ = trained(name)
         first, last = study.epochs[0].weights, study.epochs[-1].weights
         assert first is not None
@@ -83,7 +88,7 @@ def test_weights_say_who_was_trained_on(trained: Callable[[str], Found]) -> None
         assert said.details["joined_epochs"] == (2 if joins else 0)
 
 
-@pytest.mark.parametrize("name", ["curriculum", "curriculum-apart", "curriculum-sampler"])
+@pytest.mark.parametrize("name", ["curriculum", "curriculum-targets", "curriculum-apart", "curriculum-sampler"])
 def test_a_curriculum_takes_weight_from_wrong_labels(name: str, trained: Callable[[str], Found]) -> None:
     study, said, wrong = trained(name)
     weights = study.epochs[-1].weights
@@ -175,7 +180,7 @@ def test_two_networks_count_as_their_mean() -> None:
 
 def test_choosing_methods() -> None:
     assert choose("all") == list(METHODS)
-    assert choose("ours") == ["curriculum", "curriculum-apart", "curriculum-sampler"]
+    assert choose("ours") == ["curriculum", "curriculum-targets", "curriculum-apart", "curriculum-sampler"]
     assert "oracle" not in choose("rivals")
     assert choose("sce,plain") == ["plain", "sce"]
     with pytest.raises(SettingError, match="no method magic"):

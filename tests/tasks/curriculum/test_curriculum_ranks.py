@@ -53,6 +53,7 @@ def looked_at(curriculum: Curriculum) -> dict[str, Any]:
         "judgements": report.judgements,
         "examples": report.examples,
         "shares": [row.after for row in report.classes],
+        "doubt": None if curriculum.doubt is None else curriculum.doubt.numpy(),
     }
 
 
@@ -87,6 +88,9 @@ def test_weights_of_two_ranks_are_those_of_a_single_process(ranks: list[dict[str
     expected, mine, theirs = looked_at(single), ranks[0][moment], ranks[1][moment]
     assert np.array_equal(mine["values"], theirs["values"])
     assert mine["values"].std() > 0.1
+    if moment == "finished":
+        assert np.array_equal(mine["doubt"], theirs["doubt"])
+        np.testing.assert_allclose(mine["doubt"], expected["doubt"], atol=0.05)
     np.testing.assert_allclose(mine["values"], expected["values"], atol=0.02)
     for found in (mine, theirs):  # both report about all examples, not about their own
         assert found["examples"] == expected["examples"] == (EXAMPLES if moment == "finished" else 0.75 * EXAMPLES)

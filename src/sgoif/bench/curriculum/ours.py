@@ -2,8 +2,8 @@
 
 The run is a user's run: a hold-out with labels as noisy as the others, all of them anchors, which is not trained on at
 first, and default settings of the curriculum unless others are asked for. For the last quarter of the epochs the
-curriculum is finished and the hold-out joins the training, weighed like everything else; in `apart` it never does, so
-that both parts of the effect can be told.
+curriculum is finished and the hold-out joins the training, weighed like everything else, or with targets instead of
+weights (`targets`); in `apart` it never does, so that both parts of the effect can be told.
 """
 
 from __future__ import annotations
@@ -43,7 +43,12 @@ def sampler(study: Study) -> Trained:
     return _train(study, joined=study.options.get("joined", JOINED), drawn=True)
 
 
-def _train(study: Study, *, joined: float, drawn: bool) -> Trained:
+def targets(study: Study) -> Trained:
+    """Weighed losses; at the end the hold-out joins, and targets stand instead of weights."""
+    return _train(study, joined=study.options.get("joined", JOINED), drawn=False, aimed=True)
+
+
+def _train(study: Study, *, joined: float, drawn: bool, aimed: bool = False) -> Trained:
     problem = study.problem
     training, held_out = problem.split()
     rows = np.asarray(training.indices)
@@ -57,7 +62,7 @@ def _train(study: Study, *, joined: float, drawn: bool) -> Trained:
         model, optimizer, anchors=held_out, size=len(problem), max_anchors=len(held_out), seed=problem.seed
     )
     settings = CurriculumSettings(**{name: value for name, value in study.options.items() if name != "joined"})
-    teacher = Teacher(problem, monitor, Curriculum(monitor, settings=settings), drawn)
+    teacher = Teacher(problem, monitor, Curriculum(monitor, settings=settings), drawn, aimed)
 
     def lesson(batches: Batches, part: Rows, count: int) -> None:
         problem.fit(
@@ -86,8 +91,11 @@ def _train(study: Study, *, joined: float, drawn: bool) -> Trained:
 class Teacher:
     """A curriculum in a training loop of the benchmark."""
 
-    def __init__(self, problem: Problem, monitor: InfluenceMonitor, curriculum: Curriculum, drawn: bool) -> None:
+    def __init__(
+        self, problem: Problem, monitor: InfluenceMonitor, curriculum: Curriculum, drawn: bool, aimed: bool = False
+    ) -> None:
         self.problem, self.monitor, self.curriculum, self.drawn = problem, monitor, curriculum, drawn
+        self.aimed = aimed
         self._weights = torch.ones(0)
 
     def watching(self, index: Tensor) -> AbstractContextManager[Any]:
@@ -100,7 +108,9 @@ class Teacher:
         return self.monitor.step(index, weights=self._weights)
 
     def loss(self, logits: Tensor, labels: Tensor, index: Tensor) -> Tensor:
-        """The mean loss of a batch, weighed unless the batch was drawn by weight."""
+        """The mean loss of a batch: weighed unless it was drawn by weight or has targets instead."""
+        if self.aimed and self.curriculum.finished:
+            return F.cross_entropy(logits, self.curriculum.targets(index, labels, logits))
         losses = F.cross_entropy(logits, labels, reduction="none")
         return losses.mean() if self.drawn else (losses * self._weights).mean()
 
@@ -116,9 +126,11 @@ class Teacher:
         return Drawn(**{f.name: getattr(batches, f.name) for f in fields(Batches)}, sampler=sampler)
 
     def weights_of(self, rows: Rows) -> Weights:
-        """What every example weighed in the epoch that ends, zero where it was not trained on."""
-        found: Weights = np.zeros(len(self.problem), dtype=np.float32)
-        found[rows] = self.curriculum.values(len(self.problem))[rows]
+        """What every label weighed in the epoch that ends, zero where its example was not trained on."""
+        size, doubt = len(self.problem), self.curriculum.doubt if self.aimed else None
+        values = self.curriculum.values(size) if doubt is None else 1 - doubt.cpu().numpy()
+        found: Weights = np.zeros(size, dtype=np.float32)
+        found[rows] = values[rows]
         return found
 
 

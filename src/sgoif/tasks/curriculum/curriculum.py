@@ -38,7 +38,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from sgoif.checks import Indices, check_index
+from sgoif.checks import Indices, check_index, check_target
 from sgoif.errors import SettingError, SgoifError, StateError
 from sgoif.monitor import NOBODY
 from sgoif.ranks import Word
@@ -47,12 +47,15 @@ from sgoif.tasks.curriculum.judging import Opinion, form_opinion
 from sgoif.tasks.curriculum.passes import Passes
 from sgoif.tasks.curriculum.settings import CurriculumSettings
 from sgoif.tasks.curriculum.summary import CurriculumReport, changes, summarise
+from sgoif.tasks.curriculum.targets import blended, doubts
 from sgoif.tasks.labels.channel import Array
 
 if TYPE_CHECKING:
     from sgoif.monitor import InfluenceMonitor
 
-VERSION = 2
+VERSION = 3
+WITHOUT_DOUBT = 2
+"""The version before targets; its states are read too."""
 
 
 class Curriculum:
@@ -81,6 +84,8 @@ class Curriculum:
         """Whether a sampler draws by these weights, so that losses must not be multiplied with them too."""
         self.history: list[dict[str, Any]] = []
         """A few figures of every judgement."""
+        self.doubt: Tensor | None = None
+        """By example, how far its label is replaced in `targets`: float32 on the monitor's device, after `finish`."""
         self._weights = np.ones(0, dtype=np.float32)
         self._on_device: Tensor | None = None
 
@@ -98,6 +103,24 @@ class Curriculum:
         if missing > 0:
             self._on_device = torch.nn.functional.pad(self._on_device, (0, missing), value=1.0)
         return self._on_device[monitor._upload(indices)]
+
+    def targets(self, index: Any, labels: Tensor, logits: Tensor) -> Tensor:
+        """What the network should answer to a batch of the last epochs: float32 [B, C], rows sum to one.
+
+        Most are the given label [B]; where that is probably wrong, what the network answers now, by its logits [B, C],
+        takes its place (module `targets`). They stand instead of weights, and only once the curriculum is finished.
+        """
+        if self.doubt is None:
+            raise SgoifError(
+                "targets are for the last epochs: call finish() first. Until then, multiply losses with weights(index)"
+            )
+        monitor, known = self.monitor, len(self.doubt)
+        indices = check_index(index, monitor.ledger.fixed_size, monitor.settings.allow_duplicates)
+        given = check_target(labels, len(indices), monitor.classes, monitor.device)
+        assert given is not None
+        if int(indices.max()) >= known:
+            self.doubt = torch.nn.functional.pad(self.doubt, (0, int(indices.max()) + 1 - known))
+        return blended(given, self.doubt[monitor._upload(indices)], logits)
 
     def _checked(self, index: Any) -> Indices:
         if self.sampled and not self.finished:
@@ -144,8 +167,11 @@ class Curriculum:
         start = perf_counter()
         opinion = form_opinion(self.monitor, self.settings, self._rate_before, joining=True)
         self.finished = True
+        self.doubt = torch.zeros(0, device=self.monitor.device)
         if opinion is None:
             return
+        doubt = doubts(opinion.index, opinion.weighed.taken)
+        self.doubt = self.monitor.ranks.gathered(doubt)[: len(doubt)].to(self.monitor.device)
         # The weights of training examples have been under way for some time; those of held-out ones catch up at once.
         speed = np.full(len(opinion.index), self.settings.speed)
         speed[opinion.training :] = 1 - (1 - self.settings.speed) ** len(self.history)
@@ -179,12 +205,13 @@ class Curriculum:
             "finished": self.finished,
             "history": [dict(entry) for entry in self.history],
             "weights": torch.from_numpy(self._weights.copy()),
+            "doubt": None if self.doubt is None else self.doubt.cpu(),
             **self.passes.state_dict(),
         }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Go on from a state of a curriculum with the same settings; a state that does not fit changes nothing."""
-        if state.get("version") != VERSION:
+        if state.get("version") not in (VERSION, WITHOUT_DOUBT):
             raise StateError(f"the curriculum's state has version {state.get('version')!r}; expected is {VERSION}")
         if state.get("settings") != asdict(self.settings):
             raise StateError(
@@ -195,11 +222,15 @@ class Curriculum:
             weights = state["weights"].cpu().numpy().astype(np.float32)
             history, finished = [dict(entry) for entry in state["history"]], bool(state["finished"])
             passes = Passes.from_state(state)
+            doubt = None if state["version"] == WITHOUT_DOUBT else state["doubt"]
+            doubt = None if doubt is None else doubt.to(self.monitor.device, torch.float32)
         except (KeyError, TypeError, ValueError, AttributeError) as error:
             raise StateError(f"the curriculum's state is damaged or incomplete: {error!r}") from error
         if weights.ndim != 1 or not (np.isfinite(weights) & (weights > 0)).all():
             raise StateError("the curriculum's state is damaged: its weights are no list of positive numbers")
-        self.history, self.finished, self.passes = history, finished, passes
+        if doubt is not None and (doubt.ndim != 1 or not bool(((doubt >= 0) & (doubt <= 1)).all())):
+            raise StateError("the curriculum's state is damaged: its doubts are no list of shares")
+        self.history, self.finished, self.passes, self.doubt = history, finished, passes, doubt
         self._set(weights)
 
     def save(self, path: str | os.PathLike[str]) -> None:
