@@ -73,7 +73,8 @@ def main() -> dict[str, Any]:
     recipe = training_for("cifar10", limit=given.limit, epochs=given.epochs).recipe(32)
     recipe = replace(recipe, model=partial(ResNet9, width=given.width), batch_size=min(512, len(cifar) // 16))
     problem = Problem(poisoned.images, poisoned.labels, 10, recipe, torch.device(given.device), given.seed)
-    held, rest = test.images[:HOLDOUT], slice(HOLDOUT, None)
+    count = min(HOLDOUT, len(test) // 2)
+    held, rest = test.images[:count], slice(count, None)
     others = np.flatnonzero(test.labels[rest] != poisoned.wanted)
     triggered = poisoned.trigger(test.images[rest][torch.from_numpy(others)])
 
@@ -84,7 +85,7 @@ def main() -> dict[str, Any]:
 
     model, batches = problem.new_model(), problem.batches()
     optimizer = problem.optimizer(model, given.epochs * len(batches))
-    anchors = LabelledImages(held, torch.from_numpy(test.labels[:HOLDOUT]), problem.mean, problem.spread)
+    anchors = LabelledImages(held, torch.from_numpy(test.labels[:count]), problem.mean, problem.spread)
     with InfluenceMonitor(model, optimizer[0], anchors=anchors, size=len(problem), seed=given.seed) as monitor:
         watch = PoisonWatch(monitor)
         problem.fit(

@@ -103,5 +103,5 @@ def _tables(data: str) -> dict[str, Callable[[], str]]:
 
 
 TABLES: dict[str, Callable[[], str]] = {
-    name: make for data in ("cifar10", "fashion-mnist", "digits") for name, make in _tables(data).items()
+    name: make for data in ("cifar10", "fashion-mnist", "mnist", "digits") for name, make in _tables(data).items()
 }
