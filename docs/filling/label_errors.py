@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import statistics
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -10,7 +11,7 @@ from filling import labels
 from filling.cells import Line, read_lines, table
 
 PAGE = "label-errors.md"
-FILE = "label-errors.jsonl"
+FILE, WEAK = "label-errors.jsonl", "label-errors-weak.jsonl"
 NOISES = {**labels.NOISES, "none": "none injected"}
 SIGNALS = {"loss": "mean loss", "margin": "AUM", "prob_margin": "probability margin", "influence": "influence"}
 NAME = re.compile(r"(?P<noise>.+)-(?P<kind>augmented|plain)-seed(?P<seed>\d+)")
@@ -105,8 +106,75 @@ def false_discoveries(stated: Sequence[dict[str, Any]], clean: bool) -> str:
     return several([c["false_discovery_rate"] for c in stated], digits=3, scale=1)
 
 
+KINDS = {"sym": "symmetric", "cd": "class-dependent", "mat": "matrix", "human": "CIFAR-10N", "none": "none injected"}
+DATA = {"cifar10": "CIFAR-10", "cifar20": "CIFAR-100, 20 classes", "cifar100": "CIFAR-100", "dtd": "textures"}
+RUN = re.compile(r"(?P<data>\w+)-(?P<size>\d+)-(?P<noise>[a-z]+)(?P<rate>\d*)-(?P<model>\w+)-(?P<seed>\d+)")
+LEAST_SELECTED, TOO_MANY = 30, 0.15
+
+
+def weak_runs() -> list[tuple[re.Match[str], Line]]:
+    """Audits of small sets, with what their names say."""
+    found = [(RUN.fullmatch(line["name"]), line) for line in read_lines(WEAK)]
+    return [(match, line) for match, line in found if match is not None]
+
+
+def holds(c: dict[str, Any]) -> bool:
+    """Whether the interval of the noise rate has the real one in it."""
+    return bool(c["noise_rate_low"] <= c["noise_rate_true"] <= c["noise_rate_high"])
+
+
+def weak() -> str:
+    """By kind of noise: how often the stated is off, before and after."""
+    rows = []
+    for kind, title in KINDS.items():
+        both = [(line["before"], line["calibration"]) for match, line in weak_runs() if match["noise"] == kind]
+        old, new = ([pair[i] for pair in both] for i in (0, 1))
+        rows.append([title, str(len(both)), *(f"{a} → {b}" for a, b in zip(_counts(old), _counts(new), strict=True))])
+    head = ["noise", "runs", "FDR above 0.15", "median FDR", "rate within 3 points", "interval holds", "ECE above 0.05"]
+    return table(head, rows)
+
+
+def _counts(stated: Sequence[dict[str, Any]]) -> list[str]:
+    rates = [c["false_discovery_rate"] for c in stated if c["selected"] >= LEAST_SELECTED]
+    return [
+        f"{sum(rate > TOO_MANY for rate in rates)} of {len(rates)}",
+        f"{statistics.median(rates):.2f}" if rates else "–",
+        str(sum(abs(c["noise_rate"] - c["noise_rate_true"]) <= 0.03 for c in stated)),
+        str(sum(map(holds, stated))),
+        str(sum(c["expected_calibration_error"] > 0.05 for c in stated)),
+    ]
+
+
+def weak_each() -> str:
+    """Every run, the model that knows least first."""
+    rows = []
+    for match, line in sorted(weak_runs(), key=lambda run: run[1]["agreement"]):
+        old, new = line["before"], line["calibration"]
+        rows.append(
+            [
+                f"{DATA.get(match['data'], match['data'].upper())}, {int(match['size']):,}",
+                f"{KINDS[match['noise']]} {match['rate']}".strip() + f", seed {match['seed']}",
+                "ResNet-7" if match["model"] == "resnet7" else "ResNet-9",
+                f"{100 * line['agreement']:.0f}",
+                "–" if line["aupr"] is None else f"{100 * line['aupr']:.1f}",
+                f"{_discoveries(old)} → {_discoveries(new)}",
+                f"{100 * old['noise_rate']:.0f} → {100 * new['noise_rate']:.0f}"
+                f" ({100 * new['noise_rate_low']:.0f} to {100 * new['noise_rate_high']:.0f})",
+                f"{100 * new['noise_rate_true']:.0f}",
+            ]
+        )
+    head = ["images", "noise", "network", "agreement, %", "AUPR", "FDR (selected)", "noise rate, %", "really"]
+    return table(head, rows)
+
+
+def _discoveries(c: dict[str, Any]) -> str:
+    return f"{c['false_discovery_rate']:.2f} ({c['selected']})" if c["selected"] else "none"
+
+
 TABLES: dict[str, Callable[[], str]] = {
     "label-errors-ranking": ranking,
     "label-errors-memorised": memorised,
     "label-errors-calibration": calibration,
+    "label-errors-weak": weak,
+    "label-errors-weak-each": weak_each,
 }

@@ -196,6 +196,7 @@ BENCHMARKS = {
     "intervals": ("sgoif.bench.intervals", "How often the intervals of scores cover the mean of a much longer run."),
     "detection": ("sgoif.bench.detection", "Find wrong labels in CIFAR-10 with a network trained from scratch."),
     "errors": ("sgoif.bench.errors", "How far the probabilities of wrong labels can be believed, on CIFAR-10."),
+    "audits": ("sgoif.bench.audits", "The same for the training of `sgoif audit`, on images of any kind and number."),
     "labels": (
         "sgoif.bench.labels.run",
         "Compare all methods that find wrong labels, over data sets, noises and seeds.",

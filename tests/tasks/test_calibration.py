@@ -11,7 +11,18 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
 from sgoif.errors import SgoifError
-from sgoif.tasks.labels.calibration import LEAST_DECOYS, Calibration, NoiseRate, calibrate, selected_at
+from sgoif.tasks.labels.calibration import (
+    HALF,
+    LEAST_DECOYS,
+    RATES,
+    UNCERTAIN,
+    Calibration,
+    NoiseRate,
+    _offset,
+    _offsets,
+    calibrate,
+    selected_at,
+)
 from sgoif.tasks.labels.channel import Array
 from sgoif.tasks.labels.evidence import Evidence, Rows
 from sgoif.tasks.labels.judgement import agreement, judge, rates, suggestions
@@ -213,6 +224,80 @@ def test_a_model_of_little_competence_leaves_the_rate_to_the_decoys() -> None:
     strong = calibrate(v, decoys, joint, anchors=2000, classes=10, agreement=0.9)
     assert abs(weak.rate.estimate - 0.1) < 0.03
     assert strong.rate.estimate > weak.rate.estimate
+
+
+def muddled(seed: int = 0, rate: float = 0.1) -> tuple[Array, Array, np.ndarray[Any, Any], Array, Array]:
+    """A weak model: v takes a sixth of the right labels for wrong ones, logit margins tell them apart.
+
+    v and logit margins of examples, which are wrong, and both of decoys.
+    """
+    random = np.random.default_rng(seed)
+    wrong = random.random(20_000) < rate
+    unclear = ~wrong & (random.random(20_000) < 1 / 6)
+    v = random.normal(np.where(wrong, 2.8, np.where(unclear, 1.3, 0.0)), 1.0)
+    margins = random.normal(np.where(wrong, 4.5, np.where(unclear, 1.0, 0.0)), 1.0)
+    return v, margins, wrong, random.normal(2.8, 1.0, 400), random.normal(4.5, 1.0, 400)
+
+
+def test_right_labels_of_unclear_images_are_not_taken_for_errors() -> None:
+    v, margins, wrong, decoys, own = muddled()
+    estimates = {"confident joint": 0.25, "posterior": 0.2}
+    found, strong = (
+        calibrate(v, decoys, estimates, anchors=1000, classes=10, agreement=agreement, margins=(margins, own))
+        for agreement in (0.62, 0.97)
+    )
+    assert found.rate.estimate == pytest.approx(0.1, abs=0.02)
+    assert found.rate.low <= 0.1 <= found.rate.high
+    assert found.doubt == 0
+    assert found.rate.estimate < strong.rate.estimate - 0.03
+    chosen, too_many = (selected_at(curve.probability(v), 0.1) for curve in (found, strong))
+    assert 1 - wrong[chosen].mean() < 0.2 < 1 - wrong[too_many].mean() - 0.2
+
+
+def test_errors_with_structure_are_doubtful_to_a_weak_model() -> None:
+    """Logit margins see none of them: they may be errors, or right labels that the model does not understand."""
+    v, _, wrong, decoys, own = muddled()
+    v = np.where(wrong, v - 1.5, v)
+    blind = np.random.default_rng(1).normal(size=len(v))
+    estimates = {"confident joint": 0.3, "posterior": 0.24}
+    weak, strong = (
+        calibrate(v, decoys, estimates, anchors=1000, classes=10, agreement=a, margins=(blind, own))
+        for a in (0.6, 0.97)
+    )
+    assert weak.sure < 0.05
+    assert weak.rate.estimate == pytest.approx(HALF * 0.24, abs=0.02)
+    assert weak.rate.low <= weak.sure < 0.1 < weak.rate.high
+    assert weak.probability(v).mean() == pytest.approx(weak.rate.estimate, abs=0.02)
+    assert len(selected_at(weak.probability(v), 0.1)) < 0.1 * len(selected_at(strong.probability(v), 0.1))
+    assert strong.doubt == 0
+    assert strong.sure == strong.rate.estimate
+
+
+def test_what_changes_for_weak_models_vanishes_for_strong_ones() -> None:
+    v, margins, _, decoys, own = muddled()
+    joint = {"confident joint": 0.1}
+    plain = calibrate(v, decoys, joint, anchors=1000, classes=10, agreement=0.98)
+    finer = calibrate(v, decoys, joint, anchors=1000, classes=10, agreement=0.98, margins=(margins, own))
+    assert finer == plain
+    assert finer.most == 1
+
+
+def test_a_model_of_very_little_competence_is_never_certain() -> None:
+    v, margins, _, decoys, own = muddled()
+    found = [
+        calibrate(v, decoys, {"confident joint": 0.5}, anchors=1000, classes=10, agreement=a, margins=(margins, own))
+        for a in (0.35, 0.46, 0.6)
+    ]
+    assert [curve.trust for curve in found] == [1, 1, 1]
+    assert found[0].most == UNCERTAIN < found[1].most < found[2].most == 1
+    assert found[0].probability(v).max() <= UNCERTAIN
+    assert len(selected_at(found[0].probability(v), 0.1)) == 0 < len(selected_at(found[2].probability(v), 0.1))
+
+
+@pytest.mark.parametrize("slope", [0.9, 4.0, 18.0])
+def test_offsets_of_all_rates_are_those_of_each(slope: float) -> None:
+    points = np.quantile(np.random.default_rng(0).standard_t(4, 5000), np.linspace(0, 1, 501))
+    np.testing.assert_allclose(_offsets(points, slope), [_offset(points, slope, rate) for rate in RATES], atol=1e-5)
 
 
 def test_rates_of_held_out_examples() -> None:

@@ -116,9 +116,9 @@ def run_errors(settings: ErrorsSettings, tell: Say = say) -> dict[str, Any]:
     start = time.perf_counter()
     if settings.evidence is not None:
         check_writable(Path(settings.evidence))
-    known = _load(Path(settings.again)) if settings.again is not None else _train(settings, tell)
+    known = load_evidence(Path(settings.again)) if settings.again is not None else _train(settings, tell)
     if settings.evidence is not None:
-        _save(Path(settings.evidence), known)
+        save_evidence(Path(settings.evidence), known)
     result = evaluate(known, settings.checked, settings.seed)
     return {**result, "seconds": time.perf_counter() - start}
 
@@ -229,13 +229,13 @@ def evaluate(known: Mapping[str, Any], checked: int = 0, seed: int = 0) -> dict[
         result["best_single"] = {"name": best, "aupr": found[best]["aupr"]}
         reached = np.flatnonzero(np.asarray(known["first_percent"]) >= FOUND)
         result["found_at_share"] = float(reached[0] + 1) / int(known["epochs"]) if len(reached) else None
-    result["calibration"] = _calibration(verdict, wrong, true)
+    result["calibration"] = stated_and_real(verdict, wrong, true)
     if len(decoys):
-        result["calibration_without_decoys"] = _calibration(judged(None), wrong, true)
+        result["calibration_without_decoys"] = stated_and_real(judged(None), wrong, true)
     return result
 
 
-def _calibration(verdict: Judgement, wrong: NDArray[np.bool_], true: NDArray[np.int64]) -> dict[str, Any]:
+def stated_and_real(verdict: Judgement, wrong: NDArray[np.bool_], true: NDArray[np.int64]) -> dict[str, Any]:
     """Stated against real: over training and held-out examples together."""
     index = np.concatenate([verdict.training.index, verdict.anchors.index])
     p = np.concatenate([verdict.probability, verdict.anchor_probability])
@@ -262,7 +262,8 @@ def _calibration(verdict: Judgement, wrong: NDArray[np.bool_], true: NDArray[np.
     }
 
 
-def _save(path: Path, known: Mapping[str, Any]) -> None:
+def save_evidence(path: Path, known: Mapping[str, Any]) -> None:
+    """Keep what a run knew, in half precision."""
     arrays: dict[str, Any] = {}
     for name, value in known.items():
         if not isinstance(value, Evidence):
@@ -270,20 +271,30 @@ def _save(path: Path, known: Mapping[str, Any]) -> None:
             continue
         arrays |= {f"{name}.index": value.index.astype(np.int32), f"{name}.given": value.given.astype(np.int16)}
         arrays |= {f"{name}.{column}": getattr(value, column).astype(np.float16) for column in COLUMNS}
-        arrays |= {f"{name}.{rows}": getattr(value, rows).mean.astype(np.float16) for rows in ("groups", "classes")}
+        for rows in ("groups", "classes"):
+            means: Rows = getattr(value, rows)
+            arrays[f"{name}.{rows}"] = means.mean.astype(np.float16)
+            if means.slots is not None:
+                arrays[f"{name}.{rows}.slots"] = means.slots.astype(np.int16)
     atomic_write(path, lambda handle: np.savez_compressed(handle, **arrays))
 
 
-def _load(path: Path) -> dict[str, Any]:
+def load_evidence(path: Path) -> dict[str, Any]:
+    """What `save_evidence` kept."""
     with np.load(path, allow_pickle=False) as archive:
+
+        def rows(name: str) -> Rows:
+            slots = f"{name}.slots"
+            return Rows(archive[name], archive[slots].astype(np.int64) if slots in archive else None)
+
         known: dict[str, Any] = {name: archive[name] for name in archive if "." not in name}
         for part in ("training", "anchors"):
             known[part] = Evidence(
                 index=archive[f"{part}.index"].astype(np.int64),
                 given=archive[f"{part}.given"].astype(np.int64),
                 **{column: archive[f"{part}.{column}"].astype(np.float64) for column in COLUMNS},
-                groups=Rows(archive[f"{part}.groups"]),
-                classes=Rows(archive[f"{part}.classes"]),
+                groups=rows(f"{part}.groups"),
+                classes=rows(f"{part}.classes"),
             )
     return known
 

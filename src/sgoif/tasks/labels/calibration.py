@@ -22,9 +22,21 @@ of their weight. The spread of the three, with the sampling error, is the interv
 of the decoys gives b.
 
 A model that understands its images badly disagrees with many labels that are right, and everything that rests on its
-disagreement is then too high. If only the share π̂ that the decoys see were wrong, a perfect model would agree with
-1 − π̂ of the held-out labels; the agreement reached, over that, is how competent the model must be. Below about three
-quarters the decoys' likelihood alone is believed, with the slope left free.
+disagreement is then too high. So is the likelihood with θ: right labels of unclear images look like hard errors. What
+can still be believed is the likelihood without θ (`PLAIN`): it counts errors that look like decoys and no others. It is
+taken twice, on v and on logit margins. A label drawn at random is improbable in every respect, while the right label of
+an unclear image usually comes second, so that logit margins tell the two apart; errors with structure they do not see.
+Where they see most of what v sees, the noise has no structure, and the smaller of both rates holds. Where they do not,
+it may have structure, and only the lower end on v is sure.
+
+How competent the model is follows from its agreement: if a share π̂ of the labels is wrong, a perfect model agrees with
+1 − π̂ of the held-out ones; the agreement reached, over that, is its competence (π̂ is taken as large as decoys and
+channel allow). A competent model is judged by the mean
+of the estimates above, another by this likelihood, with a smooth passage between. A weak model leaves *doubtful* labels
+over where noise may have structure: up to the rate on v, or to half of what the channel's posterior counts, the other
+half being its own confusion. They take part in the rate, but no such label is called more likely wrong than right. The
+interval then reaches from what is sure to the confident joint. Probabilities of a model of very little competence stay
+below certainty.
 
 *Without decoys* the rate comes from the held-out examples alone, as confident joint and as mean of the channel's
 posterior, and b is the slope that runs with decoys have shown.
@@ -42,15 +54,25 @@ from sgoif.tasks.labels.fusion import ramp
 
 SLOPE, WIDE = 5.0, 0.3
 """Usual slope b, and its logarithmic spread."""
-STEEP, FREE = (6.0, 0.08), (5.0, 0.4)
+STEEP, FREE, PLAIN = (6.0, 0.08), (5.0, 0.4), (4.0, 0.6)
 """Slope and its logarithmic spread while the rate is unknown: narrow, since slope and hardness can stand in for each
-other, and wide for a model of little competence."""
+other, wide for a first look, and wider without hardness."""
 PREFERENCE = 2.0
 NOTICEABLE = 0.01
 """A noise rate that can be told from none."""
-INCOMPETENT, COMPETENT = 0.74, 0.79
+HIDDEN, SEEN = 0.65, 0.85
+"""What logit margins see of the noise: below the first share it may have structure, from the second it has none."""
+INCOMPETENT, COMPETENT = 0.78, 0.86
+EASIER = 0.08
+"""Competence that is asked for besides where the noise has no structure: there the decoys alone know best."""
 IGNORANT, AWARE = 0.2, 0.3
 """Agreement beyond chance below which labels are not judged at all, and from which they are."""
+UNABLE, ABLE, UNCERTAIN = 0.47, 0.55, 0.8
+"""Competence below which probabilities stay below the last number, and from which they may reach one."""
+UNLIKE = 1.1
+"""Decoys need not look quite like real errors: a factor on either end of what they say about the rate."""
+HALF = 0.5
+"""What of the channel's posterior a weak model is believed, and the most that is said of a doubtful label."""
 HARDNESS = 0.5
 """Usual size of θ."""
 CAUTIOUS = 1 / 3
@@ -61,6 +83,8 @@ MOST_OF_DECOYS = 0.9
 LEAST_RATE, MOST_RATE = 1e-5, 0.9
 LEAST_CAUTION = 1e-4
 QUANTILE = 1.64
+RATES: Array = np.concatenate([[LEAST_RATE, 1e-4], np.geomspace(1e-3, 0.75, 60)])
+"""Rates that are tried."""
 
 
 class NoiseRate(NamedTuple):
@@ -82,54 +106,96 @@ class Calibration:
     rate: NoiseRate
     trust: float = 1.0
     """0 to 1: whether the model knows enough to judge labels at all."""
+    doubt: float = 0.0
+    """Share of labels, within the rate, that may be wrong but do not look like decoys."""
+    doubt_offset: float = -np.inf
+    most: float = 1.0
+    """The largest probability that a model of this competence may state."""
+    noisy: float = 0.0
+    """0 to 1: whether decoys alone show a weak model that there is noise, however wide the interval is."""
     estimates: dict[str, float] = field(default_factory=dict)
 
     def probability(self, v: Array) -> Array:
-        """P(wrong | v), its odds lowered by `caution`."""
-        p = sigmoid(self.offset + self.slope * (v - self.centre) / self.scale)
+        """P(wrong | v), its odds lowered by `caution`, and what is doubtful besides."""
+        x = self.slope * (v - self.centre) / self.scale
+        p = sigmoid(self.offset + x)
         cautious: Array = self.caution * p / np.maximum(self.caution * p + 1 - p, 1e-300)
-        return cautious * (1 + self.trust) / 2  # a model that knows nothing never says more than "perhaps"
+        if self.doubt:
+            cautious = cautious + (1 - cautious) * HALF * sigmoid(self.doubt_offset + x)
+        return self.most * cautious * (1 + self.trust) / 2  # a model that knows nothing never says more than "perhaps"
+
+    @property
+    def sure(self) -> float:
+        """The rate without what is doubtful."""
+        return self.rate.estimate - self.doubt
 
     @property
     def caution(self) -> float:
         """Factor on the odds: 1 where there certainly is noise, nearly 0 where its interval reaches zero."""
-        share = 2 * self.rate.low / max(self.rate.estimate, LEAST_RATE)
-        return max(self.trust * float(np.clip(share, 0, 1)) ** 3, LEAST_CAUTION)
+        share = 2 * self.rate.low / max(self.sure, LEAST_RATE)
+        return max(self.trust * max(float(np.clip(share, 0, 1)) ** 3, self.noisy), LEAST_CAUTION)
 
 
 def calibrate(
-    v: Array, decoys: Array | None, estimates: dict[str, float], *, anchors: int, classes: int, agreement: float = 1.0
+    v: Array,
+    decoys: Array | None,
+    estimates: dict[str, float],
+    *,
+    anchors: int,
+    classes: int,
+    agreement: float = 1.0,
+    margins: tuple[Array, Array] | None = None,
 ) -> Calibration:
     """Fit the curve to the ranking of examples and, where there are enough, of decoys.
 
     `estimates` are those of the noise rate from the held-out examples, of which there are `anchors`. `agreement` is how
-    far predictions for them agree with their labels, beyond chance.
+    far predictions for them agree with their labels, beyond chance. `margins` are the logit margins of examples and of
+    decoys, higher = more suspicious; without them v has to do.
     """
     centre = float(np.median(v))
     scale = float(v.std()) or 1.0
     points = np.quantile((v - centre) / scale, np.linspace(0, 1, POINTS))
+    trust = ramp(agreement, IGNORANT, AWARE)
+    doubt, most, noisy = 0.0, 1.0, 0.0
     if decoys is None or len(decoys) < LEAST_DECOYS:
         found, slope = dict(estimates), SLOPE
         rate = _mean_rate(found)
+        low, high, narrow = min(found.values()), max(found.values()), 1.0
     else:
         x = (decoys - centre) / scale
         joint = estimates["confident joint"]
+        posterior = estimates.get("posterior", joint)
+        alike = _alike(points, x, margins, classes)
         seen = _rate_by_decoys(points, x, classes, *FREE)
-        competence = agreement / max(1 - seen * classes / (classes - 1), 0.05)
-        weight = ramp(competence, INCOMPETENT, COMPETENT)
+        believed = max(alike.rate, min(posterior, alike.high + alike.structured * (seen - alike.high)))
+        weight = ramp(
+            _competence(agreement, believed, classes) - EASIER * (1 - alike.structured), INCOMPETENT, COMPETENT
+        )
+        able = ramp(_competence(agreement, alike.rate, classes), UNABLE, ABLE)
+        most = UNCERTAIN + (1 - UNCERTAIN) * able
+        noisy = min(1.0, 2 * (1 - weight)) * ramp(alike.low, 0, NOTICEABLE) ** 3
         # Where the free slope sees next to nothing there is nothing to be hard: a steep one would invent it.
         steep = min(_rate_by_decoys(points, x, classes, *STEEP), seen * (1 + seen / NOTICEABLE))
         found = {"confident joint": joint, "decoys": steep}
         found["above most decoys"] = _above_most(points, x, _mean_rate(found), classes)
         mean = _mean_rate(found, estimates.get("posterior"))
-        found = {name: _between(seen, value, weight) for name, value in found.items()}
-        rate = _between(seen, mean, weight)
+        narrow = max(weight, alike.structured)
+        found = {name: _between(alike.rate, value, narrow) for name, value in found.items()}
+        low = _between(min(alike.low / UNLIKE, *found.values()), min(found.values()), weight)
+        high = _between(max(alike.high * UNLIKE, *found.values()), max(found.values()), weight)
+        rate = _between(_between(alike.rate, alike.low, alike.structured), mean, weight)
         slope = _slope(points, x, rate, classes)
-    error = QUANTILE * float(np.sqrt(max(rate, 1 / anchors) * (1 - rate) / anchors))
-    low, high = max(0.0, min(found.values()) - error), min(1.0, max(found.values()) + error)
+        doubt = (1 - weight) * alike.structured * max(0.0, HALF * posterior - rate, alike.rate - rate)
+    offset, doubt_offset = _offset(points, slope, rate), -np.inf
+    if doubt > LEAST_RATE:
+        left = HALF * (1 - sigmoid(offset + slope * points))
+        doubt = min(doubt, MOST_RATE * float(left.mean()))
+        doubt_offset = _offset(points, slope, doubt, left)
+    rate += doubt
+    error = narrow * QUANTILE * float(np.sqrt(max(rate, 1 / anchors) * (1 - rate) / anchors))
+    low, high = max(0.0, low - error), min(1.0, high + error)
     interval = NoiseRate(rate, min(low, rate), max(high, rate))
-    trust = ramp(agreement, IGNORANT, AWARE)
-    return Calibration(centre, scale, _offset(points, slope, rate), slope, interval, trust, found)
+    return Calibration(centre, scale, offset, slope, interval, trust, doubt, doubt_offset, most, noisy, found)
 
 
 def selected_at(probability: Array, fdr: float) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
@@ -139,6 +205,34 @@ def selected_at(probability: Array, fdr: float) -> np.ndarray[tuple[int], np.dty
     within = np.flatnonzero(false <= fdr)
     chosen: np.ndarray[tuple[int], np.dtype[np.int64]] = order[: within[-1] + 1 if len(within) else 0]
     return chosen
+
+
+class _Alike(NamedTuple):
+    """The noise that looks like decoys: its rate with an interval, and whether there may be other noise (0 to 1)."""
+
+    rate: float
+    low: float
+    high: float
+    structured: float
+
+
+def _alike(points: Array, decoys: Array, margins: tuple[Array, Array] | None, classes: int) -> _Alike:
+    """The rate by decoys alone; logit margins correct it as far as they see the same noise."""
+    plain = _plain_rate(points, decoys, classes)
+    if margins is None:
+        return _Alike(plain.estimate, plain.low, plain.high, structured=0.0)
+    everyone, own = margins
+    centre, scale = float(np.median(everyone)), float(everyone.std()) or 1.0
+    spread = np.quantile((everyone - centre) / scale, np.linspace(0, 1, POINTS))
+    finer = _plain_rate(spread, (own - centre) / scale, classes)
+    unstructured = ramp(finer.estimate / max(plain.estimate, LEAST_RATE), HIDDEN, SEEN)
+    rate, low, high = (_between(wide, min(wide, fine), unstructured) for wide, fine in zip(plain, finer, strict=True))
+    return _Alike(rate, low, high, structured=1 - unstructured)
+
+
+def _competence(agreement: float, rate: float, classes: int) -> float:
+    """Agreement reached over what a perfect model would reach if so many labels were wrong."""
+    return agreement / max(1 - rate * classes / (classes - 1), 0.05)
 
 
 def _between(low: float, high: float, weight: float) -> float:
@@ -169,13 +263,27 @@ def sigmoid(a: Array) -> Array:
     return out
 
 
-def _offset(points: Array, slope: float, rate: float) -> float:
-    """a such that the mean of σ(a + b x) over the points is the rate."""
+def _offset(points: Array, slope: float, rate: float, share: Array | float = 1.0) -> float:
+    """a such that the mean of σ(a + b x) over the points is the rate; each point may count for a share only."""
     low, high = -200.0, 200.0
     for _ in range(50):
         middle = (low + high) / 2
-        low, high = (low, middle) if sigmoid(middle + slope * points).mean() > rate else (middle, high)
+        low, high = (low, middle) if (share * sigmoid(middle + slope * points)).mean() > rate else (middle, high)
     return (low + high) / 2
+
+
+def _offsets(points: Array, slope: float) -> Array:
+    """The same for every rate of the grid at once: a table of means says between which two offsets each lies."""
+    table = np.linspace(-200.0, 200.0, 401)
+    means = sigmoid(table[:, None] + slope * points).mean(1)
+    upper = np.clip(np.searchsorted(means, RATES), 1, len(table) - 1)
+    low, high = table[upper - 1], table[upper]
+    for _ in range(20):
+        middle = (low + high) / 2
+        above = sigmoid(middle[:, None] + slope * points).mean(1) > RATES
+        low, high = np.where(above, low, middle), np.where(above, middle, high)
+    out: Array = (low + high) / 2
+    return out
 
 
 def _slope(points: Array, decoys: Array, rate: float, classes: int) -> float:
@@ -198,24 +306,37 @@ def _rate_by_decoys(points: Array, decoys: Array, classes: int, centre: float, s
 
     Slopes have a log-normal prior of this centre and spread.
     """
+    weight = _likelihood(points, decoys, classes, centre, spread, np.linspace(0, 1.5, 16))
+    return float(np.exp((weight * np.log(RATES)).sum() / weight.sum()))
+
+
+def _plain_rate(points: Array, decoys: Array, classes: int) -> NoiseRate:
+    """The same where errors are no harder than decoys, with a 90% interval."""
+    weight = _likelihood(points, decoys, classes, *PLAIN, np.zeros(1))
+    below = np.cumsum(weight) / weight.sum()
+    low, high = (float(RATES[min(int(np.searchsorted(below, tail)), len(RATES) - 1)]) for tail in (0.05, 0.95))
+    return NoiseRate(float(np.exp((weight * np.log(RATES)).sum() / weight.sum())), low, high)
+
+
+def _likelihood(points: Array, decoys: Array, classes: int, centre: float, spread: float, hardness: Array) -> Array:
+    """Likelihood of the decoys for every rate of the grid, up to a factor, summed over slopes and θ.
+
+    Where wrong labels stand well apart, any smaller rate explains the decoys as well, by right labels among them. The
+    prior prefers the largest rate that does.
+    """
     points = points[:: max(1, len(points) // 1000)]
-    hardness = np.linspace(0, 1.5, 16)
     top = points.max()
     tilt, own_tilt = np.exp(np.outer(hardness, points - top)), np.exp(np.outer(hardness, decoys - top))
-    rates = np.concatenate([[LEAST_RATE, 1e-4], np.geomspace(1e-3, 0.75, 60)])
     slopes = centre * np.exp(spread * np.linspace(-2.5, 2.5, 9))
     prior = 0.5 * (hardness / HARDNESS) ** 2
-    losses = np.empty((len(rates), len(slopes), len(hardness)))
-    for i, rate in enumerate(rates):
-        right = rate / (classes - 1)
-        for j, slope in enumerate(slopes):
-            offset = _offset(points, slope, rate)
+    losses = np.empty((len(RATES), len(slopes), len(hardness)))
+    for j, slope in enumerate(slopes):
+        for i, (rate, offset) in enumerate(zip(RATES, _offsets(points, slope), strict=True)):
+            right = rate / (classes - 1)
             everywhere, own = sigmoid(offset + slope * points), sigmoid(offset + slope * decoys)
             total = np.maximum((tilt * everywhere).mean(1), 1e-300)[:, None]
             density = (1 - right) * own_tilt * own / total + right * (1 - own) / (1 - rate)
             likelihood = np.log(density + 1e-300).sum(1)
             losses[i, j] = -likelihood + prior + 0.5 * (np.log(slope / centre) / spread) ** 2
-    # Where wrong labels stand well apart, any smaller rate explains the decoys as well, by right labels among them. The
-    # prior prefers the largest rate that does.
-    weight = np.exp(losses.min() - losses).sum((1, 2)) * rates**PREFERENCE
-    return float(np.exp((weight * np.log(rates)).sum() / weight.sum()))
+    out: Array = np.exp(losses.min() - losses).sum((1, 2)) * RATES**PREFERENCE
+    return out

@@ -144,7 +144,7 @@ class LabelErrors:
             hits = int(((marked >= low) & (marked < high if high < 1 else True)).sum())
             if not inside.any() or not len(marked):
                 continue
-            factor = self.noise_rate().estimate / len(marked) / float(inside.mean())
+            factor = verdict.calibration.sure / len(marked) / float(inside.mean())
             spread = 1.64 * np.sqrt(hits + 1)
             ends = (factor * max(hits - spread, 0), factor * (hits + spread))
             predicted = float(verdict.probability[inside].mean())
@@ -180,7 +180,7 @@ class LabelErrors:
         """What a reader should know before trusting the numbers."""
         calibration = self.judgement.calibration
         found = []
-        if calibration.trust < 1:
+        if calibration.trust < 1 or calibration.most < 1:
             found.append(
                 "the model has learned too little to judge labels: the order of the list may still help, probabilities"
                 " are kept low on purpose"

@@ -74,6 +74,7 @@ def judge(
         anchors=len(anchors),
         classes=classes,
         agreement=agreement(anchors, classes),
+        margins=(signals.logit_margin[~planted], signals.logit_margin[planted]),
     )
     apart = suspicion(anchors, joint, weigh)
     return Judgement(
