@@ -11,21 +11,11 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
 from sgoif.errors import SgoifError
-from sgoif.tasks.labels.calibration import (
-    HALF,
-    LEAST_DECOYS,
-    RATES,
-    UNCERTAIN,
-    Calibration,
-    NoiseRate,
-    _offset,
-    _offsets,
-    calibrate,
-    selected_at,
-)
+from sgoif.tasks.labels.calibration import HALF, LEAST_DECOYS, UNCERTAIN, Calibration, calibrate, selected_at
 from sgoif.tasks.labels.channel import Array
 from sgoif.tasks.labels.evidence import Evidence, Rows
 from sgoif.tasks.labels.judgement import agreement, judge, rates, suggestions
+from sgoif.tasks.labels.likelihood import RATES, NoiseRate, offset, offsets
 
 CLASSES = 10
 
@@ -297,7 +287,7 @@ def test_a_model_of_very_little_competence_is_never_certain() -> None:
 @pytest.mark.parametrize("slope", [0.9, 4.0, 18.0])
 def test_offsets_of_all_rates_are_those_of_each(slope: float) -> None:
     points = np.quantile(np.random.default_rng(0).standard_t(4, 5000), np.linspace(0, 1, 501))
-    np.testing.assert_allclose(_offsets(points, slope), [_offset(points, slope, rate) for rate in RATES], atol=1e-5)
+    np.testing.assert_allclose(offsets(points, slope), [offset(points, slope, rate) for rate in RATES], atol=1e-5)
 
 
 def test_rates_of_held_out_examples() -> None:

@@ -4,6 +4,7 @@ evidence     what a monitor knows about every example
 channel      how true labels become given ones, estimated on the held-out examples
 fusion       one ranking out of influence, margin and channel
 calibration  from the ranking to probabilities, and the noise rate
+likelihood   what decoys say about both
 decoys       labels made wrong on purpose, so that the run itself shows what a wrong label looks like
 errors       the answers
 """

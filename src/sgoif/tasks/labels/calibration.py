@@ -23,20 +23,19 @@ of the decoys gives b.
 
 A model that understands its images badly disagrees with many labels that are right, and everything that rests on its
 disagreement is then too high. So is the likelihood with θ: right labels of unclear images look like hard errors. What
-can still be believed is the likelihood without θ (`PLAIN`): it counts errors that look like decoys and no others. It is
-taken twice, on v and on logit margins. A label drawn at random is improbable in every respect, while the right label of
-an unclear image usually comes second, so that logit margins tell the two apart; errors with structure they do not see.
-Where they see most of what v sees, the noise has no structure, and the smaller of both rates holds. Where they do not,
-it may have structure, and only the lower end on v is sure.
+can still be believed is the likelihood without θ (`plain_rate`): it counts errors that look like decoys and no others.
+It is taken twice, on v and on logit margins. A label drawn at random is improbable in every respect, while the right
+label of an unclear image usually comes second, so that logit margins tell the two apart; errors with structure they do
+not see. Where they see most of what v sees, the noise has no structure, and the smaller of both rates holds. Where they
+do not, it may have structure, and only the lower end on v is sure.
 
 How competent the model is follows from its agreement: if a share π̂ of the labels is wrong, a perfect model agrees with
 1 − π̂ of the held-out ones; the agreement reached, over that, is its competence (π̂ is taken as large as decoys and
-channel allow). A competent model is judged by the mean
-of the estimates above, another by this likelihood, with a smooth passage between. A weak model leaves *doubtful* labels
-over where noise may have structure: up to the rate on v, or to half of what the channel's posterior counts, the other
-half being its own confusion. They take part in the rate, but no such label is called more likely wrong than right. The
-interval then reaches from what is sure to the confident joint. Probabilities of a model of very little competence stay
-below certainty.
+channel allow). A competent model is judged by the mean of the estimates above, another by this likelihood, with a
+smooth passage between. A weak model leaves *doubtful* labels over where noise may have structure: up to the rate on v,
+or to half of what the channel's posterior counts, the other half being its own confusion. They take part in the rate,
+but no such label is called more likely wrong than right. The interval then reaches from what is sure to the confident
+joint. Probabilities of a model of very little competence stay below certainty.
 
 *Without decoys* the rate comes from the held-out examples alone, as confident joint and as mean of the channel's
 posterior, and b is the slope that runs with decoys have shown.
@@ -51,13 +50,20 @@ import numpy as np
 
 from sgoif.tasks.labels.channel import Array
 from sgoif.tasks.labels.fusion import ramp
+from sgoif.tasks.labels.likelihood import (
+    LEAST_RATE,
+    SLOPE,
+    NoiseRate,
+    offset,
+    plain_rate,
+    rate_by_decoys,
+    sigmoid,
+    slope_at,
+)
 
-SLOPE, WIDE = 5.0, 0.3
-"""Usual slope b, and its logarithmic spread."""
-STEEP, FREE, PLAIN = (6.0, 0.08), (5.0, 0.4), (4.0, 0.6)
+STEEP, FREE = (6.0, 0.08), (5.0, 0.4)
 """Slope and its logarithmic spread while the rate is unknown: narrow, since slope and hardness can stand in for each
-other, wide for a first look, and wider without hardness."""
-PREFERENCE = 2.0
+other, and wide for a first look."""
 NOTICEABLE = 0.01
 """A noise rate that can be told from none."""
 HIDDEN, SEEN = 0.65, 0.85
@@ -73,26 +79,14 @@ UNLIKE = 1.1
 """Decoys need not look quite like real errors: a factor on either end of what they say about the rate."""
 HALF = 0.5
 """What of the channel's posterior a weak model is believed, and the most that is said of a doubtful label."""
-HARDNESS = 0.5
-"""Usual size of θ."""
 CAUTIOUS = 1 / 3
 """What the mean of the channel's posterior counts among the estimates of the rate."""
 LEAST_DECOYS = 30
 POINTS = 4001
 MOST_OF_DECOYS = 0.9
-LEAST_RATE, MOST_RATE = 1e-5, 0.9
+MOST_RATE = 0.9
 LEAST_CAUTION = 1e-4
 QUANTILE = 1.64
-RATES: Array = np.concatenate([[LEAST_RATE, 1e-4], np.geomspace(1e-3, 0.75, 60)])
-"""Rates that are tried."""
-
-
-class NoiseRate(NamedTuple):
-    """Share of wrong labels, with an interval that spans the estimators and their sampling error."""
-
-    estimate: float
-    low: float
-    high: float
 
 
 @dataclass(frozen=True)
@@ -166,7 +160,7 @@ def calibrate(
         joint = estimates["confident joint"]
         posterior = estimates.get("posterior", joint)
         alike = _alike(points, x, margins, classes)
-        seen = _rate_by_decoys(points, x, classes, *FREE)
+        seen = rate_by_decoys(points, x, classes, *FREE)
         believed = max(alike.rate, min(posterior, alike.high + alike.structured * (seen - alike.high)))
         weight = ramp(
             _competence(agreement, believed, classes) - EASIER * (1 - alike.structured), INCOMPETENT, COMPETENT
@@ -175,7 +169,7 @@ def calibrate(
         most = UNCERTAIN + (1 - UNCERTAIN) * able
         noisy = min(1.0, 2 * (1 - weight)) * ramp(alike.low, 0, NOTICEABLE) ** 3
         # Where the free slope sees next to nothing there is nothing to be hard: a steep one would invent it.
-        steep = min(_rate_by_decoys(points, x, classes, *STEEP), seen * (1 + seen / NOTICEABLE))
+        steep = min(rate_by_decoys(points, x, classes, *STEEP), seen * (1 + seen / NOTICEABLE))
         found = {"confident joint": joint, "decoys": steep}
         found["above most decoys"] = _above_most(points, x, _mean_rate(found), classes)
         mean = _mean_rate(found, estimates.get("posterior"))
@@ -184,18 +178,18 @@ def calibrate(
         low = _between(min(alike.low / UNLIKE, *found.values()), min(found.values()), weight)
         high = _between(max(alike.high * UNLIKE, *found.values()), max(found.values()), weight)
         rate = _between(_between(alike.rate, alike.low, alike.structured), mean, weight)
-        slope = _slope(points, x, rate, classes)
+        slope = slope_at(points, x, rate, classes)
         doubt = (1 - weight) * alike.structured * max(0.0, HALF * posterior - rate, alike.rate - rate)
-    offset, doubt_offset = _offset(points, slope, rate), -np.inf
+    level, doubt_level = offset(points, slope, rate), -np.inf
     if doubt > LEAST_RATE:
-        left = HALF * (1 - sigmoid(offset + slope * points))
+        left = HALF * (1 - sigmoid(level + slope * points))
         doubt = min(doubt, MOST_RATE * float(left.mean()))
-        doubt_offset = _offset(points, slope, doubt, left)
+        doubt_level = offset(points, slope, doubt, left)
     rate += doubt
     error = narrow * QUANTILE * float(np.sqrt(max(rate, 1 / anchors) * (1 - rate) / anchors))
     low, high = max(0.0, low - error), min(1.0, high + error)
     interval = NoiseRate(rate, min(low, rate), max(high, rate))
-    return Calibration(centre, scale, offset, slope, interval, trust, doubt, doubt_offset, most, noisy, found)
+    return Calibration(centre, scale, level, slope, interval, trust, doubt, doubt_level, most, noisy, found)
 
 
 def selected_at(probability: Array, fdr: float) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
@@ -218,13 +212,13 @@ class _Alike(NamedTuple):
 
 def _alike(points: Array, decoys: Array, margins: tuple[Array, Array] | None, classes: int) -> _Alike:
     """The rate by decoys alone; logit margins correct it as far as they see the same noise."""
-    plain = _plain_rate(points, decoys, classes)
+    plain = plain_rate(points, decoys, classes)
     if margins is None:
         return _Alike(plain.estimate, plain.low, plain.high, structured=0.0)
     everyone, own = margins
     centre, scale = float(np.median(everyone)), float(everyone.std()) or 1.0
     spread = np.quantile((everyone - centre) / scale, np.linspace(0, 1, POINTS))
-    finer = _plain_rate(spread, (own - centre) / scale, classes)
+    finer = plain_rate(spread, (own - centre) / scale, classes)
     unstructured = ramp(finer.estimate / max(plain.estimate, LEAST_RATE), HIDDEN, SEEN)
     rate, low, high = (_between(wide, min(wide, fine), unstructured) for wide, fine in zip(plain, finer, strict=True))
     return _Alike(rate, low, high, structured=1 - unstructured)
@@ -252,91 +246,6 @@ def _above_most(points: Array, decoys: Array, rate: float, classes: int) -> floa
     """The rate by what lies above most of the decoys; `rate` is a first guess."""
     right = rate / (classes - 1)
     above = points >= np.quantile(decoys, right + (1 - right) * (1 - MOST_OF_DECOYS))
-    slope = _slope(points, decoys, rate, classes)
-    likely = float((sigmoid(_offset(points, slope, rate) + slope * points) * above).mean())
+    slope = slope_at(points, decoys, rate, classes)
+    likely = float((sigmoid(offset(points, slope, rate) + slope * points) * above).mean())
     return min(float(np.sqrt(likely * above.mean())) / MOST_OF_DECOYS, MOST_RATE)
-
-
-def sigmoid(a: Array) -> Array:
-    """1 / (1 + e^−a), without overflow."""
-    out: Array = 1 / (1 + np.exp(-np.clip(a, -60, 60)))
-    return out
-
-
-def _offset(points: Array, slope: float, rate: float, share: Array | float = 1.0) -> float:
-    """a such that the mean of σ(a + b x) over the points is the rate; each point may count for a share only."""
-    low, high = -200.0, 200.0
-    for _ in range(50):
-        middle = (low + high) / 2
-        low, high = (low, middle) if (share * sigmoid(middle + slope * points)).mean() > rate else (middle, high)
-    return (low + high) / 2
-
-
-def _offsets(points: Array, slope: float) -> Array:
-    """The same for every rate of the grid at once: a table of means says between which two offsets each lies."""
-    table = np.linspace(-200.0, 200.0, 401)
-    means = sigmoid(table[:, None] + slope * points).mean(1)
-    upper = np.clip(np.searchsorted(means, RATES), 1, len(table) - 1)
-    low, high = table[upper - 1], table[upper]
-    for _ in range(20):
-        middle = (low + high) / 2
-        above = sigmoid(middle[:, None] + slope * points).mean(1) > RATES
-        low, high = np.where(above, low, middle), np.where(above, middle, high)
-    out: Array = (low + high) / 2
-    return out
-
-
-def _slope(points: Array, decoys: Array, rate: float, classes: int) -> float:
-    """b at a known rate: the likelihood of the decoys, with a wide prior around the usual slope."""
-    right = rate / (classes - 1)
-
-    def loss(slope: float) -> float:
-        p = sigmoid(_offset(points, slope, rate) + slope * decoys)
-        likelihood = np.log((1 - right) * p / rate + right * (1 - p) / (1 - rate) + 1e-300).sum()
-        return float(-likelihood + 0.5 * (np.log(slope / SLOPE) / WIDE) ** 2)
-
-    grid = np.geomspace(0.5, 20, 40)
-    best = int(np.argmin([loss(b) for b in grid]))
-    fine = np.linspace(grid[max(best - 1, 0)], grid[min(best + 1, len(grid) - 1)], 15)
-    return float(fine[int(np.argmin([loss(b) for b in fine]))])
-
-
-def _rate_by_decoys(points: Array, decoys: Array, classes: int, centre: float, spread: float) -> float:
-    """The rate by the likelihood of the decoys: the mean of its logarithm over a grid of rates, slopes and θ.
-
-    Slopes have a log-normal prior of this centre and spread.
-    """
-    weight = _likelihood(points, decoys, classes, centre, spread, np.linspace(0, 1.5, 16))
-    return float(np.exp((weight * np.log(RATES)).sum() / weight.sum()))
-
-
-def _plain_rate(points: Array, decoys: Array, classes: int) -> NoiseRate:
-    """The same where errors are no harder than decoys, with a 90% interval."""
-    weight = _likelihood(points, decoys, classes, *PLAIN, np.zeros(1))
-    below = np.cumsum(weight) / weight.sum()
-    low, high = (float(RATES[min(int(np.searchsorted(below, tail)), len(RATES) - 1)]) for tail in (0.05, 0.95))
-    return NoiseRate(float(np.exp((weight * np.log(RATES)).sum() / weight.sum())), low, high)
-
-
-def _likelihood(points: Array, decoys: Array, classes: int, centre: float, spread: float, hardness: Array) -> Array:
-    """Likelihood of the decoys for every rate of the grid, up to a factor, summed over slopes and θ.
-
-    Where wrong labels stand well apart, any smaller rate explains the decoys as well, by right labels among them. The
-    prior prefers the largest rate that does.
-    """
-    points = points[:: max(1, len(points) // 1000)]
-    top = points.max()
-    tilt, own_tilt = np.exp(np.outer(hardness, points - top)), np.exp(np.outer(hardness, decoys - top))
-    slopes = centre * np.exp(spread * np.linspace(-2.5, 2.5, 9))
-    prior = 0.5 * (hardness / HARDNESS) ** 2
-    losses = np.empty((len(RATES), len(slopes), len(hardness)))
-    for j, slope in enumerate(slopes):
-        for i, (rate, offset) in enumerate(zip(RATES, _offsets(points, slope), strict=True)):
-            right = rate / (classes - 1)
-            everywhere, own = sigmoid(offset + slope * points), sigmoid(offset + slope * decoys)
-            total = np.maximum((tilt * everywhere).mean(1), 1e-300)[:, None]
-            density = (1 - right) * own_tilt * own / total + right * (1 - own) / (1 - rate)
-            likelihood = np.log(density + 1e-300).sum(1)
-            losses[i, j] = -likelihood + prior + 0.5 * (np.log(slope / centre) / spread) ** 2
-    out: Array = np.exp(losses.min() - losses).sum((1, 2)) * RATES**PREFERENCE
-    return out

@@ -20,13 +20,14 @@ from sgoif.data import Indexed, Part, isolated_random_state, read_labels, split_
 from sgoif.errors import SettingError, SgoifError
 from sgoif.ledger import Ledger
 from sgoif.table import ScoreTable
-from sgoif.tasks.labels.calibration import NoiseRate, selected_at
+from sgoif.tasks.labels.calibration import selected_at
 from sgoif.tasks.labels.channel import Array, Labels
 from sgoif.tasks.labels.checked import to_check
 from sgoif.tasks.labels.decoys import Decoys, Relabelled
 from sgoif.tasks.labels.evidence import Evidence, anchor_evidence, from_ledger, training_evidence
 from sgoif.tasks.labels.fusion import aligned, suspicion
 from sgoif.tasks.labels.judgement import Judgement, judge, suggestions
+from sgoif.tasks.labels.likelihood import NoiseRate
 
 if TYPE_CHECKING:
     from sgoif.monitor import InfluenceMonitor

@@ -1,0 +1,118 @@
+"""What decoys say about a logistic curve P(wrong | x) = σ(a + b x): its slope, and the noise rate.
+
+`points` are quantiles of x over all examples, `decoys` the x of labels that were made wrong on purpose. The module
+`calibration` has the likelihood and what is made of it.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+
+from sgoif.tasks.labels.channel import Array
+
+SLOPE, WIDE = 5.0, 0.3
+"""Usual slope b, and its logarithmic spread."""
+PLAIN = (4.0, 0.6)
+"""The same while the rate is unknown and errors are no harder than decoys."""
+HARDNESS = 0.5
+"""Usual size of θ."""
+PREFERENCE = 2.0
+"""Power of the rate in its prior."""
+LEAST_RATE = 1e-5
+RATES: Array = np.concatenate([[LEAST_RATE, 1e-4], np.geomspace(1e-3, 0.75, 60)])
+"""Rates that are tried."""
+
+
+class NoiseRate(NamedTuple):
+    """Share of wrong labels, with an interval that spans the estimators and their sampling error."""
+
+    estimate: float
+    low: float
+    high: float
+
+
+def sigmoid(a: Array) -> Array:
+    """1 / (1 + e^−a), without overflow."""
+    out: Array = 1 / (1 + np.exp(-np.clip(a, -60, 60)))
+    return out
+
+
+def offset(points: Array, slope: float, rate: float, share: Array | float = 1.0) -> float:
+    """a such that the mean of σ(a + b x) over the points is the rate; each point may count for a share only."""
+    low, high = -200.0, 200.0
+    for _ in range(50):
+        middle = (low + high) / 2
+        low, high = (low, middle) if (share * sigmoid(middle + slope * points)).mean() > rate else (middle, high)
+    return (low + high) / 2
+
+
+def offsets(points: Array, slope: float) -> Array:
+    """The same for every rate of the grid at once: a table of means says between which two offsets each lies."""
+    table = np.linspace(-200.0, 200.0, 401)
+    means = sigmoid(table[:, None] + slope * points).mean(1)
+    upper = np.clip(np.searchsorted(means, RATES), 1, len(table) - 1)
+    low, high = table[upper - 1], table[upper]
+    for _ in range(20):
+        middle = (low + high) / 2
+        above = sigmoid(middle[:, None] + slope * points).mean(1) > RATES
+        low, high = np.where(above, low, middle), np.where(above, middle, high)
+    out: Array = (low + high) / 2
+    return out
+
+
+def slope_at(points: Array, decoys: Array, rate: float, classes: int) -> float:
+    """b at a known rate: the likelihood of the decoys, with a wide prior around the usual slope."""
+    right = rate / (classes - 1)
+
+    def loss(slope: float) -> float:
+        p = sigmoid(offset(points, slope, rate) + slope * decoys)
+        likelihood = np.log((1 - right) * p / rate + right * (1 - p) / (1 - rate) + 1e-300).sum()
+        return float(-likelihood + 0.5 * (np.log(slope / SLOPE) / WIDE) ** 2)
+
+    grid = np.geomspace(0.5, 20, 40)
+    best = int(np.argmin([loss(b) for b in grid]))
+    fine = np.linspace(grid[max(best - 1, 0)], grid[min(best + 1, len(grid) - 1)], 15)
+    return float(fine[int(np.argmin([loss(b) for b in fine]))])
+
+
+def rate_by_decoys(points: Array, decoys: Array, classes: int, centre: float, spread: float) -> float:
+    """The rate by the likelihood of the decoys: the mean of its logarithm over a grid of rates, slopes and θ.
+
+    Slopes have a log-normal prior of this centre and spread.
+    """
+    weight = _likelihood(points, decoys, classes, centre, spread, np.linspace(0, 1.5, 16))
+    return float(np.exp((weight * np.log(RATES)).sum() / weight.sum()))
+
+
+def plain_rate(points: Array, decoys: Array, classes: int) -> NoiseRate:
+    """The same where errors are no harder than decoys, with a 90% interval."""
+    weight = _likelihood(points, decoys, classes, *PLAIN, np.zeros(1))
+    below = np.cumsum(weight) / weight.sum()
+    low, high = (float(RATES[min(int(np.searchsorted(below, tail)), len(RATES) - 1)]) for tail in (0.05, 0.95))
+    return NoiseRate(float(np.exp((weight * np.log(RATES)).sum() / weight.sum())), low, high)
+
+
+def _likelihood(points: Array, decoys: Array, classes: int, centre: float, spread: float, hardness: Array) -> Array:
+    """Likelihood of the decoys for every rate of the grid, up to a factor, summed over slopes and θ.
+
+    Where wrong labels stand well apart, any smaller rate explains the decoys as well, by right labels among them. The
+    prior prefers the largest rate that does.
+    """
+    points = points[:: max(1, len(points) // 1000)]
+    top = points.max()
+    tilt, own_tilt = np.exp(np.outer(hardness, points - top)), np.exp(np.outer(hardness, decoys - top))
+    slopes = centre * np.exp(spread * np.linspace(-2.5, 2.5, 9))
+    prior = 0.5 * (hardness / HARDNESS) ** 2
+    losses = np.empty((len(RATES), len(slopes), len(hardness)))
+    for j, slope in enumerate(slopes):
+        for i, (rate, level) in enumerate(zip(RATES, offsets(points, slope), strict=True)):
+            right = rate / (classes - 1)
+            everywhere, own = sigmoid(level + slope * points), sigmoid(level + slope * decoys)
+            total = np.maximum((tilt * everywhere).mean(1), 1e-300)[:, None]
+            density = (1 - right) * own_tilt * own / total + right * (1 - own) / (1 - rate)
+            likelihood = np.log(density + 1e-300).sum(1)
+            losses[i, j] = -likelihood + prior + 0.5 * (np.log(slope / centre) / spread) ** 2
+    out: Array = np.exp(losses.min() - losses).sum((1, 2)) * RATES**PREFERENCE
+    return out
