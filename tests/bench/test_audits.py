@@ -69,3 +69,18 @@ def test_what_is_missing_is_said(data: Path, tmp_path: Path) -> None:
     np.savez(tmp_path / "other.npz", x=np.zeros(3))
     with pytest.raises(SettingError, match="expected are images and labels"):
         draw(AuditsSettings(str(tmp_path / "other.npz")))
+
+
+def test_a_file_of_something_else_is_answered_with_a_sentence(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    labels = np.arange(30) % 3
+    (tmp_path / "text.npz").write_text("no archive")
+    np.save(tmp_path / "one.npy", labels)
+    np.savez(tmp_path / "real.npz", images=np.zeros((30, 8, 8)), labels=labels)
+    np.savez(tmp_path / "fewer.npz", images=np.zeros((20, 8, 8), dtype=np.uint8), labels=labels)
+    wanted = {"text.npz": "not an .npz archive", "one.npy": "not an .npz archive"}
+    wanted |= {"real.npz": "images of float64", "fewer.npz": "as many images"}
+    for name, message in wanted.items():
+        assert main(["--data", str(tmp_path / name), "--device", "cpu"]) == 2
+        assert message in capsys.readouterr().err

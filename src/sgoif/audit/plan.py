@@ -69,7 +69,7 @@ def make_plan(settings: AuditSettings, examples: int, processes: int = 1) -> Pla
     """The plan for a number of training images, shared by so many processes."""
     device = choose_device(settings.device)
     model = resolve(settings.model, device)
-    batch = min(settings.batch_size or _batch_size(examples, device), examples)
+    batch = min(settings.batch_size or usual_batch(examples, device), examples)
     per_epoch = batches_per_epoch(examples, batch)
     if examples // per_epoch < 2 * processes:
         raise AuditError(
@@ -82,7 +82,8 @@ def make_plan(settings: AuditSettings, examples: int, processes: int = 1) -> Pla
     return Plan(device, model, batch, epochs, per_epoch, rate)
 
 
-def _batch_size(examples: int, device: torch.device) -> int:
+def usual_batch(examples: int, device: torch.device) -> int:
+    """Batch size for so many training images where none is asked for."""
     usual = next(size for limit, size in BATCHES[device.type] if limit is None or examples < limit)
     return min(usual, max(SMALLEST_BATCH, examples // PARTS))
 

@@ -13,11 +13,13 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
+from zipfile import BadZipFile
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 
-from sgoif.audit.plan import BATCHES, PARTS, SMALLEST_BATCH, hold_out, make_plan
+from sgoif.audit.plan import hold_out, make_plan, usual_batch
 from sgoif.audit.settings import AuditSettings
 from sgoif.audit.training import Training
 from sgoif.bench.command import Device, Say, check_writable, run_command, say, setting
@@ -88,11 +90,19 @@ class Drawn:
 
 def draw(settings: AuditsSettings) -> Drawn:
     """The images of one run."""
-    with np.load(settings.data or "", allow_pickle=False) as archive:
-        arrays = {name: archive[name] for name in archive}
+    try:
+        with np.load(settings.data or "", allow_pickle=False) as archive:
+            arrays = {name: archive[name] for name in archive}
+    except (ValueError, TypeError, EOFError, BadZipFile) as error:
+        raise SettingError(f"{settings.data} is not an .npz archive of arrays") from error
     if not {"images", "labels"} <= arrays.keys():
         raise SettingError(f"{settings.data} has {', '.join(arrays)}; expected are images and labels")
     images, labels = arrays["images"], arrays["labels"].astype(np.int64)
+    if images.dtype != np.uint8 or images.ndim not in (3, 4) or len(images) != len(labels):
+        raise SettingError(
+            f"{settings.data} has images of {images.dtype} and shape {list(images.shape)} for {len(labels)} labels;"
+            " expected are as many images of bytes, [n, height, width] or with channels last"
+        )
     generator = np.random.default_rng((settings.seed, settings.size))
     chosen = np.sort(generator.choice(len(labels), size=min(settings.size, len(labels)), replace=False))
     pixels, true, classes = images[chosen], labels[chosen], int(labels.max()) + 1
@@ -125,8 +135,7 @@ def train(settings: AuditsSettings, tell: Say) -> dict[str, Any]:
     """Train as the audit does; what the run knew, and the truth."""
     images = draw(settings)
     rows, held = hold_out(images.labels, AuditSettings(Path()).holdout, settings.seed)
-    usual = next(size for limit, size in BATCHES["cpu"] if limit is None or len(rows) < limit)
-    batch = min(usual, max(SMALLEST_BATCH, len(rows) // PARTS)) if settings.model == "resnet7" else None
+    batch = usual_batch(len(rows), torch.device("cpu")) if settings.model == "resnet7" else None
     audit = AuditSettings(
         Path(),
         model=settings.model,
