@@ -18,6 +18,7 @@ from ood_roots import noise, picture, write, write_npz, write_root
 from torch import Tensor, nn
 
 from sgoif.bench.journal import Journal
+from sgoif.bench.labels import watching
 from sgoif.bench.labels.problem import Problem
 from sgoif.bench.labels.registry import resolve
 from sgoif.bench.ood import online, runner
@@ -467,12 +468,12 @@ def test_ablations_look_at_one_network_and_differ_in_the_engine(place: Path, mon
     monkeypatch.setattr(runner, "BATCH", 30)
     gates: list[str] = []
 
-    class Spied(online.InfluenceMonitor):
+    class Spied(watching.InfluenceMonitor):
         def __init__(self, *given: Any, **options: Any) -> None:
             super().__init__(*given, **options)
             gates.append(self.settings.gate)
 
-    monkeypatch.setattr(online, "InfluenceMonitor", Spied)
+    monkeypatch.setattr(watching, "InfluenceMonitor", Spied)
     whole, ungated, averaged = "online", "online-without-gate", "online-moving-average-gate"
     noisy = ("--noise", "symmetric-40", "--epochs", "12")
     assert bench(*noisy, methods=",".join((whole, ungated, averaged))) == 0

@@ -21,6 +21,7 @@ from torch import Tensor
 from sgoif.bench.batches import Batches, crop_and_flip, normalise
 from sgoif.bench.curriculum.study import Study, Trained, Weights
 from sgoif.bench.labels.problem import Problem, Rows
+from sgoif.bench.labels.watching import watch
 from sgoif.monitor import InfluenceMonitor
 from sgoif.tasks.curriculum import Curriculum, CurriculumSampler, CurriculumSettings
 
@@ -58,9 +59,7 @@ def _train(study: Study, *, joined: float, drawn: bool, aimed: bool = False) -> 
     watched, everything = problem.batches(rows), problem.batches(number=1)
     steps = (epochs - last) * len(watched) + last * len(everything)
     optimizer, schedule = problem.optimizer(model, steps)
-    monitor = InfluenceMonitor(
-        model, optimizer, anchors=held_out, size=len(problem), max_anchors=len(held_out), seed=problem.seed
-    )
+    monitor = watch(problem, model, optimizer, held_out)
     settings = CurriculumSettings(**{name: value for name, value in study.options.items() if name != "joined"})
     teacher = Teacher(problem, monitor, Curriculum(monitor, settings=settings), drawn, aimed)
 

@@ -24,15 +24,15 @@ of them is a difference between two settings and nothing else. The paper's names
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from contextlib import ExitStack, contextmanager
+from collections.abc import Mapping
+from contextlib import ExitStack
 from typing import Any
 
 import numpy as np
-from torch import Tensor
 
 from sgoif.bench.command import Say
 from sgoif.bench.labels.problem import Outcome, Problem, Scores
+from sgoif.bench.labels.watching import together, watch
 from sgoif.monitor import InfluenceMonitor
 from sgoif.tasks.labels import LabelErrors, plant_decoys
 from sgoif.tasks.labels.decoys import Decoys
@@ -89,26 +89,10 @@ def _watch(problem: Problem, tell: Say, variants: Mapping[str, Mapping[str, Any]
     influences: dict[str, list[Scores]] = {name: [] for name in variants}
     with ExitStack() as opened:
         monitors = {
-            name: opened.enter_context(
-                InfluenceMonitor(
-                    model,
-                    optimizer,
-                    anchors=held_out,
-                    size=len(problem),
-                    max_anchors=len(held_out),
-                    seed=problem.seed,
-                    **own,
-                )
-            )
+            name: opened.enter_context(watch(problem, model, optimizer, held_out, **own))
             for name, own in variants.items()
         }
-
-        @contextmanager
-        def watching(index: Tensor) -> Iterator[None]:
-            with ExitStack() as steps:
-                for monitor in monitors.values():
-                    steps.enter_context(monitor.step(index))
-                yield
+        watching = together(monitors.values())
 
         def on_epoch(epoch: int) -> None:
             if epoch == 1 and "fixed-kappa" in monitors:

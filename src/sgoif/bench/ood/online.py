@@ -10,18 +10,17 @@ Where the gate is left out, both are: that of the monitor (all anchors are belie
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
 from typing import Any
 
 import numpy as np
-from torch import Tensor
 
 from sgoif.bench.command import Say
 from sgoif.bench.labels.ours import ABLATIONS
 from sgoif.bench.labels.problem import Problem
+from sgoif.bench.labels.watching import together, watch
 from sgoif.bench.ood.registry import ONLINE
-from sgoif.monitor import InfluenceMonitor
 from sgoif.tasks.shift.sentinel import Sentinel
 
 
@@ -37,32 +36,13 @@ def watched_sentinels(problem: Problem, names: Sequence[str], tell: Say) -> dict
     optimizer, schedule = problem.optimizer(model, problem.recipe.epochs * len(batches))
     with ExitStack() as opened:
         monitors = [
-            opened.enter_context(
-                InfluenceMonitor(
-                    model,
-                    optimizer,
-                    anchors=held_out,
-                    size=len(problem),
-                    max_anchors=len(held_out),
-                    seed=problem.seed,
-                    **engine_of(name),
-                )
-            )
-            for name in names
+            opened.enter_context(watch(problem, model, optimizer, held_out, **engine_of(name))) for name in names
         ]
-
-        @contextmanager
-        def watching(index: Tensor) -> Iterator[None]:
-            with ExitStack() as steps:
-                for monitor in monitors:
-                    steps.enter_context(monitor.step(index))
-                yield
-
         problem.fit(
             model,
             batches,
             optimizer=(optimizer, schedule),
-            watching=watching,
+            watching=together(monitors),
             on_epoch=lambda epoch: tell(f"watched: epoch {epoch} of {problem.recipe.epochs}"),
         )
         return {

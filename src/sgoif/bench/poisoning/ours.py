@@ -19,8 +19,8 @@ from torch import Tensor, nn
 
 from sgoif.bench.batches import LabelledImages
 from sgoif.bench.labels.problem import Problem
+from sgoif.bench.labels.watching import watch
 from sgoif.bench.poisoning.case import Case, Finding, Victims
-from sgoif.monitor import InfluenceMonitor
 from sgoif.tasks import PoisonTrace, PoisonWatch
 
 KNOWN, ONLINE, UNKNOWN = "sgoif-known", "sgoif-online", "sgoif-unknown"
@@ -39,14 +39,7 @@ class Ours:
         victims: Victims | None,
     ) -> None:
         self.problem = problem
-        self.monitor = InfluenceMonitor(
-            model,
-            optimizer,
-            anchors=held_out,
-            size=len(problem),
-            max_anchors=len(held_out),
-            seed=problem.seed,
-        )
+        self.monitor = watch(problem, model, optimizer, held_out)
         known = victims.prepared(problem) if ONLINE in names and victims is not None else None
         self.watch = PoisonWatch(self.monitor, victims=known)
         self._victims = victims
