@@ -88,13 +88,19 @@ class Cadence:
         """
         if self.refreshes == 0:
             return True
-        if self.refresh_every is not None:
-            return self.steps + 1 >= self.refresh_every
-        if self.budget is not None:
+        if self.refresh_every is None and self.budget is not None:
             return self.in_time if in_time is None else in_time
+        return self.foreseen(batch, known, 1)
+
+    def foreseen(self, batch: int, known: int, steps: int) -> bool:
+        """Whether a refresh will be due after so many more steps, this one included; a budget cannot be foreseen."""
+        if self.refresh_every is not None:
+            return self.steps + steps >= self.refresh_every
+        if self.budget is not None:
+            return False
         before = self.seen - self.examples  # seen up to the last refresh; `seen` itself moves along with `examples`
         limit = min(max(before, self.price * self.anchors), self.longest(known))
-        return self.examples + batch >= (limit / 2 if self.urgent else limit)
+        return self.examples + steps * batch >= (limit / 2 if self.urgent else limit)
 
     def longest(self, known: int) -> float:
         """Examples between two refreshes in the long run, with `known` examples in the ledger."""

@@ -12,8 +12,7 @@ because the graph they hang on lives as long as the user keeps the loss.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from time import perf_counter
@@ -162,11 +161,26 @@ def two_classes(logits: Tensor) -> Tensor:
     return torch.cat([torch.zeros_like(logits), logits], dim=1)
 
 
+class Opened:
+    """A record while it is filled. A plain object: it is made in every step, and a generator would take longer."""
+
+    def __init__(self, capture: Capture, record: Record) -> None:
+        self._capture, self._record = capture, record
+
+    def __enter__(self) -> Record:
+        self._capture.begin(self._record)
+        return self._record
+
+    def __exit__(self, *_: object) -> None:
+        self._capture.end(self._record)
+
+
 class Capture:
     """Hooks on a model's watched layers, from construction to `close`."""
 
     def __init__(self, model: nn.Module, layers: Sequence[WatchedLayer]) -> None:
         self.layers = {layer.name: layer for layer in layers}
+        self._head = next(reversed(self.layers), None)
         self.closed = False
         self.compiled = False
         """Whether layers ran inside a compiled graph, which may use its output buffers again."""
@@ -174,20 +188,23 @@ class Capture:
         self._handles = [layer.module.register_forward_hook(self._layer_hook(layer)) for layer in layers]
         self._handles.append(model.register_forward_hook(self._root_hook))
 
-    @contextmanager
-    def open(self, record: Record) -> Iterator[Record]:
-        """Fill `record` from whatever runs inside."""
+    def open(self, record: Record) -> Opened:
+        """Fill `record` from whatever runs inside `with`."""
+        return Opened(self, record)
+
+    def begin(self, record: Record) -> None:
+        """Fill `record` from now on."""
         if self._record is not None:
             raise StepError("a step is already open on this monitor; leave its `with` block before opening another")
         self._record = record
         if not record.differentiate:
             _anchor_pass_of.append(self)
-        try:
-            yield record
-        finally:
-            self._record = None
-            if not record.differentiate:
-                _anchor_pass_of.pop()
+
+    def end(self, record: Record) -> None:
+        """Stop filling `record`."""
+        self._record = None
+        if not record.differentiate:
+            _anchor_pass_of.pop()
 
     def _listening(self) -> Record | None:
         """The open record, unless another monitor of the same model is looking at its anchors."""
@@ -228,7 +245,7 @@ class Capture:
         if not args or not isinstance(args[0], Tensor) or not isinstance(output, Tensor):
             raise LayerError(f"layer {name!r} must be called with a tensor as its first argument and return a tensor")
         inputs = args[0].detach()
-        if record.differentiate and not args[0].requires_grad and name == next(reversed(self.layers)):
+        if record.differentiate and not args[0].requires_grad and name == self._head:
             inputs = inputs.clone()  # it may be the user's own batch, filled anew before the head is scored
         if record.differentiate:
             if not output.requires_grad:

@@ -22,22 +22,23 @@ def check_index(index: Any, size: int | None, allow_duplicates: bool) -> Indices
             " index that every batch then ends with: for x, y, index in loader: with monitor.step(index): ..."
         )
     try:
-        array = index.detach().cpu().numpy() if isinstance(index, Tensor) else np.asarray(index)
-    except (TypeError, ValueError) as error:
+        array = index.cpu().numpy() if isinstance(index, Tensor) else np.asarray(index)
+    except (TypeError, ValueError, RuntimeError) as error:
         raise IndexingError(f"indices must be a list of whole numbers, one per example; {error}") from error
     if array.dtype.kind not in "iu":
         raise IndexingError(
             f"indices must be whole numbers; got {array.dtype}. Did the labels or inputs get in their place?"
         )
-    array = np.atleast_1d(array).astype(np.int64)
+    array = array.astype(np.int64) if array.ndim else np.array([array], dtype=np.int64)
     if array.ndim != 1 or array.size == 0:
         raise IndexingError(f"indices must be a list of at least one number; got an array of shape {array.shape}")
-    ordered = np.sort(array)  # tells smallest, largest and repeated at once
+    ordered = array.copy()
+    ordered.sort()  # tells smallest, largest and repeated at once
     if ordered[0] < 0:
         raise IndexingError(f"index {ordered[0]} is out of range: indices count examples from 0")
     if size is not None and ordered[-1] >= size:
         raise IndexingError(f"index {ordered[-1]} is out of range: the training set was said to have {size} examples")
-    if not allow_duplicates and (ordered[1:] == ordered[:-1]).any():
+    if not allow_duplicates and np.count_nonzero(ordered[1:] == ordered[:-1]):
         values, counts = np.unique(ordered, return_counts=True)
         raise IndexingError(
             f"index {values[counts > 1][0]} appears {counts.max()} times in one batch. If your sampler draws with"
@@ -101,7 +102,7 @@ def check_record(record: Record, batch: int, head: str, device: torch.device, cl
             f"{batch} indices were given but the layer {shown!r} saw {rows} examples: the first axis must be the batch"
         )
     found = record.deltas[head].device
-    if found.type != device.type or (found.index or 0) != (device.index or 0):
+    if found != device and (found.type != device.type or (found.index or 0) != (device.index or 0)):
         raise DeviceError(
             f"the model ran on {found} but the monitor was made on {device}. Move the model first, then make the"
             " monitor"

@@ -71,11 +71,12 @@ from sgoif.stability.competence import Competence
 from sgoif.stability.controller import StabilityController, Tolerance
 from sgoif.stability.gates import anomalies, group_tolerance, hard_gate, moving_average_gate, stability_gate
 from sgoif.stability.steering import observe_signals
-from sgoif.streams import Beside
 from sgoif.table import ScoreTable
 
 CURVATURE_EXAMPLES = 64
 """Examples of a batch from which the curvature of layers below the head is read."""
+LOOK_AHEAD = 2
+"""Steps before a refresh at which what it needs is begun on a GPU: a decomposition takes about as long as a step."""
 NOTHING: frozenset[str] = frozenset()
 NOBODY: Indices = np.zeros(0, dtype=np.int64)
 Observer = Callable[[Observation, StepScores], None]
@@ -116,6 +117,7 @@ class InfluenceMonitor:
         self.loss = per_example(loss)
         self.reads_labels = loss is None
         self.device, self.classes = setup.device, setup.classes
+        self._on_host = self.device.type == "cpu"
         self.layers, self.layout, self.head = setup.layers, setup.layout, setup.layers[-1]
         self.anchors: AnchorBank = fit_bank(setup, groups, s, self.ranks)
         groups_total = len(self.anchors.group_names)
@@ -142,7 +144,7 @@ class InfluenceMonitor:
         """Called with what a block of scored steps left behind and with its raw scores."""
         self.curriculum: Any = None  # the `sgoif.tasks.Curriculum` that `weights` asks
         self._last: StepScores | None = None
-        self._waiting = WaitingSteps()
+        self._waiting = WaitingSteps(size)
         self._batch = 0
         self.directions: Tensor | None = None  # ψ_g of every group, [G, P]
         self.support = torch.zeros(groups_total, device=self.device)  # mean confidence behind each ψ_g
@@ -225,7 +227,7 @@ class InfluenceMonitor:
             record.unweigh(weights)
         logits, delta = record.classifier_output(self.head.name, self.classes)
         labels = check_target(target, len(indices), self.classes, self.device)
-        if self.device.type == "cpu":  # elsewhere the look would make the host wait; `flush` takes it
+        if self._on_host:  # elsewhere the look would make the host wait; `flush` takes it
             self._nonfinite = check_finite(logits, delta, self._nonfinite, self.settings.skip_nonfinite)
             if self.settings.skip_nonfinite and self.ranks.size == 1 and not is_finite(logits, delta):
                 return None
@@ -244,9 +246,10 @@ class InfluenceMonitor:
     def _finish(self, record: Record, step: Observation, everyone: Indices, learning: bool, word: Word) -> None:
         """Learn the curvature, refresh when due, collect, score in blocks; `everyone` names the whole batch."""
         self._autocast, self._batch = record.autocast, -(-len(everyone) // self.ranks.size)
-        most = int(everyone.max())
-        self.ledger.reserve(most)
-        self._waiting.reserve(most)
+        if self.ledger.fixed_size is None:  # else there is room for all that `check_index` lets pass
+            most = int(everyone.max())
+            self.ledger.reserve(most)
+            self._waiting.reserve(most)
         self._waiting.watch()
         if self._waiting.meets(everyone):
             self.flush()  # an example is scored once per block, so that its means are updated one by one
@@ -259,8 +262,20 @@ class InfluenceMonitor:
         self._waiting.add(step, everyone)
         if self.cadence.due(len(everyone), self.ledger.used, word.in_time):
             self.refresh()
-        elif self._waiting.full:
+            return
+        if self._waiting.full:
             self.flush()
+        if not self._on_host:
+            self._look_ahead(len(everyone))
+
+    def _look_ahead(self, batch: int) -> None:
+        """Decompose the curvature while training goes on, where a refresh comes before it changes again."""
+        for more in range(1, LOOK_AHEAD + 1):
+            if (self.steps + more) % self._curvature_every == 0:
+                return
+            if self.cadence.foreseen(batch, self.ledger.used, 1 + more):
+                self.curvature.prepare()
+                return
 
     @full_precision
     def _learn(self, record: Record, step: Observation) -> None:
@@ -293,7 +308,7 @@ class InfluenceMonitor:
         if (taken := self._waiting.take()) is None:
             return
         steps, sizes = taken
-        if self.device.type != "cpu":
+        if not self._on_host:
             self._nonfinite = check_finite(
                 steps.logits, steps.logits_delta, self._nonfinite, self.settings.skip_nonfinite
             )
@@ -328,7 +343,7 @@ class InfluenceMonitor:
     def _upload(self, indices: Indices) -> Tensor:
         """Indices on the device. From ordinary memory a copy of this size would wait for the device."""
         index = torch.from_numpy(indices)
-        return index if self.device.type == "cpu" else index.pin_memory().to(self.device, non_blocking=True)
+        return index if self._on_host else index.pin_memory().to(self.device, non_blocking=True)
 
     @property
     def last(self) -> StepScores | None:
@@ -355,8 +370,8 @@ class InfluenceMonitor:
             self.flush()  # responses of waiting steps belong to the old directions; the head alone is scored afresh
         with self.cadence.refreshing(), isolated_random_state(self.device):
             bank, s = self.anchors, self.settings
-            with Beside(self.device, self.curvature.prepare):
-                gradient, losses, logits = self.anchor_gradients()
+            self.curvature.prepare()
+            gradient, losses, logits = self.anchor_gradients()
             self.ranks.agree(self._raise_if_nonfinite)
             self.competence.refresh(float(losses.mean()))
             control = self.controller.control()

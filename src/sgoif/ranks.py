@@ -18,8 +18,7 @@ A process that is alone has an object of the same kind, whose calls return what 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import torch
 import torch.distributed as dist
@@ -34,8 +33,7 @@ MESSAGE = 2000
 """Most bytes of an error message that are passed on."""
 
 
-@dataclass(frozen=True)
-class Word:
+class Word(NamedTuple):
     """What the first rank decides for all: whether time allows a refresh now, and which steps are scored."""
 
     in_time: bool

@@ -111,10 +111,12 @@ def gather(steps: Sequence[Observation]) -> tuple[Observation, list[int]]:
 class WaitingSteps:
     """Steps that wait to be scored together; no example waits twice."""
 
-    def __init__(self) -> None:
+    def __init__(self, size: int | None = None) -> None:
         self.steps: list[Observation] = []
         self._named: list[Indices] = []
-        self._examples = np.zeros(0, dtype=bool)
+        self._examples = np.zeros(size or 0, dtype=bool)
+        self._bytes = 0
+        self._bytes_per_example = 0
         self.copying = True
         """Whether logits are copied: a loop may overwrite them, but for one that never does a copy is a waste."""
         self._trial: Observation | None = None
@@ -126,15 +128,19 @@ class WaitingSteps:
 
     def meets(self, indices: Indices) -> bool:
         """Whether one of these examples is waiting."""
-        return bool(self._examples[indices].any())
+        return bool(np.count_nonzero(self._examples[indices]))
 
     def add(self, step: Observation, everyone: Indices | None = None) -> None:
         """Let a step wait; its examples, and those of the other ranks (`everyone`), must not be waiting yet."""
         if self.copying:
             self._trial, step = step, replace(step, logits=step.logits.clone(), version=0)
+        named = step.indices if everyone is None else everyone
+        if not self.steps:
+            self._bytes, self._bytes_per_example = 0, step.bytes_per_example
+        self._bytes += self._bytes_per_example * len(named)
         self.steps.append(step)
-        self._named.append(step.indices if everyone is None else everyone)
-        self._examples[self._named[-1]] = True
+        self._named.append(named)
+        self._examples[named] = True
 
     def watch(self) -> None:
         """Learn from the step before whether this loop overwrites its logits."""
@@ -150,8 +156,7 @@ class WaitingSteps:
     @property
     def full(self) -> bool:
         """Whether a block is complete, by the number of steps or by memory, which grows with the whole batch."""
-        bytes_a_step = self.steps[-1].bytes_per_example * len(self._named[-1])
-        return len(self.steps) >= BLOCK_STEPS or len(self.steps) * bytes_a_step > BLOCK_BYTES
+        return len(self.steps) >= BLOCK_STEPS or self._bytes > BLOCK_BYTES
 
     def take(self) -> tuple[Observation, list[int]] | None:
         """All waiting steps as one, and how many examples each has; nothing waits afterwards.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import cache
-from threading import Thread
+from threading import Thread, current_thread
 from time import perf_counter
 
 import torch
@@ -28,36 +28,35 @@ class Clock:
 
 
 class Beside:
-    """Does some work while the block inside `with` runs, and is done with it when the block ends.
+    """Work that runs next to everything else from now on, until `wait`.
 
     For work on a GPU that makes the host wait: a decomposition, say. It runs in a thread and on a stream of its own,
-    after what the device was given before and next to what the block gives it. The block must not touch what it needs.
-    On other devices the work follows the block.
+    after what the device was given before and next to what it is given later. Nobody may write to what it needs, or
+    use what it leaves, before `wait` has returned.
     """
 
     def __init__(self, device: torch.device, work: Callable[[], None]) -> None:
-        self._device = device if device.type == "cuda" else None
-        self._work = work
+        self._device, self._work = device, work
         self._error: BaseException | None = None
+        _other_stream(device).wait_stream(torch.cuda.current_stream(device))
+        self._thread = Thread(target=self._run, daemon=True)
+        self._thread.start()
 
-    def __enter__(self) -> None:
-        if self._device is not None:
-            _other_stream(self._device).wait_stream(torch.cuda.current_stream(self._device))
-            self._thread = Thread(target=self._run, args=(_other_stream(self._device),))
-            self._thread.start()
+    @property
+    def inside(self) -> bool:
+        """Whether it is the work itself that asks."""
+        return current_thread() is self._thread
 
-    def __exit__(self, kind: object, *_: object) -> None:
-        if self._device is not None:
-            self._thread.join()
-            torch.cuda.current_stream(self._device).wait_stream(_other_stream(self._device))
-        elif kind is None:
-            self._work()
-        if self._error is not None and kind is None:
+    def wait(self) -> None:
+        """Return when the work is done, and raise what it raised; later work on the device comes after it."""
+        self._thread.join()
+        torch.cuda.current_stream(self._device).wait_stream(_other_stream(self._device))
+        if self._error is not None:
             raise self._error
 
-    def _run(self, stream: torch.cuda.Stream) -> None:
+    def _run(self) -> None:
         try:
-            with torch.cuda.stream(stream):
+            with torch.cuda.stream(_other_stream(self._device)):
                 self._work()
         except BaseException as error:
             self._error = error

@@ -10,23 +10,6 @@ from sgoif.streams import Beside, Clock
 CPU = torch.device("cpu")
 
 
-def test_work_is_done_when_the_block_ends() -> None:
-    order: list[str] = []
-    with Beside(CPU, lambda: order.append("work")):
-        order.append("block")
-    assert sorted(order) == ["block", "work"]
-
-
-def test_mistakes_of_the_work_are_raised_and_those_of_the_block_come_first() -> None:
-    def fails() -> None:
-        raise ArithmeticError("of the work")
-
-    with pytest.raises(ArithmeticError, match="of the work"), Beside(CPU, fails):
-        pass
-    with pytest.raises(KeyError, match="of the block"), Beside(CPU, fails):
-        raise KeyError("of the block")
-
-
 def test_clock_counts_from_where_it_was_made(monkeypatch: pytest.MonkeyPatch) -> None:
     now = [5.0]
     monkeypatch.setattr("sgoif.streams.perf_counter", lambda: now[0])
@@ -47,10 +30,13 @@ def test_on_a_gpu_the_work_has_streams_of_its_own_and_its_result_can_be_used() -
         found.append(torch.linalg.eigvalsh(given + given.T))
 
     clock = Clock(device)
-    with Beside(device, work):
-        torch.randn(1000, 1000, device=device) @ torch.randn(1000, 1000, device=device)
+    beside = Beside(device, work)
+    torch.randn(1000, 1000, device=device) @ torch.randn(1000, 1000, device=device)
+    beside.wait()
     torch.testing.assert_close(found[0], torch.linalg.eigvalsh(given + given.T))
     assert streams[0] != torch.cuda.current_stream(device)
+    assert not beside.inside
     assert clock.seconds() > 0
-    with pytest.raises(ArithmeticError), Beside(device, lambda: (_ for _ in ()).throw(ArithmeticError())):
-        pass
+    failing = Beside(device, lambda: (_ for _ in ()).throw(ArithmeticError("of the work")))
+    with pytest.raises(ArithmeticError, match="of the work"):
+        failing.wait()

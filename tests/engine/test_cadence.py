@@ -96,6 +96,26 @@ def test_refresh_every_is_kept_to_the_step(every: int) -> None:
     assert run(Cadence(every, None, 1000, CPU), 21, batch=8, known=100) == list(range(0, 21, every))
 
 
+@pytest.mark.parametrize(("every", "budget"), [(None, None), (7, None), (None, 0.05)])
+def test_a_refresh_is_foreseen_unless_a_budget_decides(every: int | None, budget: float | None) -> None:
+    cadence, batch, known = Cadence(every, budget, 40, CPU), 8, 500
+    told: list[set[int]] = []
+    happened = []
+    for step in range(400):
+        if cadence.due(batch, known):
+            happened.append(step)
+            with cadence.refreshing():
+                pass
+        else:
+            told.append({step + more for more in (1, 2) if cadence.foreseen(batch, known, 1 + more)})
+        cadence.end(batch)
+    first = [min(steps) for steps in told if steps]
+    if budget is not None:
+        assert not first
+        return
+    assert set(first) == {step for step in happened if step > 0 and step - 1 not in happened}
+
+
 def test_monitor_refreshes_at_the_steps_it_was_told(tiny) -> None:
     monitor, train = tiny(refresh_every=3)
     train(10)

@@ -43,6 +43,7 @@ from sgoif.errors import SettingError, SgoifError
 from sgoif.monitor import InfluenceMonitor
 from sgoif.processes import choose_gpu, joined, launch, placed
 from sgoif.ranks import SeveralRanks
+from sgoif.scoring import BLOCK_STEPS
 
 PROGRAM = "python -m sgoif.bench.overhead"
 CLASSES = 10
@@ -335,7 +336,8 @@ def _peak_memory(plan: Plan, layers: str | None) -> float:
     return float(np.median(peaks))
 
 
-def _short_training(plan: Plan, layers: str | None, steps: int = 30) -> None:
+def _short_training(plan: Plan, layers: str | None, steps: int = BLOCK_STEPS + 16) -> None:
+    """So many steps that the monitor has refreshed, and held as many steps back for scoring as it ever does."""
     training = Training(plan, layers)
     training.run(steps)
     if training.monitor is not None:

@@ -133,7 +133,7 @@ class Curvature(ABC):
         """(H + λI)⁻¹ applied to each of the vectors [K, P]."""
 
     def prepare(self) -> None:  # noqa: B027 — most backends have nothing to do ahead
-        """Do ahead what a call after an update would make the host wait for."""
+        """Start what the next call would make the host wait for, next to what a GPU does meanwhile."""
 
     @abstractmethod
     def diagonal(self) -> Tensor:

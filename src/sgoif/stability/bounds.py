@@ -19,7 +19,11 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from sgoif.curvature.base import to_float64
 from sgoif.errors import SettingError
+
+GRAM_ENTRIES = 2**23
+"""Entries of the directions that are multiplied at a time (64 MiB)."""
 
 
 def solver_error_bound(residual_norm: Tensor | float, smallest_eigenvalue: Tensor | float) -> Tensor:
@@ -132,15 +136,26 @@ def coverage(directions: Tensor) -> float:
 
     Rows that are zero or not finite have no direction and are left out. More rows than dimensions give 0.
     """
-    rows = directions.detach().cpu().double()
-    # Scaling by the largest entry first keeps the squares of very small and very large rows inside the range.
-    peak = rows.abs().amax(-1, keepdim=True) if rows.numel() else rows.new_zeros(len(rows), 1)
-    usable = (peak.isfinite() & (peak > 0)).squeeze(-1)
-    rows = rows[usable] / peak[usable]
-    if not len(rows):
+    rows = directions.detach()
+    if not rows.numel():
         return 0.0
-    rows = rows / torch.linalg.vector_norm(rows, dim=-1, keepdim=True)
-    return min(1.0, max(0.0, float(torch.linalg.eigvalsh(rows @ rows.mT)[0])))
+    # Scaling by the largest entry first keeps the squares of very small and very large rows inside the range.
+    peak = torch.linalg.vector_norm(rows, ord=torch.inf, dim=-1, keepdim=True)
+    usable = (peak.isfinite() & (peak > 0)).squeeze(-1).cpu()
+    if not bool(usable.any()):
+        return 0.0
+    if not bool(usable.all()):
+        kept = usable.nonzero().squeeze(-1).to(rows.device)
+        rows, peak = rows[kept], peak[kept]
+    # Where the rows are, and some columns at a time: they may be many, and on the host all its threads would wake up.
+    peak = to_float64(peak)
+    gram = peak.new_zeros(len(rows), len(rows))
+    for part in rows.split(max(1, GRAM_ENTRIES // len(rows)), dim=1):
+        scaled = to_float64(part) / peak
+        gram += scaled @ scaled.mT
+    gram = gram.cpu()
+    length = gram.diagonal().sqrt()
+    return min(1.0, max(0.0, float(torch.linalg.eigvalsh(gram / torch.outer(length, length))[0])))
 
 
 def _tensor(value: Tensor | float) -> Tensor:
