@@ -39,7 +39,7 @@ class Beside:
         self._device, self._work = device, work
         self._error: BaseException | None = None
         _other_stream(device).wait_stream(torch.cuda.current_stream(device))
-        self._thread = Thread(target=self._run, daemon=True)
+        self._thread = Thread(target=self._run)
         self._thread.start()
 
     @property
