@@ -6,15 +6,14 @@ inside the file, and nothing else.
 
 from __future__ import annotations
 
-import base64
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from sgoif.report.page_pictures import kind_of
-from sgoif.report.shell import asset, digest, escaped, filled, visible
+from sgoif.report.pieces import digits, isolated, notes, picture, text
+from sgoif.report.shell import asset, digest, filled
 from sgoif.state import atomic_write
 
 if TYPE_CHECKING:
@@ -102,19 +101,19 @@ def culprits_html(page: CulpritsPage) -> str:
     return filled(
         "culprits.html",
         {
-            "title": _text(page.title) or "(no name)",
+            "title": text(page.title) or "(no name)",
             "policy": policy,
             "style": style,
             "nav": "".join(f'<a href="#{name}">{title}</a>' for name, title in links),
             "figures": _figures(page),
             "advice": _advice(page),
             "apply": _apply(page),
-            "notes": _notes(page.notes),
+            "notes": notes(page.notes),
             **sections,
             "listing": "Images to remove" if page.selected else "Images of highest score",
             "shown": _how_many(page),
             "cards": "\n".join(_card(rank, row, page.selected > 0) for rank, row in enumerate(page.listed, 1)),
-            "facts": "".join(f"<dt>{_text(key)}</dt><dd>{_isolated(value)}</dd>" for key, value in page.facts.items()),
+            "facts": "".join(f"<dt>{text(key)}</dt><dd>{isolated(value)}</dd>" for key, value in page.facts.items()),
         },
     )
 
@@ -162,13 +161,6 @@ def _apply(page: CulpritsPage) -> str:
     )
 
 
-def _notes(notes: Sequence[str]) -> str:
-    if not notes:
-        return ""
-    items = "".join(f"<li>{_isolated(note)}</li>" for note in notes)
-    return f'<details class="notice" open><summary>Worth knowing</summary><ul>{items}</ul></details>'
-
-
 def _how_many(page: CulpritsPage) -> str:
     whole = page.selected if page.selected else page.examples
     order = "most probable first" if page.selected else "highest score first"
@@ -191,9 +183,9 @@ def _link(number: int, victim: Victim) -> str:
     pictures = "".join(_small(row) for row in victim.responsible) or '<li class="muted">none could be compared</li>'
     return (
         f'<li><article class="link" aria-labelledby="victim-{number}"><div><h3 id="victim-{number}">Victim {number:,}'
-        f"</h3>{_picture(victim.picture, f'Picture of victim {victim.name}')}"
-        f'<p class="answer"><span class="muted">called </span>{_isolated(victim.label)}</p>'
-        f'<p class="name" title="{_text(victim.name)}">{_isolated(victim.name)}</p></div>'
+        f"</h3>{picture(victim.picture, f'Picture of victim {victim.name}')}"
+        f'<p class="answer"><span class="muted">called </span>{isolated(victim.label)}</p>'
+        f'<p class="name" title="{text(victim.name)}">{isolated(victim.name)}</p></div>'
         f'<ol class="row-of-pictures" aria-label="Training images behind victim {number:,}">{pictures}</ol>'
         "</article></li>"
     )
@@ -212,13 +204,13 @@ def _families(families: Sequence[Group]) -> str:
 
 
 def _family(group: Group) -> str:
-    guesses = ", ".join(f"{_isolated(name)} ({count:,})" for name, count in group.resembles)
+    guesses = ", ".join(f"{isolated(name)} ({count:,})" for name, count in group.resembles)
     resembling = f'<p class="muted">the model\'s next guesses: {guesses}</p>' if guesses else ""
     noun = "image" if group.size == 1 else "images"
     return (
         f'<li><article class="link" aria-labelledby="family-{group.number}"><div><h3 id="family-{group.number}">Family'
-        f' {group.number + 1:,}</h3><p class="answer">{group.size:,} {noun} labelled {_isolated(group.label)}</p>'
-        f'<p class="muted">cohesion {_number(group.cohesion)}</p>{resembling}</div>'
+        f' {group.number + 1:,}</h3><p class="answer">{group.size:,} {noun} labelled {isolated(group.label)}</p>'
+        f'<p class="muted">cohesion {digits(group.cohesion)}</p>{resembling}</div>'
         f'<ol class="row-of-pictures" aria-label="Images of family {group.number + 1:,}">'
         f"{''.join(_small(row) for row in group.members)}</ol></article></li>"
     )
@@ -228,7 +220,7 @@ def _restore(restore: RestoreEstimate | None) -> str:
     if restore is None:
         return ""
     where = (
-        "the last layer" if restore.level == "head" else f"a linear layer on the output of {_isolated(restore.level)}"
+        "the last layer" if restore.level == "head" else f"a linear layer on the output of {isolated(restore.level)}"
     )
     rows = "".join(f"<tr><td>{count:,}</td><td>{value:.3f}</td></tr>" for count, value in restore.curve)
     return (
@@ -286,9 +278,9 @@ def _curve(restore: RestoreEstimate) -> str:
 
 def _small(row: Shown) -> str:
     return (
-        f"<li>{_picture(row.picture, f'Picture of {row.name}')}<p><strong>{_isolated(row.label)}</strong></p>"
-        f'<p class="muted">score {_number(row.score)}</p>'
-        f'<p class="name" title="{_text(row.name)}">{_isolated(row.name)}</p></li>'
+        f"<li>{picture(row.picture, f'Picture of {row.name}')}<p><strong>{isolated(row.label)}</strong></p>"
+        f'<p class="muted">score {digits(row.score)}</p>'
+        f'<p class="name" title="{text(row.name)}">{isolated(row.name)}</p></li>'
     )
 
 
@@ -297,35 +289,9 @@ def _card(rank: int, row: Shown, selected: bool) -> str:
     kind = "card selected" if selected else "card"
     return (
         f'<li><article class="{kind}"><p class="card-top"><span>#{rank:,}</span>{badge}</p><div class="card-main">'
-        f"{_picture(row.picture, f'Picture of {row.name}')}"
-        f'<div class="card-body"><p class="labels"><span class="muted">label: </span>{_isolated(row.label)}</p>'
-        f'<p class="probability"><span><strong>p = {_number(row.probability)}</strong></span></p>'
-        f'<p class="muted">score {_number(row.score)}</p><p class="name" title="{_text(row.name)}">'
-        f"{_isolated(row.name)}</p></div></div></article></li>"
+        f"{picture(row.picture, f'Picture of {row.name}')}"
+        f'<div class="card-body"><p class="labels"><span class="muted">label: </span>{isolated(row.label)}</p>'
+        f'<p class="probability"><span><strong>p = {digits(row.probability)}</strong></span></p>'
+        f'<p class="muted">score {digits(row.score)}</p><p class="name" title="{text(row.name)}">'
+        f"{isolated(row.name)}</p></div></div></article></li>"
     )
-
-
-def _picture(picture: bytes | None, described: str) -> str:
-    kind = None if picture is None else kind_of(picture)
-    if picture is None or kind is None:
-        return '<div class="picture empty"><span>picture could not be read</span></div>'
-    data = base64.b64encode(picture).decode("ascii")
-    return (
-        f'<div class="picture"><img src="data:image/{kind};base64,{data}" alt="{_text(described)}"'
-        ' decoding="async"></div>'
-    )
-
-
-def _number(value: float) -> str:
-    if not math.isfinite(value):
-        return "infinite" if value > 0 else "unknown"
-    return f"{value:.3g}".replace("-", "−")
-
-
-def _text(text: str) -> str:
-    return escaped(visible(text))
-
-
-def _isolated(text: str) -> str:
-    """A text from the data that keeps its direction to itself."""
-    return f'<bdi dir="auto">{_text(text) or "(no name)"}</bdi>'

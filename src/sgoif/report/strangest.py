@@ -6,14 +6,12 @@ inside the file, and nothing else.
 
 from __future__ import annotations
 
-import base64
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from sgoif.report.page_pictures import kind_of
-from sgoif.report.shell import asset, digest, escaped, filled, visible
+from sgoif.report.pieces import digits, isolated, notes, picture, text
+from sgoif.report.shell import asset, digest, filled
 from sgoif.state import atomic_write
 
 
@@ -59,15 +57,15 @@ def strangest_html(page: StrangestPage) -> str:
     return filled(
         "strangest.html",
         {
-            "title": _text(page.title) or "(no name)",
+            "title": text(page.title) or "(no name)",
             "policy": policy,
             "style": style,
             "figures": _figures(page),
             "advice": _advice(page),
-            "notes": _notes(page.notes),
+            "notes": notes(page.notes),
             "shown": f"{len(page.rows):,} of {page.images:,} images, strangest first",
             "cards": "\n".join(_card(rank, row) for rank, row in enumerate(page.rows, 1)),
-            "facts": "".join(f"<dt>{_text(key)}</dt><dd>{_isolated(value)}</dd>" for key, value in page.facts.items()),
+            "facts": "".join(f"<dt>{text(key)}</dt><dd>{isolated(value)}</dd>" for key, value in page.facts.items()),
         },
     )
 
@@ -94,46 +92,13 @@ def _advice(page: StrangestPage) -> str:
     return "More images stand out than would by chance. Start with the first ones below."
 
 
-def _notes(notes: Sequence[str]) -> str:
-    if not notes:
-        return ""
-    items = "".join(f"<li>{_isolated(note)}</li>" for note in notes)
-    return f'<details class="notice" open><summary>Worth knowing</summary><ul>{items}</ul></details>'
-
-
 def _card(rank: int, row: Stranger) -> str:
     badge = '<span class="badge">strange</span>' if row.strange else ""
-    name = _isolated(row.name)
+    name, shown = isolated(row.name), picture(row.picture, f"Picture of {row.name}")
     return (
         f'<li><article class="card"><p class="card-top"><span>#{rank:,}</span>{badge}</p><div class="card-main">'
-        f'{_picture(row)}<div class="card-body"><p class="labels"><span class="muted">answer: </span>'
-        f'{_isolated(row.predicted)}</p><p class="probability"><span><strong>p = {_number(row.p_value)}</strong></span>'
-        f'</p><p class="muted">score {_number(row.score)}</p><p class="name" title="{_text(row.name)}">{name}</p>'
+        f'{shown}<div class="card-body"><p class="labels"><span class="muted">answer: </span>'
+        f'{isolated(row.predicted)}</p><p class="probability"><span><strong>p = {digits(row.p_value)}</strong></span>'
+        f'</p><p class="muted">score {digits(row.score)}</p><p class="name" title="{text(row.name)}">{name}</p>'
         "</div></div></article></li>"
     )
-
-
-def _picture(row: Stranger) -> str:
-    kind = None if row.picture is None else kind_of(row.picture)
-    if row.picture is None or kind is None:
-        return '<div class="picture empty"><span>picture could not be read</span></div>'
-    data = base64.b64encode(row.picture).decode("ascii")
-    return (
-        f'<div class="picture"><img src="data:image/{kind};base64,{data}" alt="Picture of {_text(row.name)}"'
-        ' decoding="async"></div>'
-    )
-
-
-def _number(value: float) -> str:
-    if not math.isfinite(value):
-        return "infinite" if value > 0 else "unknown"
-    return f"{value:.3g}".replace("-", "−")
-
-
-def _text(text: str) -> str:
-    return escaped(visible(text))
-
-
-def _isolated(text: str) -> str:
-    """A text from the data that keeps its direction to itself."""
-    return f'<bdi dir="auto">{_text(text) or "(no name)"}</bdi>'
