@@ -162,7 +162,7 @@ def figures() -> dict[str, Any]:
 def test_every_registered_method_can_be_made(name: str) -> None:
     method = METHODS[name]
     if method.family == ABLATIONS:
-        assert Settings.make(dict(online.engine_of(name))) != Settings() or name == "online"
+        assert Settings.make(dict(online.engine_of(name))) != Settings() or name in ("online", "online-weighted")
         return
     found = resolve(method.run)
     if method.trains:
@@ -473,17 +473,24 @@ def test_ablations_look_at_one_network_and_differ_in_the_engine(place: Path, mon
             super().__init__(*given, **options)
             gates.append(self.settings.gate)
 
+    made, weighted = online.Sentinel.from_monitor, []
     monkeypatch.setattr(watching, "InfluenceMonitor", Spied)
-    whole, ungated, averaged = "online", "online-without-gate", "online-moving-average-gate"
+    monkeypatch.setattr(
+        online.Sentinel, "from_monitor", lambda *given, **how: weighted.append(how["weighted"]) or made(*given, **how)
+    )
+    alike, whole = "online", "online-weighted"
+    ungated, averaged = "online-without-gate", "online-moving-average-gate"
     noisy = ("--noise", "symmetric-40", "--epochs", "12")
-    assert bench(*noisy, methods=",".join((whole, ungated, averaged))) == 0
-    lines = {name: results()[f"{name}-0"] for name in (whole, ungated, averaged)}
+    assert bench(*noisy, methods=",".join((alike, whole, ungated, averaged))) == 0
+    lines = {name: results()[f"{name}-0"] for name in (alike, whole, ungated, averaged)}
     assert {(line["family"], line["shared"], line["inputs"]) for line in lines.values()} == {("ablations", True, "")}
     assert len({line["metrics"]["accuracy"] for line in lines.values()}) == 1
     assert lines[whole]["trainings"] == pytest.approx(0.8)
     assert lines[ungated]["details"]["trust"] == 1
     assert 0 < lines[whole]["details"]["trust"] == lines[averaged]["details"]["trust"] < 1
-    assert gates == ["stability", "none", "moving-average"]
+    assert lines[alike]["details"]["trust"] == lines[whole]["details"]["trust"]
+    assert weighted == [False, True, True, True]
+    assert gates == ["stability", "stability", "none", "moving-average"]
 
 
 def test_wrong_labels_to_train_with(stand_ins: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -283,6 +283,21 @@ def test_a_tiny_divisor_spoils_no_gradient() -> None:
     assert float(u.grad[0]) > 0, "a larger divisor, a less certain answer"
 
 
+def test_an_image_far_from_all_others_in_a_batch_does_not_throw_the_weights_away() -> None:
+    with torch.random.fork_rng():
+        torch.manual_seed(0)
+        network = godin.DividendDivisor(nn.Flatten(), 8, 3)
+        images = torch.randn(512, 8)
+    downwards = -network.divisor[0].weight.detach().squeeze(0)
+    images[0] = 100 * downwards / downwards.norm()
+    with torch.no_grad():
+        labels = network.dividends(images).argmin(dim=1)
+        assert float(network.divisor(images).min()) < -15
+    nn.functional.cross_entropy(network(images.view(512, 8, 1, 1)), labels).backward()
+    gradients = [parameter.grad for parameter in network.parameters() if parameter.grad is not None]
+    assert max(float(gradient.norm()) for gradient in gradients) < 10
+
+
 def test_magnitude_is_the_one_with_the_largest_mean_score_on_the_given_rows() -> None:
     images = torch.randint(0, 256, (40, 3, 4, 4), dtype=torch.uint8)
     given = clean(size=64)
@@ -331,6 +346,13 @@ def test_godin_trains_outside_the_hold_out_and_without_decay_of_centroids(monkey
     for wrong in ((), (-0.1, 0.1)):
         with pytest.raises(SettingError, match="magnitudes"):
             godin.godin(problem, None, QUIET, magnitudes=wrong)
+
+
+def test_godin_that_diverges_ends_with_the_epoch() -> None:
+    problem = clean(size=160, epochs=3)
+    problem.recipe = dataclasses.replace(problem.recipe, learning_rate=1e30)
+    with pytest.raises(SettingError, match=r"diverged in epoch 1;.*--learning-rate"):
+        godin.godin(problem, None, QUIET)
 
 
 # VOS

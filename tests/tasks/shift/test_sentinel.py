@@ -186,6 +186,17 @@ def test_a_monitor_that_runs_gives_one_and_is_left_as_it_was() -> None:
     assert float((p <= 0.1).double().mean()) < 0.2
 
 
+def test_anchors_count_alike_unless_they_are_to_be_weighted() -> None:
+    monitor, x = monitored(), strangers(20)
+    alike, weighted = (Sentinel.from_monitor(monitor, weighted=choice) for choice in (False, True))
+    monitor.anchors.confidence[::2] = 0
+    again, half = (Sentinel.from_monitor(monitor, weighted=choice) for choice in (False, True))
+    assert torch.equal(again.score(x), alike.score(x))
+    assert not torch.allclose(half.score(x), weighted.score(x))
+    monitor.anchors.confidence.zero_()
+    assert torch.equal(Sentinel.from_monitor(monitor, weighted=True).score(x), alike.score(x))
+
+
 def test_saved_and_loaded_it_says_the_same(sentinel: Sentinel, tmp_path: Path) -> None:
     sentinel.save(tmp_path / "sentinel.npz")
     again = Sentinel.load(tmp_path / "sentinel.npz", trained())

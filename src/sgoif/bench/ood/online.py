@@ -1,9 +1,10 @@
 """The sentinel as a monitor makes it while a network trains, whole and with parts of the engine left out.
 
-Who watches a training has the sentinel for nothing: its reference are the monitor's anchors, each with the weight of
-the monitor's confidence in it. That confidence is what the parts of the engine change, so these are the variants of
-which the paper's ablations report AUROC and AUPR of outliers. They are settings (`bench.labels.ours.ABLATIONS`), and
-all monitors watch the same training, so that all sentinels look at the same network.
+Who watches a training has the sentinel for nothing: its reference are the monitor's anchors. They count alike, and then
+no part of the engine reaches the sentinel. Weighted by the monitor's confidence in each they can: that confidence is
+what the parts of the engine change, so these are the variants of which the paper's ablations report AUROC and AUPR of
+outliers. They are settings (`bench.labels.ours.ABLATIONS`), and all monitors watch the same training, so that all
+sentinels look at the same network.
 
 Where the gate is left out, both are: that of the monitor (all anchors are believed) and that of the sentinel (g = 1).
 """
@@ -20,13 +21,13 @@ from sgoif.bench.command import Say
 from sgoif.bench.labels.ours import ABLATIONS
 from sgoif.bench.labels.problem import Problem
 from sgoif.bench.labels.watching import together, watch
-from sgoif.bench.ood.registry import ONLINE
+from sgoif.bench.ood.registry import ONLINE, WEIGHTED
 from sgoif.tasks.shift.sentinel import Sentinel
 
 
 def engine_of(name: str) -> Mapping[str, Any]:
     """The settings of the monitor behind a variant."""
-    return {} if name == ONLINE else ABLATIONS[name.removeprefix(f"{ONLINE}-")]
+    return {} if name in (ONLINE, WEIGHTED) else ABLATIONS[name.removeprefix(f"{ONLINE}-")]
 
 
 def watched_sentinels(problem: Problem, names: Sequence[str], tell: Say) -> dict[str, Sentinel]:
@@ -46,6 +47,6 @@ def watched_sentinels(problem: Problem, names: Sequence[str], tell: Say) -> dict
             on_epoch=lambda epoch: tell(f"watched: epoch {epoch} of {problem.recipe.epochs}"),
         )
         return {
-            name: Sentinel.from_monitor(monitor, gate=engine_of(name).get("gate") != "none")
+            name: Sentinel.from_monitor(monitor, gate=engine_of(name).get("gate") != "none", weighted=name != ONLINE)
             for name, monitor in zip(names, monitors, strict=True)
         }

@@ -22,6 +22,8 @@ POST_HOC, ABLATIONS = "post-hoc", "ablations"
 SHARED = (POST_HOC, ABLATIONS)
 """Families of which one training serves all methods."""
 ONLINE = "online"
+WEIGHTED = f"{ONLINE}-weighted"
+"""Anchors count by the monitor's confidence, as they do in all that lack a part."""
 
 
 @dataclass(frozen=True)
@@ -223,6 +225,7 @@ _LEFT_OUT = (
 METHODS: dict[str, Method] = {
     **{method.name: method for method in _ALL},
     ONLINE: Method(ONLINE, "", "SG-OIF sentinel, online", _SGOIF),
+    WEIGHTED: Method(WEIGHTED, "", "SG-OIF sentinel, online, anchors by confidence", _SGOIF),
     **{f"{ONLINE}-{name}": Method(f"{ONLINE}-{name}", "", _online_title(name), _SGOIF) for name in _LEFT_OUT},
 }
 

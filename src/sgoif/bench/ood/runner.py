@@ -28,7 +28,6 @@ from sgoif.bench.ood.evaluation import BATCH, Panel, accuracy, exactly
 from sgoif.bench.ood.grid import Job
 from sgoif.bench.ood.measures import Scores, averages, ood_measures
 from sgoif.bench.ood.networks import given_network, trained_network
-from sgoif.bench.ood.online import watched_sentinels
 from sgoif.bench.ood.pictures import Files, Look, Pictures, Stack, spread
 from sgoif.bench.ood.protocol import TITLES, protocol_of
 from sgoif.bench.ood.recipes import STATISTICS, OodTraining
@@ -216,6 +215,8 @@ class Examined:
 
     def watched(self) -> dict[str, Line]:
         """One training with a monitor for every method, and the sentinel that each of them makes."""
+        from sgoif.bench.ood.online import watched_sentinels  # only ablations need it
+
         start = time.perf_counter()
         sentinels = watched_sentinels(self.problem, self.job.methods, self.tell)
         if self.problem.on_gpu:

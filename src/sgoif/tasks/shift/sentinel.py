@@ -11,7 +11,8 @@ before counts no more than a doubtful one. κ sees what leaves the space that th
 gaps.
 
 g is the gate: 1 where the labels are right, less where the network outvotes them (`reference`). A monitor also has a
-confidence in each of its anchors, by which they count.
+confidence in each of its anchors. They count alike all the same: weighted by it, those of a network that knows little
+tell less.
 """
 
 from __future__ import annotations
@@ -123,16 +124,16 @@ class Sentinel:
         return cls._finished(reference, kept, shape)
 
     @classmethod
-    def from_monitor(cls, monitor: InfluenceMonitor, *, gate: bool = True) -> Self:
-        """Learn from the anchors of a monitor, weighted by its confidence in each of them.
+    def from_monitor(cls, monitor: InfluenceMonitor, *, gate: bool = True, weighted: bool = False) -> Self:
+        """Learn from the anchors of a monitor, which all count alike, or (`weighted`) by its confidence in each.
 
         The anchors were held out from training, so they serve as the calibration too: each is scored by a sentinel that
         was made without its fifth of them.
         """
         bank = monitor.anchors
-        trust = bank.confidence.detach().clone()
-        if not gate or float(trust.sum()) <= 0:
-            trust = torch.ones_like(trust)
+        counts = torch.ones_like(bank.confidence)
+        if weighted and float(bank.confidence.sum()) > 0:
+            counts = bank.confidence.detach().clone()
         with evaluation(monitor.model):
             first, _ = bank.batch(bank.members[:1])
             if not isinstance(first, Tensor):
@@ -142,7 +143,7 @@ class Sentinel:
             others = [Reference(network, gate) for _ in range(FOLDS)]
             for rows in torch.arange(len(bank)).split(monitor.anchor_batch):
                 x, y = bank.batch(bank.members[rows])
-                seen, weights = network.see(x), trust[rows.to(trust.device)]
+                seen, weights = network.see(x), counts[rows.to(counts.device)]
                 whole.add(seen, y, weights=weights)
                 for fold, part in enumerate(others):
                     part.add(seen, y, rows % FOLDS != fold, weights)
