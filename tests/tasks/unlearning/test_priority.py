@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
+import numpy as np
 import pytest
 
 from sgoif.errors import SettingError
@@ -88,3 +89,8 @@ def test_limits_of_the_user_count() -> None:
 def test_limits_are_checked(wrong: dict[str, Any]) -> None:
     with pytest.raises(SettingError, match=f"the limit {next(iter(wrong))}="):
         Limits(**wrong)
+
+
+def test_a_size_names_the_class_that_loses_the_largest_share_and_not_an_empty_one() -> None:
+    found = Size.of(np.array([4, 3, 0]), np.array([100, 10, 0]), ["cat", "dog", "nobody"])
+    assert found == Size(examples=7, total=110, of_class=3, class_total=10, class_name="'dog'")

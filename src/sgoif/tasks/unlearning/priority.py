@@ -16,16 +16,20 @@ is "now" too, with an urgency of 1 if nothing else makes it more urgent.
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, Literal
+
+import numpy as np
 
 from sgoif.errors import SettingError
 from sgoif.tasks.unlearning.influence import Effect
 from sgoif.tasks.unlearning.removal import Certificate
-from sgoif.tasks.unlearning.text import counted
+from sgoif.tasks.unlearning.text import counted, quoted
 
 When = Literal["now", "can wait"]
 MOST_URGENT = 1e9
+Counts = np.ndarray[Any, Any]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -68,6 +72,14 @@ class Size:
     """which had so many,"""
     class_name: str
     """and is called so."""
+
+    @classmethod
+    def of(cls, gone: Counts, totals: Counts, class_names: Sequence[str]) -> Size:
+        """From the examples of every class that go, and that there were."""
+        shares = np.divide(gone, totals, out=np.zeros(len(totals)), where=totals > 0)
+        worst = int(shares.argmax())
+        counts = int(gone.sum()), int(totals.sum()), int(gone[worst]), max(1, int(totals[worst]))
+        return cls(*counts, quoted(class_names[worst]))
 
     def measured(self, limits: Limits) -> tuple[float, str]:
         """The larger of the two shares over its limit, and the share in words."""

@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import torch
 from torch import Tensor
 
-from sgoif import __version__
 from sgoif.errors import SettingError, StateError
 from sgoif.state import DAMAGE, load_state, save_state
 from sgoif.tasks.unlearning.head import HeadData, Objective
@@ -30,11 +29,6 @@ if TYPE_CHECKING:
 
 U = TypeVar("U", bound="Unlearner")
 KIND, VERSION = "unlearner", 1
-
-
-def versions() -> dict[str, str]:
-    """What evidence was computed with."""
-    return {"sgoif": __version__, "torch": torch.__version__}
 
 
 def digest(*tensors: Tensor) -> str:

@@ -12,30 +12,29 @@ are until the network is trained again; `Decision.when` says whether that should
 from __future__ import annotations
 
 import os
-import secrets
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple, Self
+from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
-from sgoif.errors import LayerError
 from sgoif.tasks.unlearning import storing
 from sgoif.tasks.unlearning.comparison import beside_retrained
 from sgoif.tasks.unlearning.errors import RequestError
 from sgoif.tasks.unlearning.features import HeadOf, read_features
 from sgoif.tasks.unlearning.head import Objective
 from sgoif.tasks.unlearning.influence import QueryEffects, first_order, query_effects
+from sgoif.tasks.unlearning.layer import Head, head_of, layer_for
 from sgoif.tasks.unlearning.log import AuditLog
 from sgoif.tasks.unlearning.newton import Fitted, fit_head
-from sgoif.tasks.unlearning.opening import Given, Ids, check_deleted, check_log, gather, names_of, repeated, requested
-from sgoif.tasks.unlearning.priority import Size, judge
-from sgoif.tasks.unlearning.queries import LEAST
+from sgoif.tasks.unlearning.opening import Given, Ids, check_deleted, check_log, first_entry, gather, names_of, repeated
+from sgoif.tasks.unlearning.priority import Counts, Size, judge
 from sgoif.tasks.unlearning.records import Check, Decision, Removal, Request
+from sgoif.tasks.unlearning.refusals import refusal
 from sgoif.tasks.unlearning.removal import Certificate, Removed, certify, remove_rows
 from sgoif.tasks.unlearning.replay import catch_up
 from sgoif.tasks.unlearning.settings import UnlearnerSettings
@@ -50,16 +49,6 @@ FINER = 100
 LISTED = 1000
 """Most ids that the log repeats of a refused request."""
 Place = str | os.PathLike[str]
-Counts = np.ndarray[Any, Any]
-
-
-class Head(NamedTuple):
-    """Weights of the last linear layer."""
-
-    weight: Tensor
-    """[C, D]"""
-    bias: Tensor | None
-    """[C]"""
 
 
 class Unlearner:
@@ -176,31 +165,8 @@ class Unlearner:
     def _begin(self, log: AuditLog, start: Tensor | None) -> None:
         earlier = log.entries() if log.exists() else []
         check_deleted(earlier, self.ids, log)
-        known = f"; none of the {len(requested(earlier)):,} examples that were to be deleted so far is among them"
         self.log, self.last_hash = log, earlier[-1].hash if earlier else None
-        self.write(
-            "retrained" if earlier else "opened",
-            f"{'A network trained again' if earlier else 'Opened'} on {len(self.ids):,} examples in"
-            f" {len(self.class_names)} classes{known if earlier else ''}. The head was fitted to the optimum with an L2"
-            f" penalty of {self.settings.l2:g}; removals are judged by {len(self.queries):,} {self.queries.kind}"
-            " examples.",
-            {
-                "mark": secrets.token_hex(8),  # two logs begun alike in one second must not be taken for each other
-                "examples": len(self.ids),
-                "classes": self.class_names,
-                "features": int(self.fitted.data.features.shape[1]),
-                "queries": {"count": len(self.queries), "kind": self.queries.kind},
-                "l2": self.settings.l2,
-                "limits": self.settings.limits.record(),
-                "certificate": self.certificate().record(),
-                "accuracy": {
-                    "head": self.accuracy(self.fitted.w),
-                    "network": None if start is None else self.accuracy(start),
-                },
-                "digests": {"data": self.data_digest(), "head": self.head_digest()},
-                "versions": storing.versions(),
-            },
-        )
+        self.write(*first_entry(self, earlier, start))
 
     # --- what people ask for ------------------------------------------------------------------------------------
 
@@ -211,7 +177,7 @@ class Unlearner:
         """
         names = tuple(names_of(ids))
         with self._writing():
-            if problem := self._refusal(names):
+            if problem := refusal(names, self._place, self.requests, self.queries):
                 self.write(
                     "refused",
                     f"A request for {counted(len(names), 'example')} was refused: {problem}.",
@@ -228,34 +194,14 @@ class Unlearner:
             self.requests.append(request)
             return self.decide(request)
 
-    def _refusal(self, names: Sequence[str]) -> str:
-        """What is wrong with a request; empty where nothing is."""
-        if not names:
-            return "it names no example"
-        if twice := repeated(names):
-            return f"it names {few(twice)} more than once"
-        earlier = {name: request for request in self.requests for name in request.ids}
-        if asked := [name for name in names if name in earlier]:
-            first = earlier[asked[0]]
-            state = "which was carried out" if first.removed else "which is pending"
-            return f"{few(asked)} was asked for before, in request {first.number}, {state}"
-        if unknown := [name for name in names if name not in self._place]:
-            like = few(self.ids[:3])
-            return f"no example is called {few(unknown)}; the {len(self.ids):,} known ones are called like {like}"
-        pending = sum(len(request.ids) for request in self.requests if not request.removed)
-        if len(names) + pending >= len(self.ids):
-            return "with what is pending it would delete every example, and no head would be left"
-        if len(self.queries.without([*names, *earlier])) < LEAST:
-            return "too few examples would be left to judge the removal by; give held_out=... when fitting"
-        return ""
-
     def decide(self, request: Request) -> Decision:
         """Judge a request beside the head as it is now, and log that."""
         removed, effects = self._try(request.ids)
         effect, typical, limits = effects.summary(), self.queries.typical, self.settings.limits
         gone = self._class_counts(self._rows(request.ids))
-        sizes = self._size(gone), self._size(gone + self._gone_before(request))
-        verdict = judge(limits, effect, removed.certificate, typical, *sizes, self.queries.kind)
+        totals, everything = np.array(self.class_totals), gone + self._gone_before(request)
+        own, accumulated = (Size.of(counts, totals, self.class_names) for counts in (gone, everything))
+        verdict = judge(limits, effect, removed.certificate, typical, own, accumulated, self.queries.kind)
         request.decision = decision = Decision(
             number=request.number,
             ids=request.ids,
@@ -288,13 +234,6 @@ class Unlearner:
             if not other.removed and other.number < request.number:
                 gone = gone + self._class_counts(self._rows(other.ids))
         return gone
-
-    def _size(self, gone: Counts) -> Size:
-        totals = np.array(self.class_totals)
-        shares = np.divide(gone, totals, out=np.zeros(len(totals)), where=totals > 0)
-        worst = int(shares.argmax())
-        counts = int(gone.sum()), int(totals.sum()), int(gone[worst]), max(1, int(totals[worst]))
-        return Size(*counts, quoted(self.class_names[worst]))
 
     def _class_counts(self, rows: Tensor | slice) -> Counts:
         labels = self.fitted.data.labels[rows].cpu()
@@ -405,9 +344,7 @@ class Unlearner:
 
     def head(self) -> Head:
         """The head as it is now, in float64."""
-        matrix = self.fitted.w.view(self.fitted.data.classes, -1)
-        matrix = matrix[1:] - matrix[:1] if self.single else matrix.clone()
-        return Head(matrix[:, :-1], matrix[:, -1]) if self.fitted.data.bias else Head(matrix, None)
+        return head_of(self.fitted, single=self.single)
 
     def certificate(self) -> Certificate:
         """How far the head can be from the optimum without everything that was removed."""
@@ -420,7 +357,8 @@ class Unlearner:
     @torch.no_grad()
     def apply_to(self, model: nn.Module) -> None:
         """Write the head into the last linear layer of a model, rounded to the precision of that layer."""
-        head, layer = self.head(), self._layer(model)
+        head = self.head()
+        layer = layer_for(head, model, self.head_name)
         with self._writing():
             kind = str(layer.weight.dtype)
             evidence = {"head": self.head_digest(), "layer": self.head_name, "dtype": kind}
@@ -428,20 +366,6 @@ class Unlearner:
             layer.weight.copy_(head.weight)
             if head.bias is not None:
                 layer.bias.copy_(head.bias)
-
-    def _layer(self, model: nn.Module) -> nn.Linear:
-        known = dict(model.named_modules())
-        linear = [module for module in known.values() if isinstance(module, nn.Linear)]
-        layer = known.get(self.head_name) if self.head_name is not None else linear[-1] if linear else None
-        weight, bias = self.head()
-        if not isinstance(layer, nn.Linear) or layer.weight.shape != weight.shape:
-            raise LayerError(
-                f"the model has no linear layer {self.head_name or 'at its end'} of {tuple(weight.shape)}; it is not"
-                " the model that this head belongs to"
-            )
-        if (layer.bias is None) != (bias is None):
-            raise LayerError(f"the model's last layer has {'no' if layer.bias is None else 'a'} bias, unlike this head")
-        return layer
 
     def head_digest(self) -> str:
         """Changes when any weight of the head does."""
