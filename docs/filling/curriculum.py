@@ -16,6 +16,17 @@ NOISES = {
     "none": "no noise",
 }
 OURS, PLAIN = "curriculum", "plain"
+VARIANTS = {
+    **{name: title_of(name) for name in ("curriculum", "told", "told-wrong", "told-right")},
+    "rate-alone": "present answer and noise rate, no judgement",
+    "half-judged-rate": "present answer and half of the judgement",
+    "judged-rate": "present answer and judgement",
+    "posterior-targets": "present answer and judgement, as targets",
+    "weighed-sce": "weights times SCE, from the first step on",
+    "weighed-sce-after": "weights times SCE, once weights have moved",
+    "weighed-gce-after": "weights times GCE (q = 0.7), once weights have moved",
+}
+"""What was tried in place of the weights, as the result file calls it and as the page does."""
 
 
 class Results:
@@ -92,6 +103,55 @@ def weight(name: str) -> str:
     return table(["% of the weight", *(NOISES[noise] for noise in noises)], rows)
 
 
+def settings() -> str:
+    """Accuracy of the curriculum with other settings than its defaults, which are the first row."""
+    sets = {"mnist": "MNIST", "digits": "digits"}
+    noises = ("symmetric-40", "class-dependent-20")
+    found: dict[str, dict[tuple[str, str], list[float]]] = {"(defaults)": {}}
+    for data in sets:
+        defaults = Results(f"curriculum-{data}.jsonl", None)
+        for noise in noises:
+            found["(defaults)"][data, noise] = defaults.values(OURS, noise, "accuracy")
+        for line in read_lines(f"curriculum-{data}-settings.jsonl"):
+            if own := line["recipe"].get("curriculum"):
+                asked = " ".join(f"--{name.replace('_', '-')} {value:g}" for name, value in sorted(own.items()))
+                cells = found.setdefault(f"`{asked}`", {})
+                cells.setdefault((data, line["noise"]), []).append(100 * line["metrics"]["accuracy"])
+    head = [f"{title}, {NOISES[noise]}" for data, title in sets.items() for noise in noises]
+    rows = [
+        [asked, *(number(cells.get((data, noise), []), digits=2) for data in sets for noise in noises)]
+        for asked, cells in found.items()
+    ]
+    return table(["added to the command", *head], rows)
+
+
+def told() -> str:
+    """What the mistakes of the weights cost: ours, and the same without some of them or all."""
+    sets = {"mnist": "MNIST", "digits": "digits"}
+    noises = ("symmetric-40", "class-dependent-20")
+    rows: dict[str, list[str]] = {}
+    for data in sets:
+        ours, without = (Results(f"curriculum-{data}{end}.jsonl", None) for end in ("", "-told"))
+        for noise in noises:
+            for method, results in [(PLAIN, ours), (OURS, ours), *((name, without) for name in without.methods)]:
+                cell = number(results.values(method, noise, "accuracy"), digits=2)
+                rows.setdefault(title_of(method), []).append(cell)
+    head = [f"{title}, {NOISES[noise]}" for title in sets.values() for noise in noises]
+    return table(["weights", *head], [[title, *cells] for title, cells in rows.items()])
+
+
+def limits() -> str:
+    """Variants of the curriculum under symmetric noise, one seed each."""
+    sets = {"cifar10": "CIFAR-10", "mnist": "MNIST"}
+    lines = read_lines("curriculum-limits.jsonl")
+    found = {(line["variant"], line["set"]): [100 * line["metrics"]["accuracy"]] for line in lines}
+    rows = [
+        [title, *(number(found.get((variant, data), []), digits=2) for data in sets)]
+        for variant, title in VARIANTS.items()
+    ]
+    return table(["symmetric 40%, first seed", *sets.values()], rows)
+
+
 def _tables(data: str) -> dict[str, Callable[[], str]]:
     file = f"curriculum-{data}.jsonl"
     return {
@@ -104,4 +164,4 @@ def _tables(data: str) -> dict[str, Callable[[], str]]:
 
 TABLES: dict[str, Callable[[], str]] = {
     name: make for data in ("cifar10", "fashion-mnist", "mnist", "digits") for name, make in _tables(data).items()
-}
+} | {"curriculum-settings": settings, "curriculum-told": told, "curriculum-limits": limits}

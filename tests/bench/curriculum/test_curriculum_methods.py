@@ -88,6 +88,25 @@ def test_weights_say_who_was_trained_on(trained: Callable[[str], Found]) -> None
         assert said.details["joined_epochs"] == (2 if joins else 0)
 
 
+def test_what_is_told_changes_the_weights_of_wrong_labels_of_right_ones_or_of_both(
+    trained: Callable[[str], Found],
+) -> None:
+    for name, wrong_without, right_alike in (
+        ("told", True, True),
+        ("told-wrong", True, False),
+        ("told-right", False, True),
+        ("curriculum", False, False),
+    ):
+        study, _, wrong = trained(name)
+        before, last = study.epochs[4].weights, study.epochs[-1].weights
+        assert before is not None
+        assert last is not None
+        assert np.ptp(before[before > 0]) == 0  # no weight has moved after five epochs, so nothing is told
+        assert (last[wrong].max() < 1e-5) == wrong_without
+        assert (np.ptp(last[~wrong]) == 0) == right_alike
+        assert last.mean() == pytest.approx(1, abs=1e-4)
+
+
 @pytest.mark.parametrize("name", ["curriculum", "curriculum-targets", "curriculum-apart", "curriculum-sampler"])
 def test_a_curriculum_takes_weight_from_wrong_labels(name: str, trained: Callable[[str], Found]) -> None:
     study, said, wrong = trained(name)

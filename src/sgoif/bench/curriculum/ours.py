@@ -4,6 +4,9 @@ The run is a user's run: a hold-out with labels as noisy as the others, all of t
 first, and default settings of the curriculum unless others are asked for. For the last quarter of the epochs the
 curriculum is finished and the hold-out joins the training, weighed like everything else, or with targets instead of
 weights (`targets`); in `apart` it never does, so that both parts of the effect can be told.
+
+What limits the weights is asked of `told`, no method but a ceiling: from the judgement on that first moves a weight,
+wrong labels have none, or right labels all of theirs, or both.
 """
 
 from __future__ import annotations
@@ -27,6 +30,8 @@ from sgoif.tasks.curriculum import Curriculum, CurriculumSampler, CurriculumSett
 
 JOINED = 0.25
 """Share of the epochs, at the end, in which the hold-out is trained on too."""
+NOTHING = 1e-6
+"""A weight of nothing: what has none at all leaves no gradient to score."""
 
 
 def curriculum(study: Study) -> Trained:
@@ -49,7 +54,22 @@ def targets(study: Study) -> Trained:
     return _train(study, joined=study.options.get("joined", JOINED), drawn=False, aimed=True)
 
 
-def _train(study: Study, *, joined: float, drawn: bool, aimed: bool = False) -> Trained:
+def told(study: Study) -> Trained:
+    """Weights without mistakes, from the moment on when ours begin to move."""
+    return _train(study, joined=JOINED, drawn=False, told=("wrong", "right"))
+
+
+def told_wrong(study: Study) -> Trained:
+    """Our weights, but for wrong labels, which have none."""
+    return _train(study, joined=JOINED, drawn=False, told=("wrong",))
+
+
+def told_right(study: Study) -> Trained:
+    """Our weights, but for right labels, which have all of theirs."""
+    return _train(study, joined=JOINED, drawn=False, told=("right",))
+
+
+def _train(study: Study, *, joined: float, drawn: bool, aimed: bool = False, told: tuple[str, ...] = ()) -> Trained:
     problem = study.problem
     training, held_out = problem.split()
     rows = np.asarray(training.indices)
@@ -61,9 +81,15 @@ def _train(study: Study, *, joined: float, drawn: bool, aimed: bool = False) -> 
     optimizer, schedule = problem.optimizer(model, steps)
     monitor = watch(problem, model, optimizer, held_out)
     settings = CurriculumSettings(**{name: value for name, value in study.options.items() if name != "joined"})
-    teacher = Teacher(problem, monitor, Curriculum(monitor, settings=settings), drawn, aimed)
+    teaching = Curriculum(monitor, settings=settings)
+    teacher = (
+        Told(problem, monitor, teaching, study.right, told)
+        if told
+        else Teacher(problem, monitor, teaching, drawn, aimed)
+    )
 
     def lesson(batches: Batches, part: Rows, count: int) -> None:
+        teacher.begin(part)
         problem.fit(
             model,
             teacher.choosing(batches, part) if drawn else batches,
@@ -71,7 +97,7 @@ def _train(study: Study, *, joined: float, drawn: bool, aimed: bool = False) -> 
             optimizer=(optimizer, schedule),
             loss=teacher.loss,
             watching=teacher.watching,
-            on_epoch=lambda epoch: study.look(model, weights=teacher.weights_of(part)),
+            on_epoch=lambda epoch: study.look(model, weights=teacher.shown()),
         )
 
     lesson(watched, rows, epochs - last)
@@ -95,13 +121,22 @@ class Teacher:
     ) -> None:
         self.problem, self.monitor, self.curriculum, self.drawn = problem, monitor, curriculum, drawn
         self.aimed = aimed
+        self.rows: Rows = problem.rows()
         self._weights = torch.ones(0)
+
+    def begin(self, rows: Rows) -> None:
+        """From now on these examples are trained on."""
+        self.rows = rows
+
+    def weights(self, index: Tensor) -> Tensor:
+        """What the losses of a batch are multiplied with."""
+        return self.curriculum.weights(index)
 
     def watching(self, index: Tensor) -> AbstractContextManager[Any]:
         """Around the forward and backward pass of a batch."""
         if self.drawn:
             return nullcontext() if self.curriculum.finished else self.monitor.step(index)
-        self._weights = self.curriculum.weights(index)
+        self._weights = self.weights(index)
         if self.curriculum.finished:
             return nullcontext()
         return self.monitor.step(index, weights=self._weights)
@@ -124,13 +159,60 @@ class Teacher:
         sampler = CurriculumSampler(self.curriculum, rows.tolist(), batch_size=size, seed=self.problem.seed)
         return Drawn(**{f.name: getattr(batches, f.name) for f in fields(Batches)}, sampler=sampler)
 
-    def weights_of(self, rows: Rows) -> Weights:
-        """What every label weighed in the epoch that ends, zero where its example was not trained on."""
+    def values(self) -> Weights:
+        """What every label weighs now, trained on or not."""
         size, doubt = len(self.problem), self.curriculum.doubt if self.aimed else None
         values = self.curriculum.values(size) if doubt is None else 1 - doubt.cpu().numpy()
-        found: Weights = np.zeros(size, dtype=np.float32)
-        found[rows] = values[rows]
+        return values.astype(np.float32)
+
+    def shown(self) -> Weights:
+        """What every label weighed in the epoch that ends, zero where its example was not trained on."""
+        found: Weights = np.zeros(len(self.problem), dtype=np.float32)
+        found[self.rows] = self.values()[self.rows]
         return found
+
+
+class Told(Teacher):
+    """A teacher who is told which labels are right, and changes the weights of wrong ones, of right ones, or of both.
+
+    Their mean over what is trained on is one, as it was.
+    """
+
+    def __init__(
+        self,
+        problem: Problem,
+        monitor: InfluenceMonitor,
+        curriculum: Curriculum,
+        right: Rows | None,
+        told: tuple[str, ...],
+    ) -> None:
+        super().__init__(problem, monitor, curriculum, drawn=False)
+        assert right is not None, "a ceiling is told which labels are right"
+        self.told, self.is_right = told, np.zeros(len(problem), dtype=bool)
+        self.is_right[right] = True
+        self._known: tuple[int, int] | None = None
+        self._changed = torch.ones(0)
+
+    def weights(self, index: Tensor) -> Tensor:
+        """Changed as soon as a judgement has moved weights; the first moves none."""
+        ours = super().weights(index)
+        moment = len(self.curriculum.history), len(self.rows)
+        if moment[0] < 2:
+            return ours
+        if self._known != moment:
+            self._known, self._changed = moment, torch.from_numpy(self.values()).to(self.problem.device)
+        return self._changed[index.to(self.problem.device)]
+
+    def values(self) -> Weights:
+        weights = super().values()
+        if len(self.curriculum.history) < 2:
+            return weights
+        if "wrong" in self.told:
+            weights[~self.is_right] = NOTHING
+        if "right" in self.told:
+            weights[self.is_right] = 1
+        changed: Weights = weights / weights[self.rows].mean()
+        return changed
 
 
 @dataclass

@@ -32,6 +32,11 @@ def _rival(name: str) -> Method:
     return Method(name, f"{PLACE}.rivals:{name}", known.title, known.paper)
 
 
+def _ceiling(name: str, title: str) -> Method:
+    place = f"{PLACE}.ours:{name.replace('-', '_')}"
+    return Method(name, place, title, "mistakes taken out of the weights of ours", knows_truth=True)
+
+
 _SGOIF = "SG-OIF: A Stability-Guided Online Influence Framework for Reliable Vision Data"
 
 _ALL = (
@@ -46,6 +51,9 @@ _ALL = (
     Method(
         "oracle", f"{PLACE}.baselines:oracle", "right labels only (ceiling)", "wrong labels left out", knows_truth=True
     ),
+    _ceiling("told", "weights without mistakes (ceiling)"),
+    _ceiling("told-wrong", "ours, wrong labels without weight (ceiling)"),
+    _ceiling("told-right", "ours, right labels with all of their weight (ceiling)"),
 )
 METHODS: dict[str, Method] = {method.name: method for method in _ALL}
 OURS = tuple(name for name in METHODS if name.startswith("curriculum"))
