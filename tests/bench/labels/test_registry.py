@@ -7,7 +7,8 @@ import torch
 
 from sgoif.bench.labels.datasets import NAMES
 from sgoif.bench.labels.recipes import NETWORKS, TRAININGS, Training, file_identity, identity, training_for
-from sgoif.bench.labels.registry import FAMILIES, METHODS, OWN, choose, in_order, is_rival, resolve, solver, title_of
+from sgoif.bench.labels.registry import FAMILIES, METHODS, OWN, choose, in_order, is_rival, solver, title_of
+from sgoif.bench.methods import resolve
 from sgoif.errors import SettingError
 
 PLACES = {**{name: method.run for name, method in METHODS.items() if method.run}, **FAMILIES}
@@ -41,7 +42,7 @@ def test_groups_and_names_can_be_mixed() -> None:
     assert choose("knn, sgoif,knn") == ["sgoif", "knn"]
     assert choose("simple,mixup") == [name for name in METHODS if name in {*choose("simple"), "mixup"}]
     with pytest.raises(
-        SettingError, match=r"no method fast-if; choose from sgoif, .*knn.*, or the groups ablations, all"
+        SettingError, match=r"no method fast-if; choose from sgoif, .*knn.*, or the groups all, ablations"
     ):
         choose("fast-if")
 
@@ -57,7 +58,7 @@ def test_titles_rivals_and_their_order() -> None:
 
 
 def test_a_family_is_run_at_once_or_one_by_one(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("sgoif.bench.labels.registry.resolve", lambda place: lambda problem, tell: place)
+    monkeypatch.setattr("sgoif.bench.methods.resolve", lambda place: lambda problem, tell: place)
 
     def run(*names: str, solo: bool) -> object:
         return solver(names, solo=solo)(None, print)  # type: ignore[arg-type]

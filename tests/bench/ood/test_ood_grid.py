@@ -20,7 +20,7 @@ from torch import Tensor, nn
 from sgoif.bench.journal import Journal
 from sgoif.bench.labels import watching
 from sgoif.bench.labels.problem import Problem
-from sgoif.bench.labels.registry import resolve
+from sgoif.bench.methods import resolve
 from sgoif.bench.ood import online, runner
 from sgoif.bench.ood.detector import Bank, Detector
 from sgoif.bench.ood.evaluation import Panel, exactly

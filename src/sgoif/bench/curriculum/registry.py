@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
+from sgoif.bench import methods
 from sgoif.bench.curriculum.study import Study, Trained
 from sgoif.bench.labels import registry as labels
-from sgoif.bench.labels.registry import resolve
-from sgoif.errors import SettingError
 
 PLACE = "sgoif.bench.curriculum"
 
@@ -61,28 +60,21 @@ OURS = tuple(name for name in METHODS if name.startswith("curriculum"))
 
 def title_of(name: str) -> str:
     """A method as a table calls it; one that is not registered goes by its name."""
-    return METHODS[name].title if name in METHODS else name
+    return methods.title_of(METHODS, name)
 
 
 def in_order(names: Iterable[str]) -> list[str]:
     """Methods as the registry lists them, others behind."""
-    listed = list(METHODS)
-    return sorted(set(names), key=lambda name: (listed.index(name) if name in METHODS else len(listed), name))
+    return methods.in_order(METHODS, names)
 
 
 def choose(wanted: str) -> list[str]:
     """Methods from a list of names and of the groups `all`, `ours` and `rivals`, in the order of the registry."""
     others = [name for name, method in METHODS.items() if name not in OURS and not method.knows_truth]
     groups = {"all": list(METHODS), "ours": list(OURS), "rivals": others}
-    words = [word.strip() for word in wanted.split(",") if word.strip()]
-    unknown = [word for word in words if word not in groups and word not in METHODS]
-    if unknown or not words:
-        found = f"there is no method {', '.join(unknown)}" if unknown else "--methods is empty"
-        raise SettingError(f"{found}; choose from {', '.join(METHODS)}, or the groups {', '.join(groups)}")
-    chosen = {name for word in words for name in groups.get(word, [word])}
-    return [name for name in METHODS if name in chosen]
+    return methods.choose(METHODS, groups, wanted)
 
 
 def train_function(name: str) -> Callable[[Study], Trained]:
     """What trains by this method."""
-    return resolve(METHODS[name].run)  # type: ignore[no-any-return]
+    return methods.resolve(METHODS[name].run)  # type: ignore[no-any-return]

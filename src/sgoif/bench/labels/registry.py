@@ -16,12 +16,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from importlib import import_module
-from typing import Any
 
+from sgoif.bench import methods
 from sgoif.bench.command import Say
 from sgoif.bench.labels.problem import Outcome, Problem
-from sgoif.errors import SettingError
 
 RIVALS = "sgoif.bench.labels.rivals"
 OURS = "sgoif.bench.labels.ours"
@@ -184,7 +182,7 @@ def title_of(name: str) -> str:
     behind = name.removesuffix("-influence")
     if name not in METHODS and behind in METHODS:
         return f"{METHODS[behind].title}, influence only"
-    return METHODS[name].title if name in METHODS else name
+    return methods.title_of(METHODS, name)
 
 
 def is_rival(name: str) -> bool:
@@ -211,15 +209,9 @@ def choose(wanted: str) -> list[str]:
     """
     kinds = {name: "simple" if method.family in FAMILIES else "heavy" for name, method in METHODS.items()}
     kinds |= {name: ABLATIONS for name, method in METHODS.items() if method.family == ABLATIONS}
-    groups = {kind: [name for name in METHODS if kinds[name] == kind] for kind in ("simple", "heavy", ABLATIONS)}
-    groups["all"] = groups["simple"] + groups["heavy"]
-    words = [word.strip() for word in wanted.split(",") if word.strip()]
-    unknown = [word for word in words if word not in groups and word not in METHODS]
-    if unknown or not words:
-        found = f"there is no method {', '.join(unknown)}" if unknown else "--methods is empty"
-        raise SettingError(f"{found}; choose from {', '.join(METHODS)}, or the groups {', '.join(sorted(groups))}")
-    chosen = {name for word in words for name in groups.get(word, [word])}
-    return [name for name in METHODS if name in chosen]
+    groups = {kind: [name for name in METHODS if kinds[name] == kind] for kind in (ABLATIONS, "heavy", "simple")}
+    groups = {"all": groups["simple"] + groups["heavy"], **groups}
+    return methods.choose(METHODS, groups, wanted)
 
 
 def shares_training(name: str, *, solo: bool) -> bool:
@@ -231,13 +223,7 @@ def shares_training(name: str, *, solo: bool) -> bool:
 def solver(names: Sequence[str], *, solo: bool) -> Solve:
     """What trains for these methods of one family: the family at once, or a single method alone."""
     if shares_training(names[0], solo=solo):
-        return resolve(FAMILIES[METHODS[names[0]].family])  # type: ignore[no-any-return]
+        return methods.resolve(FAMILIES[METHODS[names[0]].family])  # type: ignore[no-any-return]
     (name,) = names
-    alone = resolve(METHODS[name].run)
+    alone = methods.resolve(METHODS[name].run)
     return lambda problem, tell: {name: alone(problem, tell)}
-
-
-def resolve(place: str) -> Any:
-    """The function that `module:function` names."""
-    module, _, function = place.partition(":")
-    return getattr(import_module(module), function)

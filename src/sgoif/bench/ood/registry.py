@@ -11,11 +11,10 @@ import inspect
 from collections.abc import Iterable
 from dataclasses import dataclass
 
+from sgoif.bench import methods
 from sgoif.bench.labels import registry as labels
-from sgoif.bench.labels.registry import resolve
 from sgoif.bench.ood.detector import Detector
 from sgoif.bench.ood.trained.method import Train
-from sgoif.errors import SettingError
 
 DETECTORS, TRAINED = "sgoif.bench.ood.detectors", "sgoif.bench.ood.trained"
 POST_HOC, ABLATIONS = "post-hoc", "ablations"
@@ -232,13 +231,12 @@ METHODS: dict[str, Method] = {
 
 def title_of(name: str) -> str:
     """A method as a table calls it; one that is not registered goes by its name."""
-    return METHODS[name].title if name in METHODS else name
+    return methods.title_of(METHODS, name)
 
 
 def in_order(names: Iterable[str]) -> list[str]:
     """Methods as the registry lists them, others behind."""
-    listed = list(METHODS)
-    return sorted(set(names), key=lambda name: (listed.index(name) if name in METHODS else len(listed), name))
+    return methods.in_order(METHODS, names)
 
 
 def choose(wanted: str) -> list[str]:
@@ -249,18 +247,12 @@ def choose(wanted: str) -> list[str]:
         "trained": [name for name, method in METHODS.items() if method.trains],
         ABLATIONS: [name for name, method in METHODS.items() if method.family == ABLATIONS],
     }
-    words = [word.strip() for word in wanted.split(",") if word.strip()]
-    unknown = [word for word in words if word not in groups and word not in METHODS]
-    if unknown or not words:
-        found = f"there is no method {', '.join(unknown)}" if unknown else "--methods is empty"
-        raise SettingError(f"{found}; choose from {', '.join(METHODS)}, or the groups {', '.join(groups)}")
-    chosen = {name for word in words for name in groups.get(word, [word])}
-    return [name for name in METHODS if name in chosen]
+    return methods.choose(METHODS, groups, wanted)
 
 
 def new_detector(name: str, seed: int) -> Detector:
     """A detector that has not been fitted; one that draws at random gets the run's seed."""
-    kind = resolve(METHODS[name].run)
+    kind = methods.resolve(METHODS[name].run)
     given = {"seed": seed} if "seed" in inspect.signature(kind).parameters else {}
     detector: Detector = kind(**given)
     return detector
@@ -268,4 +260,4 @@ def new_detector(name: str, seed: int) -> Detector:
 
 def train_function(name: str) -> Train:
     """What trains a method."""
-    return resolve(METHODS[name].run)  # type: ignore[no-any-return]
+    return methods.resolve(METHODS[name].run)  # type: ignore[no-any-return]

@@ -9,9 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
-from sgoif.bench.labels.registry import resolve
+from sgoif.bench import methods
 from sgoif.bench.poisoning.case import Case, Finding
-from sgoif.errors import SettingError
 
 RIVALS = "sgoif.bench.poisoning.rivals"
 KNOWN, UNKNOWN = "known", "unknown"
@@ -81,7 +80,7 @@ METHODS: dict[str, Method] = {method.name: method for method in _ALL}
 
 def title_of(name: str) -> str:
     """A method as a table calls it; one that is not registered goes by its name."""
-    return METHODS[name].title if name in METHODS else name
+    return methods.title_of(METHODS, name)
 
 
 def setting_of(name: str) -> str:
@@ -91,8 +90,7 @@ def setting_of(name: str) -> str:
 
 def in_order(names: Iterable[str]) -> list[str]:
     """Methods as the registry lists them, others behind."""
-    listed = list(METHODS)
-    return sorted(set(names), key=lambda name: (listed.index(name) if name in METHODS else len(listed), name))
+    return methods.in_order(METHODS, names)
 
 
 def choose(wanted: str) -> list[str]:
@@ -104,15 +102,9 @@ def choose(wanted: str) -> list[str]:
         "ours": [name for name, method in METHODS.items() if method.ours],
         "rivals": [name for name, method in METHODS.items() if not method.ours],
     }
-    words = [word.strip() for word in wanted.split(",") if word.strip()]
-    unknown = [word for word in words if word not in groups and word not in METHODS]
-    if unknown or not words:
-        found = f"there is no method {', '.join(unknown)}" if unknown else "--methods is empty"
-        raise SettingError(f"{found}; choose from {', '.join(METHODS)}, or the groups {', '.join(groups)}")
-    chosen = {name for word in words for name in groups.get(word, [word])}
-    return [name for name in METHODS if name in chosen]
+    return methods.choose(METHODS, groups, wanted)
 
 
 def rival(name: str) -> Callable[[Case], Finding]:
     """What makes a finding of a case."""
-    return resolve(METHODS[name].run)  # type: ignore[no-any-return]
+    return methods.resolve(METHODS[name].run)  # type: ignore[no-any-return]
