@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -12,6 +13,10 @@ PAGE = "fidelity.md"
 FILES = {"digits": "fidelity-digits.jsonl", "mnist": "fidelity-mnist.jsonl"}
 CIFAR10 = {"cifar10": "fidelity-cifar10.jsonl"}
 """Made on a GPU, in a section of its own."""
+QUERIES = ("fidelity-queries.jsonl", "fidelity-cifar10-queries.jsonl")
+"""More queries, more halves with one network each: how far the LDS of single queries can be told."""
+LAYERS = "fidelity-cifar10-layers.json"
+PARTS = ("signal", "sparsity", "coherence", "concentration")
 CHECK = "fidelity-digits-check.jsonl"
 """Another seed, which no choice was made on."""
 TITLES = {"digits": "digits", "mnist": "MNIST", "cifar10": "CIFAR-10"}
@@ -109,17 +114,69 @@ def cost(files: Mapping[str, str] = FILES) -> str:
     return table(head, rows)
 
 
-def confidence(files: Mapping[str, str] = FILES) -> str:
-    """Whether the stated confidence goes with a query's own LDS."""
-    parts = ("confidence", "coherence", "sparsity", "concentration")
+def asked() -> dict[Place, dict[str, list[Line]]]:
+    """The studies with many halves, one network each: by place and method, in the order of seeds."""
+    places: Places = {}
+    for file in QUERIES:
+        if (RESULTS / file).is_file():
+            last = {(line["set"], line["wrong_share"], line["method"], line["seed"]): line for line in read_lines(file)}
+            for line in last.values():
+                places.setdefault((line["set"], line["wrong_share"]), {}).setdefault(line["method"], []).append(line)
+    for by_method in places.values():
+        for lines in by_method.values():
+            lines.sort(key=lambda line: line["seed"])
+    return dict(sorted(places.items(), key=lambda item: (list(TITLES).index(item[0][0]), item[0][1])))
+
+
+def by_seed(values: Sequence[float | None], digits: int) -> str:
+    """One figure for every seed that has one."""
+    return " / ".join(f"{value:.{digits}f}" for value in values if value is not None) or "–"
+
+
+def many() -> str:
+    """Score and cost where halves are many, seed by seed, in units of EK-FAC's where it ran beside."""
     rows = []
-    for place, by_method in found(files).items():
+    for place, by_method in asked().items():
+        rival = {line["seed"]: line["seconds"] for line in ran(by_method.get("ekfac", []))}
         for method in in_order(by_method):
-            lines = [line for line in ran(by_method[method]) if "confidence_spearman" in line["metrics"]]
-            if lines:
-                cells = [mean([line["metrics"].get(f"{part}_spearman") for line in lines], 2) for part in parts]
-                rows.append([shown_place(place), title_of(method), *cells])
-    return table(["data", "method", "confidence", *(f"{part} alone" for part in parts[1:])], rows)
+            lines = ran(by_method[method])
+            scores = by_seed([line["metrics"]["lds"] for line in lines], 3)
+            timed = [line for line in lines if line["seconds"] is not None]
+            seconds = by_seed([line["seconds"] for line in timed], 2)
+            shares = by_seed([line["seconds"] / rival[line["seed"]] for line in timed if line["seed"] in rival], 2)
+            rows.append([shown_place(place), title_of(method), scores, seconds, shares])
+    return table(["data", "method", "LDS", "seconds added", "of EK-FAC's"], rows)
+
+
+def layers() -> str:
+    """What single layers and other settings say on CIFAR-10."""
+    if not (RESULTS / LAYERS).is_file():
+        return "Not run yet.\n"
+    whole = json.loads((RESULTS / LAYERS).read_text(encoding="utf-8"))
+    single = {f"{name} alone": part for name, part in whole["layers"].items()}
+    united = {f"{name}, each brought to unit length": part for name, part in whole["unit_length"].items()}
+    rows = [
+        [name, f"{part['lds']:.3f} [{part['low']:.3f}, {part['high']:.3f}]", str(part["queries"])]
+        for name, part in {**whole["lds"], **united, **single}.items()
+    ]
+    return table(["watched", "LDS", "queries"], rows)
+
+
+def confidence() -> str:
+    """Whether the stated confidence goes with a query's own LDS, and how far it could be seen to."""
+    rows = []
+    for place, by_method in asked().items():
+        for method in in_order(by_method):
+            figures = [line["metrics"] for line in ran(by_method[method]) if "signal_spearman" in line["metrics"]]
+            if not figures:
+                continue
+            own = [metrics["confidence_spearman"] for metrics in figures]
+            most = [metrics["lds_reliability"] ** 0.5 for metrics in figures]
+            told = by_seed([value / limit if limit else None for value, limit in zip(own, most, strict=True)], 2)
+            parts = [by_seed([metrics[f"{part}_spearman"] for metrics in figures], 2) for part in PARTS]
+            rows.append([shown_place(place), title_of(method), by_seed(own, 2), by_seed(most, 2), told, *parts])
+    head = ["data", "method", "confidence", "most that could be seen", "of that"]
+    return table([*head, *(f"{part} alone" for part in PARTS)], rows)
 
 
 def others() -> str:
@@ -193,25 +250,15 @@ def check() -> str:
     rows = []
     for method in in_order(method for _, _, method in last):
         own = [[last[*place, method]] if (*place, method) in last else [] for place in places]
-        trust = [[line["metrics"].get("confidence_spearman") for line in ran(lines)] for lines in own]
-        rows.append([title_of(method), *map(lds_cell, own), *(mean(values, 2) for values in trust)])
+        rows.append([title_of(method), *map(lds_cell, own)])
     limits = [mean([next(line["ceiling"] for key, line in last.items() if key[:2] == place)], 3) for place in places]
-    rows.append(["most that could be reached", *limits, *["–"] * len(places)])
-    names = [f"{100 * share:g}% wrong, seed {seed}" for share, seed in places]
-    return table(["method", *names, *(f"confidence, {name}" for name in names)], rows)
+    rows.append(["most that could be reached", *limits])
+    return table(["method", *(f"{100 * share:g}% wrong, seed {seed}" for share, seed in places)], rows)
 
 
 def cifar10() -> str:
-    """Score, cost and confidence on CIFAR-10, once they are known."""
-    if not found(CIFAR10):
-        return "Not run yet.\n"
-    parts = [lds(CIFAR10), cost(CIFAR10)]
-    stated = [line["metrics"] for line in read_lines(CIFAR10["cifar10"]) if "confidence_spearman" in line["metrics"]]
-    if stated:
-        parts.append(confidence(CIFAR10))
-    if any("sparsity_spearman" not in metrics for metrics in stated):
-        parts.append("The confidence is here still the mean of the ranks of coherence and concentration.\n")
-    return "\n".join(parts)
+    """Score and cost on CIFAR-10, once they are known."""
+    return "\n".join([lds(CIFAR10), cost(CIFAR10)]) if found(CIFAR10) else "Not run yet.\n"
 
 
 TABLES: dict[str, Callable[[], str]] = {
@@ -220,6 +267,8 @@ TABLES: dict[str, Callable[[], str]] = {
     "fidelity-lds": lds,
     "fidelity-cost": cost,
     "fidelity-confidence": confidence,
+    "fidelity-many": many,
+    "fidelity-layers": layers,
     "fidelity-others": others,
     "fidelity-groups": groups_ceiling,
     "fidelity-absent": absent,

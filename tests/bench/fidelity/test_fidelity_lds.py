@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from sgoif.bench.fidelity.lds import agreement, bootstrap, ceiling, predictions, rank_correlations
+from sgoif.bench.fidelity.lds import agreement, bootstrap, ceiling, predictions, rank_correlations, reliability
 from sgoif.errors import SettingError
 
 
@@ -67,3 +67,22 @@ def test_bootstrap_covers_the_mean_and_narrows():
 def test_tables_of_different_shape_are_refused():
     with pytest.raises(SettingError, match="two equal tables"):
         rank_correlations(np.zeros((3, 2)), np.zeros((3, 3)))
+
+
+@pytest.mark.parametrize("sets", [40, 200])
+def test_reliability_is_how_far_the_lds_of_queries_goes_with_what_it_would_be_from_many_sets(sets):
+    generator = np.random.default_rng(2)
+    scores = generator.normal(size=(600, 50))
+    right = np.linspace(0.1, 0.7, 600)
+    kept = generator.random((sets, 50)) < 0.5
+    exact = kept.astype(float) @ scores.T
+    noise = np.sqrt(1 / right**2 - 1) * np.linalg.norm(scores, axis=1) / 2
+    measured = exact + noise * generator.normal(size=exact.shape)
+    seen = rank_correlations(agreement(scores, kept, measured).by_query[:, None], right[:, None])[0]
+    assert reliability(scores, kept, measured) == pytest.approx(seen**2, abs=0.12)
+
+
+def test_where_queries_do_not_differ_nothing_is_reliable():
+    generator = np.random.default_rng(3)
+    scores, kept = generator.normal(size=(200, 40)), generator.random((60, 40)) < 0.5
+    assert reliability(scores, kept, generator.normal(size=(60, 200))) < 0.15

@@ -195,14 +195,15 @@ def test_epochs_count_the_same_whatever_their_scale(study):
     torch.testing.assert_close(watch.scores(), sum(units) * lengths[:, None], rtol=1e-4, atol=1e-6)
 
 
-def test_coherence_sparsity_and_concentration_by_hand(study):
+def test_trust_by_hand(study):
     watch = QueryWatch(study, study.problem.new_model(), WHOLE)
     lone = torch.zeros(20, len(study))
     lone[:, 3] = 1.0
     other = lone.clone()
-    other[1:, 3], other[1:, 4] = 0.0, -1.0
+    other[1:, 3], other[1:, 4] = 0.0, -3.0
     for view in (lone, other):
         watch.phi = torch.zeros(1)
+        watch._leverage = torch.full((20,), 4.0)
         watch._now.copy_(view)
         watch.end()
     watch.close()
@@ -210,7 +211,20 @@ def test_coherence_sparsity_and_concentration_by_hand(study):
     np.testing.assert_allclose(trust["coherence"][:2], [1.0, 2**0.5 / 2], rtol=1e-6)
     np.testing.assert_allclose(trust["concentration"][:2], [1.0, 0.5], rtol=1e-6)
     np.testing.assert_allclose(trust["sparsity"][:2], [1.0, 2**0.5 / 2], rtol=1e-6)
-    assert trust["confidence"].argmax() == 0
+    np.testing.assert_allclose(trust["signal"][:2], [1 / 2, 3**0.5 / 2], rtol=1e-6)
+    np.testing.assert_allclose(trust["confidence"][:2], [1 / 2, 3**0.5 / 4], rtol=1e-6)
+
+
+def test_the_signal_is_the_length_of_the_scores_over_the_leverage_of_the_query(study):
+    model = study.problem.new_model()
+    watch = QueryWatch(study, model, OnlineSettings(projection=10_000, damping=0.1, epochs=1))
+    watch.wanted = [1]
+    watch.begin(1)
+    phi, gradients = watch.phi, watch.query_gradients()
+    watch._now.copy_(torch.randn(20, len(study)))
+    expected = watch._now.norm(dim=1) / (phi * gradients).sum(1).sqrt()
+    np.testing.assert_allclose(watch.trust()["signal"], expected.numpy(), rtol=1e-4)
+    watch.close()
 
 
 def test_scored_epochs_are_spread_and_leave_the_first_out():

@@ -48,17 +48,48 @@ def write(folder: Path, name: str, *lines: dict[str, object]) -> None:
 def test_cifar10_fills_itself_once_it_was_run(filling, tmp_path: Path):
     fidelity, _ = filling
     assert fidelity.cifar10() == "Not run yet.\n"
-    trust = {"confidence_spearman": 0.51, "coherence_spearman": 0.4, "concentration_spearman": 0.3}
-    write(tmp_path, "fidelity-cifar10.jsonl", line("sgoif", lds=0.3, **trust), line("ekfac", lds=0.2), line("lissa"))
-    scores, cost, confidence, said = fidelity.cifar10().split("\n\n")
+    write(tmp_path, "fidelity-cifar10.jsonl", line("sgoif", lds=0.3), line("ekfac", lds=0.2), line("lissa"))
+    scores, cost = fidelity.cifar10().split("\n\n")
     assert "| SG-OIF | **0.300 [0.400, 0.600]** |" in scores
     assert "| Hessian, LiSSA (dattri) | could not run |" in scores
     assert "| most that could be reached | 0.900 |" in scores
     assert "| CIFAR-10, 0% wrong | EK-FAC (kronfluence) | 3.00 | 0.5 | 15.0 | 1024 | 0 |" in cost
-    assert confidence.splitlines()[2:] == ["| CIFAR-10, 0% wrong | SG-OIF | 0.51 | 0.40 | – | 0.30 |"]
-    assert "coherence and concentration" in said
     assert "CIFAR-10" not in fidelity.lds()
     assert "a\\|b" in fidelity.absent()
+
+
+def test_confidence_is_held_against_what_could_be_seen_seed_by_seed(filling, tmp_path: Path):
+    fidelity, _ = filling
+    parts = {f"{part}_spearman": 0.1 for part in fidelity.PARTS}
+    seeds = []
+    for seed, own, reliable, cost in ((1, 0.4, 0.0, 0.75), (0, 0.3, 0.25, 1.5)):
+        stated = line("sgoif-head", confidence_spearman=own, lds_reliability=reliable, **parts)
+        seeds.append({**stated, "seed": seed, "seconds": cost})
+    untimed = {**line("sgoif", lds=0.2), "seconds": None}
+    write(tmp_path, "fidelity-queries.jsonl", *seeds, line("ekfac", lds=0.2), untimed)
+    assert fidelity.confidence().splitlines()[2:] == [
+        "| CIFAR-10, 0% wrong | SG-OIF, head alone | 0.30 / 0.40 | 0.50 / 0.00 | 0.60 | 0.10 / 0.10"
+        + 3 * " | 0.10 / 0.10"
+        + " |"
+    ]
+    assert fidelity.many().splitlines()[2:] == [
+        "| CIFAR-10, 0% wrong | SG-OIF | 0.200 | – | – |",
+        "| CIFAR-10, 0% wrong | SG-OIF, head alone | 0.500 / 0.500 | 1.50 / 0.75 | 0.50 |",
+        "| CIFAR-10, 0% wrong | EK-FAC (kronfluence) | 0.200 | 3.00 | 1.00 |",
+    ]
+
+
+def test_layers_come_after_settings(filling, tmp_path: Path):
+    fidelity, _ = filling
+    assert fidelity.layers() == "Not run yet.\n"
+    part = {"lds": 0.2, "low": 0.1, "high": 0.3, "queries": 9}
+    whole = {"lds": {"head": part}, "layers": {"prep.0": part}, "unit_length": {"all layers": part}}
+    (tmp_path / fidelity.LAYERS).write_text(json.dumps(whole))
+    assert [row.split(" | ")[0] for row in fidelity.layers().splitlines()[2:]] == [
+        "| head",
+        "| all layers, each brought to unit length",
+        "| prep.0 alone",
+    ]
 
 
 def test_changes_are_shown_where_a_line_has_them(filling, tmp_path: Path):

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from sgoif.bench.fidelity.answer import Answer, Relabelled
 from sgoif.bench.fidelity.grid import Judging
-from sgoif.bench.fidelity.lds import agreement, bootstrap, ceiling, mean_ceiling, rank_correlations
+from sgoif.bench.fidelity.lds import agreement, bootstrap, ceiling, mean_ceiling, rank_correlations, reliability
 from sgoif.bench.fidelity.paired import Responses, read_responses
 from sgoif.bench.fidelity.study import Study
 from sgoif.bench.fidelity.together import can_stack, train_together
@@ -81,8 +81,11 @@ class Judge:
         if answer.confidence is not None:
             figures["confidence_spearman"] = spearman(answer.confidence, found.by_query)
             figures["confidence_by_query"] = [round(float(value), 4) for value in answer.confidence]
+            figures["lds_reliability"] = reliability(scores, half.kept, self.measured)
+            figures["trust_by_query"] = {}
             for name, values in answer.details.get("trust", {}).items():
                 figures[f"{name}_spearman"] = spearman(values, found.by_query)
+                figures["trust_by_query"][name] = [float(f"{value:.4g}") for value in values]
         figures["left_out"] = {kind.removeprefix(OUT): self._left_out(scores, kind) for kind in self._groups()}
         figures["brittle"] = self._brittle(scores) if self.judging.brittle else []
         for kind, responses in self.responses.items():

@@ -11,6 +11,10 @@ f_m itself is uncertain, because no two trainings agree. With ρ(q) the Spearman
 trainings, the mean of all of them has reliability R = 2ρ/(1 + ρ) (Spearman and Brown), and no score can be expected
 to correlate with it beyond √R: the ceiling. Where ρ(q) is mostly chance, only its mean over queries and over all ways
 to halve the trainings can be estimated, and the ceiling of the mean is taken from that.
+
+LDS(q) is uncertain too, because the sets are few: with M of them, by about (1 − LDS²)/√(M − 1). With ρ the Spearman
+correlation over queries between the LDS on one half of the sets and on the other, the LDS on all of them has the
+reliability R = 2ρ/(1 + ρ), and no confidence, however good, can be expected to correlate with it beyond √R.
 """
 
 from __future__ import annotations
@@ -29,6 +33,8 @@ Array = NDArray[np.float64]
 RESAMPLES = 2000
 MOST_SPLITS = 35
 """Ways to halve trainings that are looked at: all of eight."""
+DRAWN_SPLITS = 25
+"""Ways to halve sets that are looked at, drawn at random."""
 
 
 def rank_correlations(predicted: Array, measured: Array) -> Array:
@@ -71,6 +77,19 @@ def mean_ceiling(trainings: Array) -> float | None:
         found.append(rank_correlations(halves[0], halves[1]).mean())
     rho = max(0.0, float(np.mean(found)))
     return float(np.sqrt(2 * rho / (1 + rho)))
+
+
+def reliability(scores: NDArray[Any], kept: NDArray[np.bool_], measured: Array, seed: int = 0) -> float:
+    """R of the LDS of single queries: how far two halves of the sets tell queries apart in the same way."""
+    predicted, generator = predictions(scores, kept), np.random.default_rng(seed)
+    found = []
+    for _ in range(DRAWN_SPLITS):
+        order = generator.permutation(len(kept))
+        parts = [order[part::2] for part in range(2)]
+        first, second = (rank_correlations(predicted[part], measured[part]) for part in parts)
+        found.append(rank_correlations(first[:, None], second[:, None])[0])
+    rho = max(0.0, float(np.mean(found)))
+    return 2 * rho / (1 + rho)
 
 
 @dataclass(frozen=True)

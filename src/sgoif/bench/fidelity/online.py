@@ -21,11 +21,17 @@ The first epoch is never scored: nothing is known about a query then.
 What a new label of example j would do is asked at the start of a scored epoch, of that moment's weights:
 φ_qᵀ (g(x_j, new) − g(x_j, given)), brought to the scale of s(q, ·) in the same way.
 
-Confidence of a query. ‖Σ_e u_e‖ / E, the coherence, is one where all epochs say the same and 1/√E where they have
-nothing in common; ‖s‖₂ / ‖s‖₁, the sparsity, is high where few examples carry the scores and low where noise lies on
-all of them. Both go with how well scores predict retraining, the residual of the solver does not; the confidence is the
-mean of their ranks over queries. Σs⁴ / (Σs²)², the concentration, says the same from the largest scores alone, and says
-it worse; it is kept for comparison.
+Confidence of a query. Retrained on other examples, its margin moves for two reasons: by what the examples do, which
+scores can predict, and by chance, since no two trainings end at the same weights, which they cannot. To first order
+the variance of the first is ‖s_e(q, ·)‖² up to a factor (the infinitesimal jackknife); that of the second, with weights
+spread as H⁻¹, is g_qᵀ φ_q up to another (the Laplace approximation). Their ratio
+
+    signal(q) = exp mean_e log ( ‖s_e(q, ·)‖ / √(g_qᵀ φ_q) )
+
+says how much there is to be predicted. How well it is predicted shows in the scores: ‖s‖₂ / ‖s‖₁, the sparsity, is high
+where few examples carry them and low where noise lies on all; ‖Σ_e u_e‖ / E, the coherence, is one where all epochs say
+the same and 1/√E where they have nothing in common. The confidence is the product of the three. It takes one run, and
+nothing but this query. Σs⁴ / (Σs²)², the concentration, is sparsity seen from the largest scores, kept for comparison.
 """
 
 from __future__ import annotations
@@ -33,6 +39,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 import torch
@@ -40,10 +47,9 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from sgoif.anchors import anchor_pass, evaluation, forward
+from sgoif.anchors import evaluation, forward
 from sgoif.bench.fidelity.answer import Relabelled, clock
 from sgoif.bench.fidelity.study import Study, negative_margin
-from sgoif.bench.unlearning.measures import ranks
 from sgoif.capture import Capture, Record
 from sgoif.curvature.base import Factors
 from sgoif.curvature.kfac import KFAC, eigh
@@ -55,6 +61,7 @@ from sgoif.setup import probe
 QUERY_BATCH = 256
 PRINCIPAL_EXAMPLES, MOST_ROWS, SMALL_SIDE = 128, 16384, 1024
 OVERSAMPLING, POWER_STEPS = 16, 3
+TINY = torch.finfo(torch.float32).tiny
 
 
 @dataclass(frozen=True)
@@ -143,6 +150,7 @@ class QueryWatch:
         """Epochs scored so far."""
         self._now, self._units = (torch.zeros(len(self.labels), len(study), device=device) for _ in range(2))
         self._length = torch.zeros(len(self.labels), device=device)
+        self._leverage, self._signal = (torch.zeros(len(self.labels), device=device) for _ in range(2))
         self._changes, self._changes_now = (
             torch.zeros(len(self.labels), len(relabelled or ()), device=device) for _ in range(2)
         )
@@ -169,10 +177,11 @@ class QueryWatch:
         if self.phi is None:
             return
         length = torch.linalg.vector_norm(self._now, dim=1)
-        unit = length.clamp_min(torch.finfo(length.dtype).tiny).unsqueeze(1)
+        unit = length.clamp_min(TINY).unsqueeze(1)
         self._units += self._now / unit
         self._changes += self._changes_now / unit
         self._length += length
+        self._signal += (length.clamp_min(TINY) / self._leverage.clamp_min(TINY).sqrt()).log()
         self._now.zero_()
         self.epochs += 1
         self.phi = None
@@ -187,13 +196,17 @@ class QueryWatch:
         with self.capture.open(record):
             yield
         with torch.no_grad():
-            gradients = self._gradients(record, len(index))
-            self._now.index_add_(1, index.to(self.phi.device), self.phi @ gradients.T)
+            scale = torch.tensor(1 / len(index), device=self.queries.device)
+            factors = [record.factors(layer, scale, len(index)) for layer in self.layers]
+            self._now.index_add_(1, index.to(self.phi.device), self.respond(self.phi, factors))
 
-    def _gradients(self, record: Record, count: int) -> Tensor:
-        """g_i of a batch, [B, P], at the scale of single losses."""
-        scale = torch.tensor(1 / count, device=self.queries.device)
-        return self.layout.join([record.factors(layer, scale, count).gradient() for layer in self.layers])
+    def respond(self, phi: Tensor, factors: Sequence[Factors]) -> Tensor:
+        """φ_qᵀ g_i of a batch, [Q, B]."""
+        return phi @ self.joined(factors).T
+
+    def joined(self, factors: Sequence[Factors]) -> Tensor:
+        """Gradients [B, P]."""
+        return self.layout.join([factor.gradient() for factor in factors])
 
     def find_principal(self) -> None:
         """Turn the projections of large layers to where their inputs and output gradients vary most."""
@@ -219,20 +232,38 @@ class QueryWatch:
     def directions(self) -> Tensor:
         """φ_q with the weights of this moment, [Q, P]."""
         with torch.random.fork_rng(devices=[self.queries.device] if self.study.problem.on_gpu else []):
-            return self._inverse()(self.query_gradients())
+            gradients = self.query_gradients()
+            phi = self._inverse()(gradients)
+            self._leverage = (gradients * phi).sum(1)
+            return phi
 
     def query_gradients(self) -> Tensor:
         """∇(−f) of every query, [Q, P]."""
-        parts = [
-            self.passed(x, y, negative_margin)
-            for x, y in zip(self.queries.split(QUERY_BATCH), self.labels.split(QUERY_BATCH), strict=True)
-        ]
-        return torch.cat(parts)
+        return torch.cat([self.joined(factors) for factors in self.query_factors()])
 
-    def passed(self, x: Tensor, y: Tensor, loss: Callable[[Tensor, Tensor], Tensor] = cross_entropy) -> Tensor:
-        """Gradients [B, P] of a loss in evaluation mode."""
-        found = anchor_pass(self.model, self.capture, self.layers, self.layout, loss, x, y, self.autocast)
-        return found[0]
+    def query_factors(self) -> Iterator[list[Factors]]:
+        """What ∇(−f) is made of, some queries at a time."""
+        for x, y in zip(self.queries.split(QUERY_BATCH), self.labels.split(QUERY_BATCH), strict=True):
+            yield self.looked(x, partial(negative_margin, labels=y))
+
+    def looked(self, x: Tensor, loss: Callable[[Tensor], Tensor]) -> list[Factors]:
+        """Factors of the gradients of a loss of the logits, in evaluation mode; the model is left as it was."""
+        record = Record(differentiate=False)
+        with evaluation(self.model), self.capture.open(record), torch.no_grad():
+            enabled = self.autocast is not None
+            with torch.autocast(x.device.type, dtype=self.autocast, enabled=enabled, cache_enabled=False):
+                logits = forward(self.model, x)
+            with torch.enable_grad():
+                losses = loss(logits.float())
+            deltas = record.output_gradients(losses.sum(), [layer.name for layer in self.layers])
+            return [
+                layer.factors(record.inputs[layer.name], delta)
+                for layer, delta in zip(self.layers, deltas, strict=True)
+            ]
+
+    def asked_of(self, phi: Tensor, x: Tensor, y: Tensor) -> Tensor:
+        """φ_qᵀ g of images with these labels, [Q, B], in evaluation mode."""
+        return self.respond(phi, self.looked(x, partial(cross_entropy, labels=y)))
 
     def changes(self, phi: Tensor) -> Tensor:
         """φ_qᵀ (g(x, new) − g(x, given)) of the examples whose labels are asked about, [Q, J]."""
@@ -244,31 +275,27 @@ class QueryWatch:
             (x, new), (_, given) = some.tensors(self.study), self.study.train_tensors(some.rows)
             if self.study.problem.on_gpu:
                 x = x.contiguous(memory_format=torch.channels_last)
-            parts.append(phi @ (self.passed(x, new) - self.passed(x, given)).T)
+            parts.append(self.asked_of(phi, x, new) - self.asked_of(phi, x, given))
         return torch.cat(parts, dim=1)
 
     def _inverse(self) -> Callable[[Tensor], Tensor]:
-        rows = torch.randperm(len(self.study), generator=self._generator)[: self.settings.curvature_examples]
-        x = self._images(rows)
-        factors = self._sampled(x)
-        kfac = KFAC(self.layout, damping=self.settings.damping, decay=0.0, device=x.device)
+        factors = self._curvature_factors()
+        kfac = KFAC(self.layout, damping=self.settings.damping, decay=0.0, device=self.queries.device)
         kfac.update(factors)
         return self._corrected(kfac, factors) if self.settings.corrected else kfac.solve
 
+    def _curvature_factors(self) -> list[Factors]:
+        rows = torch.randperm(len(self.study), generator=self._generator)[: self.settings.curvature_examples]
+        return self._sampled(self._images(rows))
+
     def _sampled(self, x: Tensor) -> list[Factors]:
         """Factors of examples whose labels are drawn from the model, as the Fisher information asks for."""
-        record = Record(differentiate=False)
-        with evaluation(self.model), self.capture.open(record), torch.no_grad():
-            enabled = self.autocast is not None
-            with torch.autocast(x.device.type, dtype=self.autocast, enabled=enabled, cache_enabled=False):
-                logits = forward(self.model, x)
-            with torch.enable_grad():
-                drawn = torch.multinomial(logits.detach().float().cpu().softmax(1), 1, generator=self._generator)
-                losses = cross_entropy(logits.float(), drawn.squeeze(1).to(x.device))
-            deltas = record.output_gradients(losses.sum(), [layer.name for layer in self.layers])
-        return [
-            layer.factors(record.inputs[layer.name], delta) for layer, delta in zip(self.layers, deltas, strict=True)
-        ]
+
+        def loss(logits: Tensor) -> Tensor:
+            drawn = torch.multinomial(logits.detach().cpu().softmax(1), 1, generator=self._generator)
+            return cross_entropy(logits, drawn.squeeze(1).to(x.device))
+
+        return self.looked(x, loss)
 
     def _corrected(self, kfac: KFAC, factors: Sequence[Factors]) -> Callable[[Tensor], Tensor]:
         """(H + λI)⁻¹ with H's eigenvalues E[(Uᵀ g W)²] in K-FAC's eigenbases; elementwise layers stay diagonal."""
@@ -306,13 +333,16 @@ class QueryWatch:
         return None if self.asked is None else self._changes * (self._length / max(1, self.epochs)).unsqueeze(1)
 
     def trust(self) -> dict[str, NDArray[np.float64]]:
-        """Coherence, sparsity, the confidence made of both, and concentration, of every query."""
+        """Signal, sparsity and coherence of every query, the confidence made of them, and concentration."""
         self.end()
+        tiny = torch.finfo(torch.float64).tiny
         units = self._units.double()
-        squares = units.square().sum(1).clamp_min(torch.finfo(torch.float64).tiny)
-        coherence = (squares.sqrt() / max(1, self.epochs)).cpu().numpy()
-        concentration = (units.pow(4).sum(1) / squares.square()).cpu().numpy()
-        sizes = units.abs().sum(1).clamp_min(torch.finfo(torch.float64).tiny)
-        sparsity = (squares.sqrt() / sizes).cpu().numpy()
-        both = (ranks(coherence) + ranks(sparsity)) / (2 * len(coherence))
-        return {"coherence": coherence, "sparsity": sparsity, "concentration": concentration, "confidence": both}
+        squares = units.square().sum(1).clamp_min(tiny)
+        found = {
+            "signal": (self._signal.double() / max(1, self.epochs)).exp(),
+            "sparsity": squares.sqrt() / units.abs().sum(1).clamp_min(tiny),
+            "coherence": squares.sqrt() / max(1, self.epochs),
+            "concentration": units.pow(4).sum(1) / squares.square(),
+        }
+        found["confidence"] = found["signal"] * found["sparsity"] * found["coherence"]
+        return {name: values.cpu().numpy() for name, values in found.items()}

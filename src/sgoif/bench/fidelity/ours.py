@@ -8,13 +8,13 @@ from sgoif.bench.fidelity.answer import Answer, Cost, Trained
 from sgoif.bench.fidelity.online import OnlineSettings, QueryWatch
 
 
-def along_the_run(trained: Trained, settings: OnlineSettings) -> Answer:
+def along_the_run(trained: Trained, settings: OnlineSettings, watcher: type[QueryWatch] = QueryWatch) -> Answer:
     """Train once more, watched; what that takes beyond the plain run is the cost."""
     study, problem = trained.study, trained.study.problem
     cost = Cost(problem.device)
     with cost.counted():
         model, batches = problem.new_model(), problem.batches()
-        watch = QueryWatch(study, model, settings, trained.relabelled)
+        watch = watcher(study, model, settings, trained.relabelled)
         watch.begin(1)
         problem.fit(model, batches, watching=watch.step, on_epoch=lambda epoch: watch.begin(epoch + 1))
         scores, changes, trust = watch.scores(), watch.relabelled(), watch.trust()
@@ -37,7 +37,7 @@ def at_the_end(trained: Trained, settings: OnlineSettings) -> Answer:
     with cost.counted():
         watch = QueryWatch(study, trained.model, settings, trained.relabelled)
         phi = watch.directions()
-        parts = [phi @ watch.passed(x, y).T for x, y, _ in study.problem.plain_batches()]
+        parts = [watch.asked_of(phi, x, y) for x, y, _ in study.problem.plain_batches()]
         scores = torch.cat(parts, dim=1)
     changes = None if trained.relabelled is None else watch.changes(phi).cpu().numpy()
     watch.close()

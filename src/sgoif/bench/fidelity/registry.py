@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from functools import partial
 
 from sgoif.bench.fidelity.answer import Method
-from sgoif.bench.fidelity.online import OnlineSettings
+from sgoif.bench.fidelity.factored import FactoredWatch
+from sgoif.bench.fidelity.online import OnlineSettings, QueryWatch
 from sgoif.bench.fidelity.ours import along_the_run, at_the_end
 from sgoif.bench.fidelity.peers.captum import tracin
 from sgoif.bench.fidelity.peers.curvlinops import gauss_newton
@@ -28,12 +29,14 @@ class Entry:
     run: Method
 
 
-def _online(**options: object) -> Method:
-    return partial(along_the_run, settings=OnlineSettings(**options))  # type: ignore[arg-type]
+def _online(watcher: type[QueryWatch] = QueryWatch, **options: object) -> Method:
+    return partial(along_the_run, settings=OnlineSettings(**options), watcher=watcher)  # type: ignore[arg-type]
 
 
 METHODS: dict[str, Entry] = {
     "sgoif": Entry("SG-OIF", OURS, _online()),
+    "sgoif-factored": Entry("SG-OIF, factored", OURS, _online(FactoredWatch)),
+    "sgoif-factored-5-epochs": Entry("SG-OIF, factored, 5 epochs scored", VARIANT, _online(FactoredWatch, epochs=5)),
     "sgoif-5-epochs": Entry("SG-OIF, 5 epochs scored", VARIANT, _online(epochs=5)),
     "sgoif-every-epoch": Entry("SG-OIF, every epoch scored", VARIANT, _online(epochs=None)),
     "sgoif-narrow": Entry("SG-OIF, 32 dimensions a side", VARIANT, _online(projection=32)),
