@@ -84,3 +84,15 @@ def test_a_file_of_something_else_is_answered_with_a_sentence(
     for name, message in wanted.items():
         assert main(["--data", str(tmp_path / name), "--device", "cpu"]) == 2
         assert message in capsys.readouterr().err
+    for name, message in {"text.npz": "not an .npz archive", "real.npz": "no array 'structure'"}.items():
+        assert main(["--again", str(tmp_path / name), "--device", "cpu"]) == 2
+        assert message in capsys.readouterr().err
+
+
+def test_labels_of_people_have_to_be_classes(data: Path, tmp_path: Path) -> None:
+    with np.load(data) as archive:
+        np.savez(
+            tmp_path / "more.npz", images=archive["images"], labels=archive["labels"], people=archive["people"] + 1
+        )
+    with pytest.raises(SettingError, match="0 to 3"):
+        draw(AuditsSettings(str(tmp_path / "more.npz"), size=400, noise="human", human="people"))

@@ -12,7 +12,7 @@ from cifar_files import write_learnable
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sgoif.bench.errors import ErrorsSettings, evaluate, main, make_noise
+from sgoif.bench.errors import TRUTH, ErrorsSettings, evaluate, main, make_noise, save_evidence
 from sgoif.bench.metrics import BINS, expected_calibration_error
 from sgoif.errors import SettingError
 from sgoif.tasks.labels.evidence import Evidence, Rows
@@ -77,6 +77,22 @@ def test_a_missing_data_set_is_a_sentence(tmp_path: Path, capsys: pytest.Capture
         message = capsys.readouterr().err
         assert "Traceback" not in message
         assert len(message.splitlines()) == 1
+
+
+def test_what_another_command_kept_is_a_sentence(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    known = known_run(seed=0)
+    save_evidence(tmp_path / "audit.npz", {name: known[name] for name in ("training", "anchors", *TRUTH)})
+    save_evidence(tmp_path / "half.npz", {name: known[name] for name in known if name != "anchors"})
+    (tmp_path / "text.npz").write_text("no archive")
+    (tmp_path / "empty.npz").write_bytes(b"")
+    (tmp_path / "cut.npz").write_bytes((tmp_path / "half.npz").read_bytes()[:1000])
+    wanted = {"audit.npz": "no array 'rows'", "half.npz": "no array 'anchors.index'"}
+    wanted |= dict.fromkeys(("text.npz", "empty.npz", "cut.npz"), "not an .npz archive")
+    for name, message in wanted.items():
+        assert main(["--again", str(tmp_path / name), "--device", "cpu"]) == 2
+        said = capsys.readouterr().err
+        assert message in said
+        assert len(said.splitlines()) == 1
 
 
 # --- noise ------------------------------------------------------------------------------------------------------------

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
 from sgoif.errors import SgoifError
-from sgoif.tasks.labels.calibration import HALF, LEAST_DECOYS, UNCERTAIN, Calibration, calibrate, selected_at
+from sgoif.tasks.labels.calibration import HALF, LEAST_DECOYS, UNCERTAIN, UNSEEN, Calibration, calibrate, selected_at
 from sgoif.tasks.labels.channel import Array
 from sgoif.tasks.labels.evidence import Evidence, Rows
 from sgoif.tasks.labels.judgement import agreement, judge, rates, suggestions
@@ -86,6 +86,53 @@ def test_probabilities_rise_with_suspicion_and_keep_the_rate() -> None:
     assert p.min() >= 0
     assert p.max() <= 1
     assert p.mean() == pytest.approx(found.rate.estimate, rel=0.03)
+
+
+def test_noise_that_follows_looks_has_errors_that_are_not_seen() -> None:
+    v, _, decoys = mixture(0.2)
+    plain, people = (
+        calibrate(v, decoys, {"confident joint": 0.2}, anchors=2000, classes=CLASSES, looks=looks) for looks in (0, 1)
+    )
+    assert people.rate.estimate == pytest.approx((1 + UNSEEN) * plain.rate.estimate)
+    assert people.sure == pytest.approx(plain.rate.estimate)
+    assert people.rate.high > plain.rate.high
+    assert people.rate.low == pytest.approx(plain.rate.low, abs=0.005)
+    before, after = plain.probability(np.sort(v)), people.probability(np.sort(v))
+    assert after.mean() == pytest.approx(people.rate.estimate, rel=0.03)
+    gained = after - before
+    assert (np.diff(after) >= 0).all()
+    assert gained[before < 0.5].sum() > 2 * gained[before > 0.5].sum()
+
+
+def test_a_rate_that_can_hardly_be_told_from_none_is_not_raised() -> None:
+    v, _, decoys = mixture(0.0, count=50_000)
+    plain, people = (
+        calibrate(v, decoys, {"confident joint": 0.001}, anchors=2000, classes=CLASSES, looks=looks) for looks in (0, 1)
+    )
+    assert people == plain
+
+
+def test_less_is_asked_of_a_model_whose_joint_counts_what_decoys_count() -> None:
+    """Errors that logit margins do not see, at an agreement in the passage: the joint decides who is believed."""
+    v, wrong, decoys = mixture(0.2)
+    random = np.random.default_rng(1)
+    margins = np.where(wrong, random.normal(size=len(v)), v), decoys
+    near, far = (
+        calibrate(
+            v,
+            decoys,
+            {"confident joint": joint, "posterior": 0.2},
+            anchors=2000,
+            classes=CLASSES,
+            agreement=0.61,
+            margins=margins,
+        )
+        for joint in (0.21, 0.4)
+    )
+    assert near.doubt == 0
+    assert near.rate.high - near.rate.low < 0.1
+    assert far.rate.estimate < 0.25
+    assert far.rate.high - far.rate.low > 0.15
 
 
 def test_a_ranking_has_no_unit() -> None:

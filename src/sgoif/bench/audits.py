@@ -13,7 +13,6 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
-from zipfile import BadZipFile
 
 import numpy as np
 import torch
@@ -23,25 +22,20 @@ from sgoif.audit.plan import hold_out, make_plan, usual_batch
 from sgoif.audit.settings import AuditSettings
 from sgoif.audit.training import Training
 from sgoif.bench.command import Device, Say, check_writable, run_command, say, setting
-from sgoif.bench.errors import load_evidence, save_evidence, stated_and_real
+from sgoif.bench.errors import Kind, Labels, load_evidence, plant, read_archive, save_evidence, stated_and_real
 from sgoif.bench.metrics import detection_metrics
 from sgoif.bench.noise import (
     CIFAR10_FLIPS,
     DIGIT_FLIPS,
-    NoisyLabels,
-    by_matrix,
-    class_dependent,
     next_class,
     next_in_superclass,
     noise_matrix_from_trace,
-    symmetric,
 )
 from sgoif.errors import SettingError
 from sgoif.tasks.labels.evidence import anchor_evidence, training_evidence
 from sgoif.tasks.labels.judgement import judge
 
 PROGRAM = "python -m sgoif.bench.audits"
-Labels = NDArray[np.int64]
 FLIPS: dict[str, Callable[[int], Mapping[int, int]]] = {
     "cifar10": lambda classes: CIFAR10_FLIPS,
     "digits": lambda classes: DIGIT_FLIPS,
@@ -55,9 +49,7 @@ class AuditsSettings:
 
     data: str | None = setting(None, help="FILE.npz with images and labels")
     size: int = setting(10_000, help="images drawn at random")
-    noise: Literal["none", "symmetric", "class-dependent", "matrix", "human"] = setting(
-        "symmetric", help="kind of wrong labels"
-    )
+    noise: Kind = setting("symmetric", help="kind of wrong labels")
     rate: float = setting(0.1, help="share of all labels that are wrong")
     flips: Literal["cifar10", "digits", "next"] = setting("next", help="which classes are confused (class-dependent)")
     sparsity: float = setting(0.0, help="share of zeros in the matrix")
@@ -90,11 +82,7 @@ class Drawn:
 
 def draw(settings: AuditsSettings) -> Drawn:
     """The images of one run."""
-    try:
-        with np.load(settings.data or "", allow_pickle=False) as archive:
-            arrays = {name: archive[name] for name in archive}
-    except (ValueError, TypeError, EOFError, BadZipFile) as error:
-        raise SettingError(f"{settings.data} is not an .npz archive of arrays") from error
+    arrays = read_archive(Path(str(settings.data)))
     if not {"images", "labels"} <= arrays.keys():
         raise SettingError(f"{settings.data} has {', '.join(arrays)}; expected are images and labels")
     images, labels = arrays["images"], arrays["labels"].astype(np.int64)
@@ -107,28 +95,24 @@ def draw(settings: AuditsSettings) -> Drawn:
     chosen = np.sort(generator.choice(len(labels), size=min(settings.size, len(labels)), replace=False))
     pixels, true, classes = images[chosen], labels[chosen], int(labels.max()) + 1
     planes = pixels[:, None] if pixels.ndim == 3 else pixels.transpose(0, 3, 1, 2)
-    given = _noisy(settings, arrays, true, classes, chosen).labels
-    return Drawn(np.ascontiguousarray(planes), given, true, [str(c) for c in range(classes)])
+    within, trace = arrays.get("superclasses"), classes * (1 - settings.rate)
 
-
-def _noisy(
-    settings: AuditsSettings, arrays: Mapping[str, Any], true: Labels, classes: int, chosen: Labels
-) -> NoisyLabels:
-    if settings.noise == "symmetric":
-        return symmetric(true, classes, settings.rate, settings.seed)
-    if settings.noise == "class-dependent":
-        within = arrays.get("superclasses")
-        flips = FLIPS[settings.flips](classes) if within is None else next_in_superclass(within.tolist())
-        return class_dependent(true, flips, seed=settings.seed, overall=settings.rate)
-    if settings.noise == "matrix":
-        trace = classes * (1 - settings.rate)
-        return by_matrix(true, noise_matrix_from_trace(classes, trace, settings.sparsity, settings.seed), settings.seed)
-    if settings.noise == "human":
+    def people() -> Labels:
         if settings.human is None or settings.human not in arrays:
             raise SettingError(f"{settings.data} has no array {settings.human!r}; it has {', '.join(arrays)}")
-        given = arrays[settings.human][chosen].astype(np.int64)
-        return NoisyLabels(given, given != true)
-    return NoisyLabels(true.copy(), np.zeros(len(true), dtype=bool))
+        return arrays[settings.human][chosen].astype(np.int64)
+
+    given = plant(
+        settings.noise,
+        true,
+        classes,
+        settings.rate,
+        settings.seed,
+        flips=lambda: FLIPS[settings.flips](classes) if within is None else next_in_superclass(within.tolist()),
+        matrix=lambda: noise_matrix_from_trace(classes, trace, settings.sparsity, settings.seed),
+        people=people,
+    ).labels
+    return Drawn(np.ascontiguousarray(planes), given, true, [str(c) for c in range(classes)])
 
 
 def train(settings: AuditsSettings, tell: Say) -> dict[str, Any]:

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
@@ -35,7 +35,7 @@ from sgoif.bench.signals import SignalTracker
 from sgoif.data import split_holdout
 from sgoif.errors import SettingError
 from sgoif.monitor import InfluenceMonitor
-from sgoif.state import atomic_write
+from sgoif.state import DAMAGE, atomic_write
 from sgoif.tasks.labels.calibration import selected_at
 from sgoif.tasks.labels.checked import to_check
 from sgoif.tasks.labels.decoys import flip_some
@@ -44,8 +44,13 @@ from sgoif.tasks.labels.fusion import channel_of, suspicion, weights
 from sgoif.tasks.labels.judgement import Judgement, judge, suggestions
 
 PROGRAM = "python -m sgoif.bench.errors"
+Labels = NDArray[np.int64]
+Kind = Literal["none", "class-dependent", "symmetric", "matrix", "human"]
 FOUND = 0.95
 COLUMNS = ("influence", "margin", "logit_margin", "loss")
+SIGNALS = ("loss", "margin", "prob_margin")
+TRUTH = ("structure", "true", "given", "decoys")
+"""What is kept of every run beside its evidence."""
 
 
 @dataclass(frozen=True)
@@ -53,9 +58,7 @@ class ErrorsSettings:
     """One run of the protocol."""
 
     data: str | None = setting(None, help="folder that holds cifar-10-batches-bin/")
-    noise: Literal["none", "class-dependent", "symmetric", "matrix", "human"] = setting(
-        "class-dependent", help="kind of wrong labels"
-    )
+    noise: Kind = setting("class-dependent", help="kind of wrong labels")
     rate: float = setting(0.2, help="share of all labels that are wrong (class-dependent, symmetric)")
     matrix: str | None = setting(None, help="JSON file with P(given | true) for --noise matrix")
     human: str | None = setting(None, help="FILE.npz:KEY with human labels for --noise human")
@@ -83,25 +86,52 @@ class ErrorsSettings:
             raise SettingError("--noise human needs --human FILE.npz:KEY")
 
 
-def make_noise(labels: NDArray[np.int64], settings: ErrorsSettings) -> NoisyLabels:
+def plant(
+    kind: Kind,
+    true: Labels,
+    classes: int,
+    rate: float,
+    seed: int,
+    *,
+    flips: Callable[[], Mapping[int, int]],
+    matrix: Callable[[], NDArray[np.float64]],
+    people: Callable[[], Labels],
+) -> NoisyLabels:
+    """Labels with noise of a kind, and which of them are wrong; what a kind needs is made or read for it alone."""
+    if kind == "symmetric":
+        return symmetric(true, classes, rate, seed)
+    if kind == "class-dependent":
+        return class_dependent(true, flips(), seed=seed, overall=rate)
+    if kind == "matrix":
+        return by_matrix(true, matrix(), seed)
+    given = people() if kind == "human" else true.copy()
+    if given.min() < 0 or given.max() >= classes:
+        raise SettingError(
+            f"labels must go from 0 to {classes - 1}; those of people go from {given.min()} to {given.max()}"
+        )
+    return NoisyLabels(given, given != true)
+
+
+def make_noise(labels: Labels, settings: ErrorsSettings) -> NoisyLabels:
     """Labels as the settings want them, and which of them are wrong."""
-    if settings.noise == "none":
-        return NoisyLabels(labels.copy(), np.zeros(len(labels), dtype=bool))
-    if settings.noise == "symmetric":
-        return symmetric(labels, CLASSES, settings.rate, settings.seed)
-    if settings.noise == "class-dependent":
-        return class_dependent(labels, CIFAR10_FLIPS, seed=settings.seed, overall=settings.rate)
-    if settings.noise == "matrix":
-        assert settings.matrix is not None
-        return by_matrix(labels, _read_matrix(Path(settings.matrix)), settings.seed)
-    assert settings.human is not None
-    path, _, key = settings.human.rpartition(":")
-    given = read_human(path, key)[: len(labels)]
-    if given.shape != labels.shape:
-        raise SettingError(f"{path} has {len(given)} labels for {len(labels)} images under {key!r}")
-    if given.min() < 0 or given.max() >= CLASSES:
-        raise SettingError(f"labels must go from 0 to {CLASSES - 1}; {key!r} of {path} has {given.min()}-{given.max()}")
-    return NoisyLabels(given, given != labels)
+
+    def people() -> Labels:
+        path, _, key = str(settings.human).rpartition(":")
+        given = read_human(path, key)[: len(labels)]
+        if given.shape != labels.shape:
+            raise SettingError(f"{path} has {len(given)} labels for {len(labels)} images under {key!r}")
+        return given
+
+    return plant(
+        settings.noise,
+        labels,
+        CLASSES,
+        settings.rate,
+        settings.seed,
+        flips=lambda: CIFAR10_FLIPS,
+        matrix=lambda: _read_matrix(Path(str(settings.matrix))),
+        people=people,
+    )
 
 
 def _read_matrix(path: Path) -> NDArray[np.float64]:
@@ -116,7 +146,11 @@ def run_errors(settings: ErrorsSettings, tell: Say = say) -> dict[str, Any]:
     start = time.perf_counter()
     if settings.evidence is not None:
         check_writable(Path(settings.evidence))
-    known = load_evidence(Path(settings.again)) if settings.again is not None else _train(settings, tell)
+    if settings.again is not None:
+        watched = (f"signal_{name}" for name in SIGNALS)
+        known = load_evidence(Path(settings.again), "rows", "epochs", "first_percent", *watched)
+    else:
+        known = _train(settings, tell)
     if settings.evidence is not None:
         save_evidence(Path(settings.evidence), known)
     result = evaluate(known, settings.checked, settings.seed)
@@ -218,7 +252,7 @@ def evaluate(known: Mapping[str, Any], checked: int = 0, seed: int = 0) -> dict[
     verdict = judged(decoys if len(decoys) else None)
     index = verdict.training.index
     place = np.searchsorted(known["rows"], index)
-    single = {name: known[f"signal_{name}"][place] for name in ("loss", "margin", "prob_margin")}
+    single = {name: known[f"signal_{name}"][place] for name in SIGNALS}
     single["influence"] = verdict.training.influence
     result: dict[str, Any] = {"wrong_share": float(wrong[index].mean()), "structure": float(known["structure"])}
     if wrong[index].any():
@@ -279,15 +313,17 @@ def save_evidence(path: Path, known: Mapping[str, Any]) -> None:
     atomic_write(path, lambda handle: np.savez_compressed(handle, **arrays))
 
 
-def load_evidence(path: Path) -> dict[str, Any]:
-    """What `save_evidence` kept."""
-    with np.load(path, allow_pickle=False) as archive:
+def load_evidence(path: Path, *besides: str) -> dict[str, Any]:
+    """What `save_evidence` kept; the arrays named besides have to be there too."""
+    archive = read_archive(path)
 
-        def rows(name: str) -> Rows:
-            slots = f"{name}.slots"
-            return Rows(archive[name], archive[slots].astype(np.int64) if slots in archive else None)
+    def rows(name: str) -> Rows:
+        slots = archive.get(f"{name}.slots")
+        return Rows(archive[name], None if slots is None else slots.astype(np.int64))
 
-        known: dict[str, Any] = {name: archive[name] for name in archive if "." not in name}
+    known: dict[str, Any] = {name: array for name, array in archive.items() if "." not in name}
+    missing = [name for name in (*TRUTH, *besides) if name not in known]
+    try:
         for part in ("training", "anchors"):
             known[part] = Evidence(
                 index=archive[f"{part}.index"].astype(np.int64),
@@ -296,7 +332,22 @@ def load_evidence(path: Path) -> dict[str, Any]:
                 groups=rows(f"{part}.groups"),
                 classes=rows(f"{part}.classes"),
             )
+    except KeyError as error:
+        missing.append(error.args[0])
+    if missing:
+        raise SettingError(f"{path} was not kept by --evidence of this command: it has no array {missing[0]!r}")
     return known
+
+
+def read_archive(path: Path) -> dict[str, NDArray[Any]]:
+    """Every array of an .npz file."""
+    try:
+        with np.load(path, allow_pickle=False) as archive:
+            return {name: archive[name] for name in archive}
+    except OSError:
+        raise
+    except DAMAGE as error:
+        raise SettingError(f"{path} is not an .npz archive of arrays") from error
 
 
 def _table(result: Mapping[str, Any]) -> str:

@@ -32,10 +32,14 @@ do not, it may have structure, and only the lower end on v is sure.
 How competent the model is follows from its agreement: if a share π̂ of the labels is wrong, a perfect model agrees with
 1 − π̂ of the held-out ones; the agreement reached, over that, is its competence (π̂ is taken as large as decoys and
 channel allow). A competent model is judged by the mean of the estimates above, another by this likelihood, with a
-smooth passage between. A weak model leaves *doubtful* labels over where noise may have structure: up to the rate on v,
-or to half of what the channel's posterior counts, the other half being its own confusion. They take part in the rate,
-but no such label is called more likely wrong than right. The interval then reaches from what is sure to the confident
-joint. Probabilities of a model of very little competence stay below certainty.
+smooth passage between. Less is asked of a model where this likelihood counts nearly as many errors as the confident
+joint: it does not where a model is weak. Where the noise has no structure the decoys alone know best, and more is
+asked. A weak model leaves *doubtful* labels over where noise may have structure: up to the rate on v, or to half of
+what the channel's posterior counts, the other half being its own confusion. They take part in the rate, but no such
+label is called more likely wrong than right. The interval then reaches from what is sure to the confident joint. A
+competent model too leaves labels over where they are wrong because classes look alike, as people's are (see
+`lookalike`): they lie below the others on v, under a curve of half the slope, and widen the interval upwards.
+Probabilities of a model of very little competence stay below certainty.
 
 *Without decoys* the rate comes from the held-out examples alone, as confident joint and as mean of the channel's
 posterior, and b is the slope that runs with decoys have shown.
@@ -68,9 +72,14 @@ NOTICEABLE = 0.01
 """A noise rate that can be told from none."""
 HIDDEN, SEEN = 0.65, 0.85
 """What logit margins see of the noise: below the first share it may have structure, from the second it has none."""
-INCOMPETENT, COMPETENT = 0.78, 0.86
-EASIER = 0.08
-"""Competence that is asked for besides where the noise has no structure: there the decoys alone know best."""
+INCOMPETENT, COMPETENT = 0.785, 0.825
+EASIER, SURER = 0.075, 0.115
+"""Competence that is asked for besides, at either end, where the noise has no structure."""
+AGREEING, DIFFERENT, SAME = 0.075, 0.6, 0.9
+"""Competence that is granted where decoys alone count as many errors as the confident joint, or nearly: at least the
+last share, in part from the second on."""
+UNSEEN, LITTLE = 0.27, 0.03
+"""Errors that are not seen where noise follows looks, as a share of those that are; in full from the second rate on."""
 IGNORANT, AWARE = 0.2, 0.3
 """Agreement beyond chance below which labels are not judged at all, and from which they are."""
 UNABLE, ABLE, UNCERTAIN = 0.47, 0.55, 0.8
@@ -103,6 +112,7 @@ class Calibration:
     doubt: float = 0.0
     """Share of labels, within the rate, that may be wrong but do not look like decoys."""
     doubt_offset: float = -np.inf
+    doubt_slope: float = 1.0
     most: float = 1.0
     """The largest probability that a model of this competence may state."""
     noisy: float = 0.0
@@ -115,7 +125,7 @@ class Calibration:
         p = sigmoid(self.offset + x)
         cautious: Array = self.caution * p / np.maximum(self.caution * p + 1 - p, 1e-300)
         if self.doubt:
-            cautious = cautious + (1 - cautious) * HALF * sigmoid(self.doubt_offset + x)
+            cautious = cautious + (1 - cautious) * HALF * sigmoid(self.doubt_offset + self.doubt_slope * x)
         return self.most * cautious * (1 + self.trust) / 2  # a model that knows nothing never says more than "perhaps"
 
     @property
@@ -139,18 +149,19 @@ def calibrate(
     classes: int,
     agreement: float = 1.0,
     margins: tuple[Array, Array] | None = None,
+    looks: float = 0.0,
 ) -> Calibration:
     """Fit the curve to the ranking of examples and, where there are enough, of decoys.
 
     `estimates` are those of the noise rate from the held-out examples, of which there are `anchors`. `agreement` is how
     far predictions for them agree with their labels, beyond chance. `margins` are the logit margins of examples and of
-    decoys, higher = more suspicious; without them v has to do.
+    decoys, higher = more suspicious; without them v has to do. `looks` says whether the noise follows looks, 0 to 1.
     """
     centre = float(np.median(v))
     scale = float(v.std()) or 1.0
     points = np.quantile((v - centre) / scale, np.linspace(0, 1, POINTS))
     trust = ramp(agreement, IGNORANT, AWARE)
-    doubt, most, noisy = 0.0, 1.0, 0.0
+    doubt, unseen, most, noisy = 0.0, 0.0, 1.0, 0.0
     if decoys is None or len(decoys) < LEAST_DECOYS:
         found, slope = dict(estimates), SLOPE
         rate = _mean_rate(found)
@@ -162,9 +173,9 @@ def calibrate(
         alike = _alike(points, x, margins, classes)
         seen = rate_by_decoys(points, x, classes, *FREE)
         believed = max(alike.rate, min(posterior, alike.high + alike.structured * (seen - alike.high)))
-        weight = ramp(
-            _competence(agreement, believed, classes) - EASIER * (1 - alike.structured), INCOMPETENT, COMPETENT
-        )
+        asked = INCOMPETENT + EASIER * (1 - alike.structured), COMPETENT + SURER * (1 - alike.structured)
+        granted = AGREEING * alike.structured * ramp(alike.rate / max(joint, LEAST_RATE), DIFFERENT, SAME)
+        weight = ramp(_competence(agreement, believed, classes) + granted, *asked)
         able = ramp(_competence(agreement, alike.rate, classes), UNABLE, ABLE)
         most = UNCERTAIN + (1 - UNCERTAIN) * able
         noisy = min(1.0, 2 * (1 - weight)) * ramp(alike.low, 0, NOTICEABLE) ** 3
@@ -179,17 +190,19 @@ def calibrate(
         high = _between(max(alike.high * UNLIKE, *found.values()), max(found.values()), weight)
         rate = _between(_between(alike.rate, alike.low, alike.structured), mean, weight)
         slope = slope_at(points, x, rate, classes)
-        doubt = (1 - weight) * alike.structured * max(0.0, HALF * posterior - rate, alike.rate - rate)
-    level, doubt_level = offset(points, slope, rate), -np.inf
+        unseen = weight * looks * ramp(rate, NOTICEABLE, LITTLE) * UNSEEN * rate
+        doubt = unseen + (1 - weight) * alike.structured * max(0.0, HALF * posterior - rate, alike.rate - rate)
+    level, doubt_level, flatter = offset(points, slope, rate), -np.inf, 1.0
     if doubt > LEAST_RATE:
         left = HALF * (1 - sigmoid(level + slope * points))
+        flatter = 1 - HALF * unseen / doubt
         doubt = min(doubt, MOST_RATE * float(left.mean()))
-        doubt_level = offset(points, slope, doubt, left)
+        doubt_level = offset(points, flatter * slope, doubt, left)
     rate += doubt
     error = narrow * QUANTILE * float(np.sqrt(max(rate, 1 / anchors) * (1 - rate) / anchors))
-    low, high = max(0.0, low - error), min(1.0, high + error)
+    low, high = max(0.0, low - error), min(1.0, high + unseen + error)
     interval = NoiseRate(rate, min(low, rate), max(high, rate))
-    return Calibration(centre, scale, level, slope, interval, trust, doubt, doubt_level, most, noisy, found)
+    return Calibration(centre, scale, level, slope, interval, trust, doubt, doubt_level, flatter, most, noisy, found)
 
 
 def selected_at(probability: Array, fdr: float) -> np.ndarray[tuple[int], np.dtype[np.int64]]:

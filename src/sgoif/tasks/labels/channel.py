@@ -85,19 +85,32 @@ def noise_of(joint: Array) -> float:
 
 def posterior(probabilities: Array, labels: Labels, joint: Array) -> Array:
     """P(y | x, given) of every example under the channel of a joint, [n, C]."""
-    prior = np.maximum(joint.sum(0), SMALLEST)
-    prior = prior / prior.sum()
-    channel = joint.T + SMALLEST * prior[:, None] / len(prior)
-    channel /= channel.sum(1, keepdims=True)
+    found, channel = beliefs(probabilities, joint), _channel(joint)[1]
+    found *= channel[:, labels].T
+    found /= np.maximum(found.sum(1, keepdims=True), 1e-300)
+    return found
+
+
+def beliefs(probabilities: Array, joint: Array) -> Array:
+    """q(y | x) of every example under the channel of a joint, whatever its label, [n, C]."""
+    prior, channel = _channel(joint)
     found = np.empty(probabilities.shape)
     some = max(1, ROWS_AT_ONCE // probabilities.shape[1])
-    for start in range(0, len(labels), some):
+    for start in range(0, len(probabilities), some):
         rows = slice(start, start + some)
         p = normalised(probabilities[rows])
         q = np.tile(prior, (len(p), 1))
         for _ in range(STEPS):
             q *= (p / np.maximum(q @ channel, 1e-12)) @ channel.T
             q /= q.sum(1, keepdims=True)
-        q *= channel[:, labels[rows]].T
-        found[rows] = q / np.maximum(q.sum(1, keepdims=True), 1e-300)
+        found[rows] = q
     return found
+
+
+def _channel(joint: Array) -> tuple[Array, Array]:
+    """Prior of the true classes, and T[y, ỹ]."""
+    prior = np.maximum(joint.sum(0), SMALLEST)
+    prior = prior / prior.sum()
+    channel = joint.T + SMALLEST * prior[:, None] / len(prior)
+    channel /= channel.sum(1, keepdims=True)
+    return prior, channel

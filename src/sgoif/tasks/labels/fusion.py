@@ -96,9 +96,7 @@ class Weights:
 
 def weights(training: Evidence, anchors: Evidence, structure: float) -> Weights:
     """Weights from the structure of the noise and from how well training and held-out examples are fitted."""
-    held_out = float(anchors.loss.mean())
-    ratio = float(training.loss.mean()) / held_out if held_out > 0 else 1.0
-    fit = ramp(ratio, MEMORISED, LEARNING) if np.isfinite(ratio) else 0.0
+    fit = ramp(loss_ratio(training, anchors), MEMORISED, LEARNING)
     learned = ramp(structure, UNSTRUCTURED, STRUCTURED)
     exchanged = learned * (1 - ramp(anchors.agreement(), CONTRADICTED, BELIEVED))
     left = 1 - FADED * (1 - fit) * (1 - learned)
@@ -108,6 +106,13 @@ def weights(training: Evidence, anchors: Evidence, structure: float) -> Weights:
         logits=fit * (1 - learned),
         margin=1 - LESS * learned - LEAST * exchanged,
     )
+
+
+def loss_ratio(training: Evidence, anchors: Evidence) -> float:
+    """Loss on training examples over that on held-out ones: the smaller, the more was memorised."""
+    held_out = float(anchors.loss.mean())
+    ratio = float(training.loss.mean()) / held_out if held_out > 0 else 1.0
+    return ratio if np.isfinite(ratio) else 0.0
 
 
 def ramp(value: float, low: float, high: float) -> float:

@@ -12,7 +12,17 @@ from sgoif.tasks.labels.calibration import Calibration, calibrate
 from sgoif.tasks.labels.channel import Array, Labels, noise_of, posterior
 from sgoif.tasks.labels.checked import checked_joint, rows_of, trust
 from sgoif.tasks.labels.evidence import Evidence
-from sgoif.tasks.labels.fusion import Signals, Weights, aligned, channel_of, steady_weights, suspicion, weights
+from sgoif.tasks.labels.fusion import (
+    Signals,
+    Weights,
+    aligned,
+    channel_of,
+    loss_ratio,
+    steady_weights,
+    suspicion,
+    weights,
+)
+from sgoif.tasks.labels.lookalike import follows_looks, lookalike
 
 LEAST_EXAMPLES = 20
 
@@ -67,14 +77,20 @@ def judge(
     everything, even = signals.weighed(weigh), signals.weighed(steady)
     planted = np.isin(training.index, decoys) if decoys is not None else np.zeros(len(training), dtype=bool)
     v, scale, marked = everything[~planted], even[~planted], even[planted]
+    found, looks = rates(anchors, joint, classes), 0.0
+    if joint is not None and decoys is not None:
+        own = training.take(np.flatnonzero(~planted))
+        correlation = lookalike(own.probabilities(classes), own.given, scale, joint, found["posterior"])
+        looks = follows_looks(correlation, structure, loss_ratio(training, anchors))
     calibration = calibrate(
         scale,
         marked if decoys is not None else None,
-        rates(anchors, joint, classes),
+        found,
         anchors=len(anchors),
         classes=classes,
         agreement=agreement(anchors, classes),
         margins=(signals.logit_margin[~planted], signals.logit_margin[planted]),
+        looks=looks,
     )
     apart = suspicion(anchors, joint, weigh)
     return Judgement(
