@@ -124,6 +124,25 @@ def test_monitor_refreshes_at_the_steps_it_was_told(tiny) -> None:
     assert all(entry["seconds"] > 0 for entry in monitor.history)
 
 
+def test_curvature_is_prepared_ahead_of_a_refresh_unless_it_changes_before(tiny, monkeypatch) -> None:
+    """On a GPU the monitor looks ahead after every step; here it is asked to, since a host has nothing to gain."""
+    monitor, train = tiny(refresh_every=7, curvature_every=5)
+    finish, asked = monitor._finish, []
+
+    def finish_and_look(record, step, everyone, learning, word) -> None:
+        before = len(monitor.history)
+        finish(record, step, everyone, learning, word)
+        if len(monitor.history) == before:
+            monkeypatch.setattr(monitor.curvature, "prepare", lambda: asked.append(monitor.steps))
+            monitor._look_ahead(len(everyone))
+            monkeypatch.undo()
+
+    monitor._finish = finish_and_look
+    train(23)
+    assert [entry["step"] for entry in monitor.history] == [0, 7, 14, 21]
+    assert asked == [5, 6, 12, 13, 20], "not at 19: something is learned at 20"
+
+
 def test_low_coverage_makes_the_monitor_hurry(tiny) -> None:
     monitor, train = tiny(coverage_floor=1.1)
     train(1)
