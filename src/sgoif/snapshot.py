@@ -118,7 +118,7 @@ def _apply(monitor: InfluenceMonitor, state: dict[str, Any]) -> None:
     monitor.steps = int(state["steps"])
     monitor.history = [dict(entry) for entry in state["history"]]
     monitor._autocast = getattr(torch, state["autocast"]) if state["autocast"] in ("float16", "bfloat16") else None
-    monitor._last, monitor._waiting = None, WaitingSteps()
+    monitor._last, monitor._waiting = None, WaitingSteps(monitor.ledger.fixed_size)
     for step in _unpack(state["pending"], unnest("waiting", state), monitor.device):
         monitor._waiting.reserve(int(step.indices.max()))
         monitor._waiting.add(_part(step, monitor.ranks), step.indices)

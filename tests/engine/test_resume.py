@@ -122,6 +122,13 @@ def test_stop_around_a_refresh_of_the_default_cadence(stop: int, tmp_path: Path)
     stop_and_resume(tmp_path, stop)
 
 
+@pytest.mark.parametrize("layers", ["head", "all"])
+@pytest.mark.parametrize("stop", [0, 1, 6, 7])
+def test_stop_where_the_size_is_known_and_nothing_waits(stop: int, layers: str, tmp_path: Path) -> None:
+    """A refresh scores what waits where layers below the head are watched; the first step is one."""
+    stop_and_resume(tmp_path, stop, size=TRAINING, layers=layers, refresh_every=6)
+
+
 def test_the_run_that_is_stopped_does_refresh_replace_and_refine() -> None:
     """What the tests above go through; without it they could pass on a monitor that does nothing."""
     monitor = Run(refresh_every=4).train(STEPS).monitor
