@@ -16,6 +16,9 @@ NOISES = {
     "none": "no noise",
 }
 OURS, PLAIN = "curriculum", "plain"
+SMALL_SETS, SMALL_NOISES = {"mnist": "MNIST", "digits": "digits"}, ("symmetric-40", "class-dependent-20")
+SMALL_HEAD = [f"{title}, {NOISES[noise]}" for title in SMALL_SETS.values() for noise in SMALL_NOISES]
+"""Data and noises on which settings and mistakes were looked at with three seeds."""
 VARIANTS = {
     **{name: title_of(name) for name in ("curriculum", "told", "told-wrong", "told-right")},
     "rate-alone": "present answer and noise rate, no judgement",
@@ -105,39 +108,33 @@ def weight(name: str) -> str:
 
 def settings() -> str:
     """Accuracy of the curriculum with other settings than its defaults, which are the first row."""
-    sets = {"mnist": "MNIST", "digits": "digits"}
-    noises = ("symmetric-40", "class-dependent-20")
     found: dict[str, dict[tuple[str, str], list[float]]] = {"(defaults)": {}}
-    for data in sets:
+    for data in SMALL_SETS:
         defaults = Results(f"curriculum-{data}.jsonl", None)
-        for noise in noises:
+        for noise in SMALL_NOISES:
             found["(defaults)"][data, noise] = defaults.values(OURS, noise, "accuracy")
         for line in read_lines(f"curriculum-{data}-settings.jsonl"):
             if own := line["recipe"].get("curriculum"):
                 asked = " ".join(f"--{name.replace('_', '-')} {value:g}" for name, value in sorted(own.items()))
                 cells = found.setdefault(f"`{asked}`", {})
                 cells.setdefault((data, line["noise"]), []).append(100 * line["metrics"]["accuracy"])
-    head = [f"{title}, {NOISES[noise]}" for data, title in sets.items() for noise in noises]
     rows = [
-        [asked, *(number(cells.get((data, noise), []), digits=2) for data in sets for noise in noises)]
+        [asked, *(number(cells.get((data, noise), []), digits=2) for data in SMALL_SETS for noise in SMALL_NOISES)]
         for asked, cells in found.items()
     ]
-    return table(["added to the command", *head], rows)
+    return table(["added to the command", *SMALL_HEAD], rows)
 
 
 def told() -> str:
     """What the mistakes of the weights cost: ours, and the same without some of them or all."""
-    sets = {"mnist": "MNIST", "digits": "digits"}
-    noises = ("symmetric-40", "class-dependent-20")
     rows: dict[str, list[str]] = {}
-    for data in sets:
+    for data in SMALL_SETS:
         ours, without = (Results(f"curriculum-{data}{end}.jsonl", None) for end in ("", "-told"))
-        for noise in noises:
+        for noise in SMALL_NOISES:
             for method, results in [(PLAIN, ours), (OURS, ours), *((name, without) for name in without.methods)]:
                 cell = number(results.values(method, noise, "accuracy"), digits=2)
                 rows.setdefault(title_of(method), []).append(cell)
-    head = [f"{title}, {NOISES[noise]}" for title in sets.values() for noise in noises]
-    return table(["weights", *head], [[title, *cells] for title, cells in rows.items()])
+    return table(["weights", *SMALL_HEAD], [[title, *cells] for title, cells in rows.items()])
 
 
 def limits() -> str:

@@ -144,7 +144,7 @@ class InfluenceMonitor:
         """Called with what a block of scored steps left behind and with its raw scores."""
         self.curriculum: Any = None  # the `sgoif.tasks.Curriculum` that `weights` asks
         self._last: StepScores | None = None
-        self._waiting = WaitingSteps(size)
+        self._waiting = WaitingSteps()
         self._batch = 0
         self.directions: Tensor | None = None  # ψ_g of every group, [G, P]
         self.support = torch.zeros(groups_total, device=self.device)  # mean confidence behind each ψ_g
@@ -247,9 +247,8 @@ class InfluenceMonitor:
         """Learn the curvature, refresh when due, collect, score in blocks; `everyone` names the whole batch."""
         self._autocast, self._batch = record.autocast, -(-len(everyone) // self.ranks.size)
         if self.ledger.fixed_size is None:  # else there is room for all that `check_index` lets pass
-            most = int(everyone.max())
-            self.ledger.reserve(most)
-            self._waiting.reserve(most)
+            self.ledger.reserve(int(everyone.max()))
+        self._waiting.reserve(self.ledger.used)
         self._waiting.watch()
         if self._waiting.meets(everyone):
             self.flush()  # an example is scored once per block, so that its means are updated one by one

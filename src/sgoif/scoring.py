@@ -111,20 +111,20 @@ def gather(steps: Sequence[Observation]) -> tuple[Observation, list[int]]:
 class WaitingSteps:
     """Steps that wait to be scored together; no example waits twice."""
 
-    def __init__(self, size: int | None = None) -> None:
+    def __init__(self) -> None:
         self.steps: list[Observation] = []
         self._named: list[Indices] = []
-        self._examples = np.zeros(size or 0, dtype=bool)
+        self._examples = np.zeros(0, dtype=bool)
         self._bytes = 0
         self._bytes_per_example = 0
         self.copying = True
         """Whether logits are copied: a loop may overwrite them, but for one that never does a copy is a waste."""
         self._trial: Observation | None = None
 
-    def reserve(self, most: int) -> None:
-        """Make room for examples up to this index."""
-        if most >= len(self._examples):
-            self._examples = np.concatenate([self._examples, np.zeros(2 * most + 2 - len(self._examples), dtype=bool)])
+    def reserve(self, count: int) -> None:
+        """Make room for so many examples."""
+        if count > len(self._examples):
+            self._examples = np.concatenate([self._examples, np.zeros(2 * count - len(self._examples), dtype=bool)])
 
     def meets(self, indices: Indices) -> bool:
         """Whether one of these examples is waiting."""

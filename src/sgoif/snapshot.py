@@ -118,9 +118,9 @@ def _apply(monitor: InfluenceMonitor, state: dict[str, Any]) -> None:
     monitor.steps = int(state["steps"])
     monitor.history = [dict(entry) for entry in state["history"]]
     monitor._autocast = getattr(torch, state["autocast"]) if state["autocast"] in ("float16", "bfloat16") else None
-    monitor._last, monitor._waiting = None, WaitingSteps(monitor.ledger.fixed_size)
+    monitor._last, monitor._waiting = None, WaitingSteps()
     for step in _unpack(state["pending"], unnest("waiting", state), monitor.device):
-        monitor._waiting.reserve(int(step.indices.max()))
+        monitor._waiting.reserve(int(step.indices.max()) + 1)
         monitor._waiting.add(_part(step, monitor.ranks), step.indices)
     monitor._batch = int(state["batch"])
     monitor.directions = state["directions"].to(monitor.device).clone() if "directions" in state else None

@@ -8,12 +8,13 @@ import numpy as np
 import pytest
 
 from sgoif.tasks.labels.channel import Array, Labels
+from sgoif.tasks.labels.evidence import Rows
 from sgoif.tasks.labels.lookalike import follows_looks, lookalike
 
 CLASSES, COUNT, RATE = 6, 6000, 0.2
 
 
-def examples(partner: np.ndarray[Any, Any] | None, seed: int = 0) -> tuple[Array, Labels, Array, Array]:
+def examples(partner: np.ndarray[Any, Any] | None, seed: int = 0) -> tuple[Rows, Labels, Array, Array]:
     """Classes 0 and 1, 2 and 3, 4 and 5 look alike; a fifth of the labels goes to `partner` of the class, or anywhere.
 
     Returns probabilities, labels, suspicion and the joint of given and true labels.
@@ -30,7 +31,7 @@ def examples(partner: np.ndarray[Any, Any] | None, seed: int = 0) -> tuple[Array
     joint = np.zeros((CLASSES, CLASSES))
     np.add.at(joint, (given, true), 1 / COUNT)
     channel = joint.T / joint.T.sum(1, keepdims=True)
-    return seen @ channel, given.astype(np.int64), wrong + 0.01 * random.random(COUNT), joint
+    return Rows(seen @ channel), given.astype(np.int64), wrong + 0.01 * random.random(COUNT), joint
 
 
 def test_noise_between_classes_that_look_alike_is_told_from_other_noise() -> None:
@@ -45,7 +46,7 @@ def test_noise_between_classes_that_look_alike_is_told_from_other_noise() -> Non
 def test_looks_that_cannot_be_compared_are_no_evidence() -> None:
     p = np.tile(np.eye(3), (40, 1))
     given = np.tile(np.arange(3), 40)
-    assert lookalike(p, given, np.zeros(120), np.eye(3) / 3, 0.0) == 0
+    assert lookalike(Rows(p), given, np.zeros(120), np.eye(3) / 3, 0.0) == 0
 
 
 @pytest.mark.parametrize(

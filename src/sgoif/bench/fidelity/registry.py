@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import partial
 
+from sgoif.bench import methods
 from sgoif.bench.fidelity.answer import Method
 from sgoif.bench.fidelity.factored import FactoredWatch
 from sgoif.bench.fidelity.online import OnlineSettings, QueryWatch
@@ -84,7 +85,7 @@ def chosen(words: Iterable[str]) -> list[str]:
 
 def title_of(name: str) -> str:
     """A method for a person."""
-    return METHODS[name].title if name in METHODS else name
+    return methods.title_of(METHODS, name)
 
 
 def in_order(names: Iterable[str]) -> list[str]:

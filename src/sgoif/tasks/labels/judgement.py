@@ -79,8 +79,9 @@ def judge(
     v, scale, marked = everything[~planted], even[~planted], even[planted]
     found, looks = rates(anchors, joint, classes), 0.0
     if joint is not None and decoys is not None:
-        own = training.take(np.flatnonzero(~planted))
-        correlation = lookalike(own.probabilities(classes), own.given, scale, joint, found["posterior"])
+        own = np.flatnonzero(~planted)
+        seen, given = training.classes.take(own), training.given[own]
+        correlation = lookalike(seen, given, scale, joint, found["posterior"])
         looks = follows_looks(correlation, structure, loss_ratio(training, anchors))
     calibration = calibrate(
         scale,

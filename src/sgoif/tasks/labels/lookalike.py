@@ -16,7 +16,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from sgoif.tasks.labels.channel import Array, Labels, beliefs
+from sgoif.tasks.labels.channel import SMALLEST, Array, Labels, beliefs
+from sgoif.tasks.labels.evidence import Rows
 from sgoif.tasks.labels.fusion import MEMORISED, ramp
 
 POSSIBLE = 0.1
@@ -31,11 +32,15 @@ FITTED = 0.6
 """Training loss over held-out loss from which nothing was memorised that matters here."""
 
 
-def lookalike(probabilities: Array, given: Labels, suspicion: Array, joint: Array, rate: float) -> float:
+def lookalike(probabilities: Rows, given: Labels, suspicion: Array, joint: Array, rate: float) -> float:
     """Correlation of S and D, −1 to 1; the surest errors are half of what a noise rate says."""
     classes = len(joint)
-    some = slice(None, None, max(1, len(given) // ENOUGH))
-    believed = beliefs(probabilities[some], joint)
+
+    def believed_of(rows: Labels) -> Array:
+        return beliefs(probabilities.take(rows).dense(classes, SMALLEST), joint)
+
+    some = np.arange(0, len(given), max(1, len(given) // ENOUGH))
+    believed = believed_of(some)
     likeliest = believed.argmax(1)
     right = likeliest == given[some]
     alike, noise = np.zeros((classes, classes)), np.zeros((classes, classes))
@@ -44,7 +49,7 @@ def lookalike(probabilities: Array, given: Labels, suspicion: Array, joint: Arra
         alike[y] = (believed[own] > POSSIBLE).mean(0) if own.any() else 0.0
     alike = alike + alike.T
     errors = np.argsort(-suspicion, kind="stable")[: max(int(rate / 2 * len(given)), LEAST_ERRORS)]
-    others = beliefs(probabilities[errors], joint)
+    others = believed_of(errors)
     others[np.arange(len(errors)), given[errors]] = -1.0
     np.add.at(noise, (others.argmax(1), given[errors]), 1.0)
     apart = ~np.eye(classes, dtype=bool)
