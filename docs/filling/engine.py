@@ -23,7 +23,8 @@ GPU = "H200, ResNet-18, batch 512, bfloat16"
 ALL = {"head": "head", "last-stage": "last stage", "all": "all layers"}
 COSTS = (
     (GPU, "overhead-cuda.json", ALL),
-    (f"{GPU}, a slow host with 16 threads", "overhead-cuda-slow-host.json", ALL),
+    (f"{GPU}, machine just started", "overhead-cuda-just-started.json", ALL),
+    (f"{GPU}, a fast host, version before", "overhead-cuda-fast-host.json", ALL),
     (f"{GPU}, `body_share=0.25`", "overhead-cuda-quarter.json", ALL),
     (f"{GPU}, `body_share=0.25`, another host", "overhead-cuda-quarter-slower-host.json", ALL),
     ("two CPU cores, small CNN, batch 128", "overhead-cpu.json", {"head": "head"}),
