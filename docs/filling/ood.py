@@ -102,7 +102,11 @@ def number_of(lines: Sequence[Line], metric: str) -> str:
 TABLES: dict[str, Callable[[], str]] = {
     "ood-cifar10": lambda: outliers("ood-cifar10.jsonl"),
     "ood-cifar10-cost": lambda: alone(
-        {"time": "ood-cifar10-cost.jsonl", "machine just started": "ood-cifar10-cost-started.jsonl"}
+        {
+            "first run": "ood-cifar10-cost-started.jsonl",
+            "second run": "ood-cifar10-cost.jsonl",
+            "third run": "ood-cifar10-cost-again.jsonl",
+        }
     ),
     "ood-cifar10-trained": lambda: trained("ood-cifar10-trained.jsonl", "ood-cifar10.jsonl", BESIDE),
     "ood-cifar10-noisy": lambda: outliers("ood-cifar10-symmetric-20.jsonl"),

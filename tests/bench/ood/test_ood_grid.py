@@ -7,7 +7,7 @@ import pickle
 import re
 import shutil
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -186,6 +186,12 @@ def test_groups_and_names_can_be_mixed() -> None:
     assert in_order(["knn", "unknown", "msp", "sentinel"]) == ["sentinel", "msp", "knn", "unknown"]
     assert title_of("mine") == "mine"
     assert all(method.title and method.paper for method in METHODS.values())
+
+
+def test_help_names_every_method(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        main(["--help"])
+    assert f"or names: {', '.join(METHODS)}".replace(" ", "") in "".join(capsys.readouterr().out.split())
 
 
 # from end to end
@@ -493,6 +499,23 @@ def test_ablations_look_at_one_network_and_differ_in_the_engine(place: Path, mon
     assert gates == ["stability", "stability", "none", "moving-average"]
 
 
+def test_a_watched_network_is_scored_in_evaluation_mode(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    watched: list[tuple[nn.Module, dict[str, Tensor]]] = []
+    real = online.watched_sentinels
+
+    def remembered(problem: Problem, names: Sequence[str], tell: Any) -> dict[str, online.Sentinel]:
+        sentinels = real(problem, names, tell)
+        model = sentinels["online"].network.model
+        watched.append((model, {name: value.clone() for name, value in model.state_dict().items()}))
+        return sentinels
+
+    monkeypatch.setattr(online, "watched_sentinels", remembered)
+    assert bench(methods="online") == 0
+    ((model, before),) = watched
+    assert any(name.endswith("running_mean") for name in before)
+    assert all(torch.equal(value, before[name]) for name, value in model.state_dict().items())
+
+
 def test_wrong_labels_to_train_with(stand_ins: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     given: list[np.ndarray] = []
     real = guessing
@@ -534,7 +557,9 @@ def test_wrong_labels_to_train_with(stand_ins: Path, monkeypatch: pytest.MonkeyP
         (["--data", "lonely"], r"no out-of-distribution set for mnist.*Fashion-MNIST \(FashionMNIST/raw.*SVHN"),
         (["--sets", "cifar10"], r"cifar10 \(train\) was not found.*cifar-10-batches-bin"),
         (["--outliers", "nowhere"], "nowhere is neither a folder"),
-        (["--outliers", "data/ood/svhn.npz"], "is a test set.*must not train with it"),
+        (["--outliers", "data/ood/svhn.npz"], r"is a test set \(svhn\).*must not train with it"),
+        (["--outliers", "copy.npz"], r"is a test set \(svhn\).*must not train with it"),
+        (["--outliers", "data/dtd/images/a"], r"is a test set \(texture\) or holds images of it"),
         (["--weights", "none.pt"], "none.pt: no such file"),
         (["--out", "empty"], "cannot be written"),
         (["--out", "foreign.jsonl"], "line 1 of foreign.jsonl is not a result of `sgoif bench ood`"),
@@ -550,6 +575,7 @@ def test_mistakes_are_found_before_anything_is_trained(
     Path("lonely").mkdir()
     Path("lonely/MNIST").symlink_to(whole_root / "MNIST")
     write(Path("foreign.jsonl"), '{"set": "mnist", "metrics": {}, "recipe": {}}\n')
+    write(Path("copy.npz"), Path("data/ood/svhn.npz").read_bytes())
     assert bench(*arguments, methods="all" if "--outliers" in arguments else "brightness,guessing") == 2
     streams = capsys.readouterr()
     assert streams.out == ""

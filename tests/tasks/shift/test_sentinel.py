@@ -5,7 +5,9 @@ from __future__ import annotations
 import math
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from shift_cases import CLASSES, batches, blobs, strangers, trained
@@ -232,6 +234,8 @@ def test_a_state_of_another_model_or_kind_is_refused(sentinel: Sentinel, tmp_pat
     other = nn.Sequential(*list(trained())[:-1], nn.Linear(10, CLASSES))
     with pytest.raises(StateError, match="takes 64 features, this one's 10"):
         Sentinel.load(tmp_path / "s.npz", other)
+    with pytest.raises(StateError, match="another model with 3 outputs, not 4"):
+        Sentinel.load(tmp_path / "s.npz", nn.Sequential(*list(trained())[:-1], nn.Linear(64, 4)))
     monitored().save(tmp_path / "monitor.npz")
     with pytest.raises(StateError, match="not a sentinel"):
         Sentinel.load(tmp_path / "monitor.npz", trained())
@@ -271,11 +275,22 @@ def test_a_network_that_makes_something_finite_of_it_changes_nothing() -> None:
         (torch.zeros(2, 1, 9, 9), r"\(1, 9, 9\) do not go with a sentinel for \(1, 8, 8\)"),
         (torch.zeros(2, 3, 8, 8), r"\(3, 8, 8\)"),
         (torch.zeros(2, 1, 8, 8, dtype=torch.uint8), "normalised floats, not torch.uint8"),
+        (np.zeros((2, 1, 8, 8), dtype=np.float32), "must be a tensor.*found ndarray"),
     ],
 )
-def test_other_inputs_are_refused(sentinel: Sentinel, x: torch.Tensor, says: str) -> None:
+def test_other_inputs_are_refused(sentinel: Sentinel, x: Any, says: str) -> None:
     with pytest.raises(SettingError, match=says):
         sentinel.score(x)
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float16, torch.bfloat16])
+def test_inputs_of_another_precision_are_brought_to_that_of_the_network(sentinel: Sentinel, dtype: torch.dtype) -> None:
+    x = strangers(8).to(dtype)
+    assert torch.equal(sentinel.score(x), sentinel.score(x.float()))
+    others = [(images.to(dtype), labels) for images, labels in batches(300, 0)]
+    rounded = [(images.float(), labels) for images, labels in others]
+    fitted = Sentinel.fit(trained(), others, calibration=others)
+    assert torch.equal(fitted.score(x), Sentinel.fit(trained(), rounded, calibration=rounded).score(x))
 
 
 def test_nothing_is_nothing(sentinel: Sentinel) -> None:
@@ -290,10 +305,31 @@ def test_too_little_or_wrong_data_is_named() -> None:
         Sentinel.fit(trained(), batches(20, 0))
     with pytest.raises(SettingError, match="labels must lie between 0 and 2; found 0 to 7"):
         Sentinel.fit(trained(), [(blobs(100, 0)[0], torch.arange(100) % 8)])
-    with pytest.raises(SettingError, match="must start with a tensor"):
-        Sentinel.fit(trained(), [(["a"], [0])])
+    for batch in ((["a"], [0]), {"x": blobs(100, 0)[0]}, []):
+        with pytest.raises(SettingError, match="a batch must be or start with"):
+            Sentinel.fit(trained(), [batch])
     with pytest.raises(LayerError, match="no linear layer"):
         Sentinel.fit(nn.Conv2d(1, 2, 3), batches(100, 0))
+
+
+@pytest.mark.parametrize(
+    ("labels", "found"),
+    [
+        (torch.zeros(100), r"torch.float32 \[100\]"),
+        (torch.zeros(99, dtype=torch.long), r"torch.int64 \[99\]"),
+        (torch.zeros(100, CLASSES, dtype=torch.long), r"torch.int64 \[100, 3\]"),
+    ],
+)
+def test_labels_of_another_form_are_refused(labels: torch.Tensor, found: str) -> None:
+    with pytest.raises(SettingError, match=f"one whole number for each of 100 inputs.*found {found}"):
+        Sentinel.fit(trained(), [(blobs(100, 0)[0], labels)])
+
+
+@pytest.mark.parametrize("dtype", [torch.uint8, torch.int32])
+def test_labels_are_whole_numbers_of_any_width(dtype: torch.dtype) -> None:
+    images, labels = blobs(300, 0)
+    narrow, wide = (Sentinel.fit(trained(), [(images, y)]) for y in (labels.to(dtype), labels))
+    assert torch.equal(narrow.score(strangers(5)), wide.score(strangers(5)))
 
 
 def test_one_class_is_enough() -> None:

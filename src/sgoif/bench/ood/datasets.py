@@ -124,6 +124,18 @@ def outliers_identity(path: Path) -> str:
     return digest.hexdigest()[:12]
 
 
+def shares_images(outliers: Path, root: Path, found: Found) -> bool:
+    """Whether a folder or file of outliers is a set that is there, a copy of its file, or holds some of its images."""
+    source = root / found.source
+    if outliers.is_file() and source.is_file():
+        same_size = outliers.stat().st_size == source.stat().st_size
+        return same_size and file_identity(outliers) == file_identity(source)
+    if not outliers.is_dir() or not isinstance(found.pictures, Files):
+        return False
+    tested = {path.resolve() for path in found.pictures.paths}
+    return any(path.resolve() in tested for path in images_below(outliers))
+
+
 def images_below(folder: Path) -> list[Path]:
     """Image files at any depth, in the order of their paths."""
     found: list[Path] = []

@@ -46,7 +46,9 @@ def watched_sentinels(problem: Problem, names: Sequence[str], tell: Say) -> dict
             watching=together(monitors),
             on_epoch=lambda epoch: tell(f"watched: epoch {epoch} of {problem.recipe.epochs}"),
         )
-        return {
+        sentinels = {
             name: Sentinel.from_monitor(monitor, gate=engine_of(name).get("gate") != "none", weighted=name != ONLINE)
             for name, monitor in zip(names, monitors, strict=True)
         }
+    model.eval()  # a monitor's sentinel leaves the model as it was, in training; the panel looks at it as it is
+    return sentinels

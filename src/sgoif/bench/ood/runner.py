@@ -22,7 +22,7 @@ from sgoif.bench.labels.problem import Problem
 from sgoif.bench.labels.recipes import ANCHOR_SHARE
 from sgoif.bench.memory import Peak
 from sgoif.bench.noise import NoisyLabels
-from sgoif.bench.ood.datasets import Found, expected, find, read_outliers
+from sgoif.bench.ood.datasets import Found, expected, find, read_outliers, shares_images
 from sgoif.bench.ood.detector import Bank, Detector
 from sgoif.bench.ood.evaluation import BATCH, Panel, accuracy, exactly
 from sgoif.bench.ood.grid import Job
@@ -110,9 +110,10 @@ class Runner:
 
     def _check_outliers(self, outliers: Path, names: set[str]) -> None:
         for place in (place for name in names for place in self.found(name).values()):
-            if (Path(self.settings.data or ".") / place.source).resolve() == outliers.resolve():
+            if shares_images(outliers, Path(self.settings.data or "."), place):
                 raise SettingError(
-                    f"--outliers {outliers} is a test set ({place.name}); methods must not train with it"
+                    f"--outliers {outliers} is a test set ({place.name}) or holds images of it; methods must not train"
+                    " with it"
                 )
 
     def forget(self) -> None:

@@ -26,7 +26,9 @@ class OodSettings:
     protocol: str = setting("v1.5", help="near and far sets: v1.5 or v1 (OpenOOD's), or house (few and small)")
     sets: str = setting("cifar10", help="in-distribution sets, separated by commas: mnist, cifar10, cifar100, imagenet")
     methods: str = setting(
-        "all", help="all, post-hoc (share a network), trained (train their own way), ablations, or names"
+        "all",
+        help="all, post-hoc (share a network), trained (train their own way), ablations, or names: "
+        + ", ".join(METHODS),
     )
     seeds: str = setting("0", help="seeds of noise, initial weights and batches, separated by commas")
     noise: str = setting("none", help="wrong labels to train with, as in `sgoif bench labels`, such as symmetric-20")

@@ -51,9 +51,7 @@ class Reference:
         device = seen.logits.device
         classes = max(2, self.network.classes)
         answers = answers_of(seen.logits)
-        y = answers.argmax(1) if labels is None else labels.to(device)
-        if labels is not None and bool(((y < 0) | (y >= classes)).any()):
-            raise SettingError(f"labels must lie between 0 and {classes - 1}; found {int(y.min())} to {int(y.max())}")
+        y = answers.argmax(1) if labels is None else checked(labels, len(seen), classes).to(device)
         finite = torch.isfinite(answers).all(1)
         here = finite if chosen is None else finite & chosen.to(device)
         w = here.float() if weights is None else weights.to(device) * here
@@ -76,6 +74,19 @@ class Reference:
     def neighbours(self) -> Neighbours:
         """Some of the examples themselves."""
         return self.sample.neighbours()
+
+
+def checked(labels: Tensor, count: int, classes: int) -> Tensor:
+    """Labels as numbers of classes, [count]; anything else is an error."""
+    if tuple(labels.shape) != (count,) or labels.is_floating_point() or labels.is_complex():
+        raise SettingError(
+            f"labels must be one whole number for each of {count} inputs, the number of its class; found {labels.dtype}"
+            f" {list(labels.shape)}"
+        )
+    if bool(((labels < 0) | (labels >= classes)).any()):
+        found = f"{int(labels.min())} to {int(labels.max())}"
+        raise SettingError(f"labels must lie between 0 and {classes - 1}; found {found}")
+    return labels.long()
 
 
 def outvoted(answers: Tensor, labels: Tensor) -> Tensor:

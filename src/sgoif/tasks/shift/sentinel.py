@@ -189,7 +189,7 @@ class Sentinel:
         _check(x, self.shape)
         if len(x) == 0:
             return torch.empty(0, device=x.device)
-        x = x.to(self.network.head.weight.device)
+        x = _as_taken(x, self.network.model)
         with evaluation(self.network.model):
             scores = self._strangeness(self.network.see(x))
         # A network may make something finite of an input that is not. In evaluation no row sees another, so such an
@@ -217,6 +217,7 @@ class Sentinel:
             "version": VERSION,
             "kind": "sentinel",
             "head": self.network.head_name,
+            "classes": self.network.classes,
             "stages": list(self.network.stages),
             "shape": list(self.shape),
             "trust": self.trust,
@@ -238,6 +239,9 @@ class Sentinel:
             network = Network(model, None, state["stages"], state["head"])
         except LayerError as error:
             raise StateError(f"the sentinel belongs to another model: {error}") from error
+        outputs = state.get("classes", network.classes)  # files of earlier versions do not say
+        if outputs != network.classes:
+            raise StateError(f"the sentinel belongs to another model with {outputs} outputs, not {network.classes}")
         device = network.head.weight.device
         layers = [
             Layer(state[f"centres{number}"].to(device), state[f"root{number}"].to(device), scale)
@@ -272,24 +276,28 @@ def _defined(scores: Tensor) -> Tensor:
 def _inputs(
     loader: Iterable[Any], model: nn.Module, like: Tensor | None = None
 ) -> Iterator[tuple[Tensor, Tensor | None]]:
-    """Batches on the model's device, all of one shape: that of `like`, or of the first."""
-    parameter = next(model.parameters(), None)
-    device = parameter.device if parameter is not None else torch.device("cpu")
+    """Batches as the model takes them, all of one shape: that of `like`, or of the first."""
     shape = None if like is None else tuple(like.shape[1:])
     for batch in loader:
-        x, y = (batch, None) if isinstance(batch, Tensor) else (batch[0], batch[1] if len(batch) > 1 else None)
-        if not isinstance(x, Tensor):
-            raise SettingError(f"a batch must start with a tensor of inputs, not {type(x).__name__}")
-        shape = tuple(x.shape[1:]) if shape is None else shape
+        x, y, *_ = (*batch, None) if isinstance(batch, tuple | list) and batch else (batch, None)
         _check(x, shape)
+        shape = tuple(x.shape[1:])
         if len(x):
-            yield x.to(device), None if y is None else torch.as_tensor(y).to(device)
+            yield _as_taken(x, model), None if y is None else torch.as_tensor(y)
 
 
-def _check(x: Tensor, shape: tuple[int, ...]) -> None:
+def _as_taken(x: Tensor, model: nn.Module) -> Tensor:
+    """Inputs where the model is and in its precision."""
+    parameter = next(model.parameters(), None)
+    return x if parameter is None else x.to(parameter)
+
+
+def _check(x: Any, shape: tuple[int, ...] | None) -> None:
+    if not isinstance(x, Tensor):
+        raise SettingError(f"inputs must be a tensor, and a batch must be or start with one; found {type(x).__name__}")
     if not x.is_floating_point():
         raise SettingError(f"inputs must be what the network takes, normalised floats, not {x.dtype}")
-    if tuple(x.shape[1:]) != shape:
+    if shape is not None and tuple(x.shape[1:]) != shape:
         raise SettingError(
             f"inputs of shape {tuple(x.shape[1:])} do not go with a sentinel for {shape}: bring them to that size and"
             " number of channels, normalised as for the network itself"
