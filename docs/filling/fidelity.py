@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from filling.cells import RESULTS, read_lines, table
@@ -64,23 +64,26 @@ def lds_cell(lines: Sequence[Line]) -> str:
     return f"{metrics['lds']:.3f} [{metrics['lds_low']:.3f}, {metrics['lds_high']:.3f}]"
 
 
-def lds(files: Mapping[str, str] = FILES) -> str:
+def best_of(lines: Iterable[Line]) -> float | None:
+    """The highest score among these."""
+    return max((line["metrics"]["lds"] for line in lines if line["error"] is None), default=None)
+
+
+def marked(lines: Sequence[Line], best: float | None) -> str:
+    """A cell of scores, bold where it has the best one."""
+    cell = lds_cell(lines)
+    return f"**{cell}**" if any(line["metrics"]["lds"] == best for line in ran(lines)) else cell
+
+
+def lds() -> str:
     """The linear datamodeling score of every method everywhere."""
-    places = found(files)
+    places = found()
     methods = in_order(method for by_method in places.values() for method in by_method)
-    best = {
-        place: max((m["metrics"]["lds"] for lines in by.values() for m in ran(lines)), default=None)
-        for place, by in places.items()
-    }
-    rows = []
-    for method in methods:
-        cells = []
-        for place, by_method in places.items():
-            lines = by_method.get(method, [])
-            cell = lds_cell(lines)
-            tops = [line for line in ran(lines) if line["metrics"]["lds"] == best[place]]
-            cells.append(f"**{cell}**" if tops else cell)
-        rows.append([title_of(method), *cells])
+    best = {place: best_of(line for lines in by.values() for line in lines) for place, by in places.items()}
+    rows = [
+        [title_of(method), *(marked(by.get(method, []), best[place]) for place, by in places.items())]
+        for method in methods
+    ]
     limits = [mean([line["ceiling"] for line in next(iter(by_method.values()))], 3) for by_method in places.values()]
     rows.append(["most that could be reached", *limits])
     return table(["method", *map(shown_place, places)], rows)
@@ -91,7 +94,7 @@ def cost(files: Mapping[str, str] = FILES) -> str:
     rows = []
     for place, by_method in found(files).items():
         for method in in_order(by_method):
-            lines = ran(by_method[method])
+            lines = [line for line in ran(by_method[method]) if line["seconds"] is not None]
             if not lines:
                 continue
             seconds = [line["seconds"] for line in lines]
@@ -179,6 +182,19 @@ def confidence() -> str:
     return table([*head, *(f"{part} alone" for part in PARTS)], rows)
 
 
+def expected_errors() -> str:
+    """Whether the stated error goes with the real one, beside what the network's own margin says."""
+    rows = []
+    for place, by_method in asked().items():
+        for method in in_order(by_method):
+            figures = [line["metrics"] for line in ran(by_method[method]) if "error_spearman" in line["metrics"]]
+            if figures:
+                parts = ("error_spearman", "error_margin_spearman")
+                cells = [by_seed([metrics[part] for metrics in figures], 2) for part in parts]
+                rows.append([shown_place(place), title_of(method), *cells])
+    return table(["data", "method", "expected error", "margin alone"], rows)
+
+
 def others() -> str:
     """Groups left out, removal of what helps most, and wrong labels."""
     rows = []
@@ -241,24 +257,32 @@ def absent() -> str:
     return table(["data", "method", "error"], rows) if rows else "All libraries ran on all of these settings.\n"
 
 
-def check() -> str:
-    """The main methods on networks, queries and wrong labels that no choice was made on."""
-    if not (RESULTS / CHECK).is_file():
+def compared(file: str, shown: Callable[[float, int], str]) -> str:
+    """The LDS of every method of a file, a column for every share of wrong labels and seed."""
+    if not (RESULTS / file).is_file():
         return "Not run yet.\n"
-    last = {(line["wrong_share"], line["seed"], line["method"]): line for line in read_lines(CHECK)}
+    last = {(line["wrong_share"], line["seed"], line["method"]): line for line in read_lines(file)}
     places = sorted({(share, seed) for share, seed, _ in last})
+    best = {place: best_of(line for key, line in last.items() if key[:2] == place) for place in places}
     rows = []
     for method in in_order(method for _, _, method in last):
-        own = [[last[*place, method]] if (*place, method) in last else [] for place in places]
-        rows.append([title_of(method), *map(lds_cell, own)])
+        own = {place: [last[*place, method]] if (*place, method) in last else [] for place in places}
+        rows.append([title_of(method), *(marked(lines, best[place]) for place, lines in own.items())])
     limits = [mean([next(line["ceiling"] for key, line in last.items() if key[:2] == place)], 3) for place in places]
     rows.append(["most that could be reached", *limits])
-    return table(["method", *(f"{100 * share:g}% wrong, seed {seed}" for share, seed in places)], rows)
+    return table(["method", *(shown(share, seed) for share, seed in places)], rows)
+
+
+def check() -> str:
+    """The main methods on networks, queries and wrong labels that no choice was made on."""
+    return compared(CHECK, lambda share, seed: f"{100 * share:g}% wrong, seed {seed}")
 
 
 def cifar10() -> str:
     """Score and cost on CIFAR-10, once they are known."""
-    return "\n".join([lds(CIFAR10), cost(CIFAR10)]) if found(CIFAR10) else "Not run yet.\n"
+    file = CIFAR10["cifar10"]
+    known = (RESULTS / file).is_file()
+    return "\n".join([compared(file, lambda _, seed: f"seed {seed}"), cost(CIFAR10)]) if known else "Not run yet.\n"
 
 
 TABLES: dict[str, Callable[[], str]] = {
@@ -267,6 +291,7 @@ TABLES: dict[str, Callable[[], str]] = {
     "fidelity-lds": lds,
     "fidelity-cost": cost,
     "fidelity-confidence": confidence,
+    "fidelity-errors": expected_errors,
     "fidelity-many": many,
     "fidelity-layers": layers,
     "fidelity-others": others,

@@ -3,7 +3,18 @@
 import numpy as np
 import pytest
 
-from sgoif.bench.fidelity.lds import agreement, bootstrap, ceiling, predictions, rank_correlations, reliability
+from sgoif.bench.fidelity.lds import (
+    agreement,
+    bootstrap,
+    ceiling,
+    errors,
+    predictions,
+    rank_correlations,
+    reliability,
+    share_of_seen,
+    split_agreement,
+)
+from sgoif.bench.unlearning.measures import ranks as rank
 from sgoif.errors import SettingError
 
 
@@ -33,6 +44,18 @@ def test_additive_truth_is_predicted_perfectly_and_its_negative_never():
     measured = kept.astype(float) @ scores.T + 7.0
     assert agreement(scores, kept, measured).mean == pytest.approx(1.0)
     assert agreement(-scores, kept, measured).mean == pytest.approx(-1.0)
+
+
+def test_errors_are_what_one_factor_for_all_queries_leaves_over():
+    generator = np.random.default_rng(4)
+    scores = generator.normal(size=(3, 40))
+    kept = generator.random((4000, 40)) < 0.5
+    measured = 3.0 * kept.astype(float) @ scores.T + np.array([7.0, 0.0, -1.0])
+    np.testing.assert_allclose(errors(scores, kept, measured), 0.0, atol=1e-10)
+    spread = np.array([0.5, 2.0, 8.0])
+    noisy = measured + spread * generator.normal(size=measured.shape)
+    np.testing.assert_allclose(errors(scores, kept, noisy), spread, rtol=0.05)
+    np.testing.assert_allclose(errors(np.zeros((3, 40)), kept, noisy), noisy.std(0))
 
 
 def test_scores_of_other_examples_predict_nothing():
@@ -79,10 +102,21 @@ def test_reliability_is_how_far_the_lds_of_queries_goes_with_what_it_would_be_fr
     noise = np.sqrt(1 / right**2 - 1) * np.linalg.norm(scores, axis=1) / 2
     measured = exact + noise * generator.normal(size=exact.shape)
     seen = rank_correlations(agreement(scores, kept, measured).by_query[:, None], right[:, None])[0]
-    assert reliability(scores, kept, measured) == pytest.approx(seen**2, abs=0.12)
+    split = split_agreement(scores, kept, measured)
+    assert reliability(split) == pytest.approx(seen**2, abs=0.12)
+    # Half of the variance of this confidence is the LDS from unlimited sets, which is what the share recovers.
+    confidence = rank(right) + rank(generator.normal(size=600))
+    known = rank_correlations(confidence[:, None], right[:, None])[0]
+    share, low, high = share_of_seen(confidence, agreement(scores, kept, measured).by_query, split)
+    assert share == pytest.approx(known, abs=0.1)
+    assert low < share < high < low + 0.5
 
 
 def test_where_queries_do_not_differ_nothing_is_reliable():
     generator = np.random.default_rng(3)
     scores, kept = generator.normal(size=(200, 40)), generator.random((60, 40)) < 0.5
-    assert reliability(scores, kept, generator.normal(size=(60, 200))) < 0.15
+    measured = generator.normal(size=(60, 200))
+    split = split_agreement(scores, kept, measured)
+    assert reliability(split) < 0.15
+    confidence = generator.normal(size=200)
+    assert share_of_seen(confidence, agreement(scores, kept, measured).by_query, split) == (None, None, None)

@@ -213,9 +213,10 @@ def test_trust_by_hand(study):
     np.testing.assert_allclose(trust["sparsity"][:2], [1.0, 2**0.5 / 2], rtol=1e-6)
     np.testing.assert_allclose(trust["signal"][:2], [1 / 2, 3**0.5 / 2], rtol=1e-6)
     np.testing.assert_allclose(trust["confidence"][:2], [1 / 2, 3**0.5 / 4], rtol=1e-6)
+    np.testing.assert_allclose(trust["error"], np.full(20, 2.0), rtol=1e-6)
 
 
-def test_the_signal_is_the_length_of_the_scores_over_the_leverage_of_the_query(study):
+def test_signal_and_expected_error_come_from_the_leverage_of_the_query(study):
     model = study.problem.new_model()
     watch = QueryWatch(study, model, OnlineSettings(projection=10_000, damping=0.1, epochs=1))
     watch.wanted = [1]
@@ -223,7 +224,9 @@ def test_the_signal_is_the_length_of_the_scores_over_the_leverage_of_the_query(s
     phi, gradients = watch.phi, watch.query_gradients()
     watch._now.copy_(torch.randn(20, len(study)))
     expected = watch._now.norm(dim=1) / (phi * gradients).sum(1).sqrt()
-    np.testing.assert_allclose(watch.trust()["signal"], expected.numpy(), rtol=1e-4)
+    trust = watch.trust()
+    np.testing.assert_allclose(trust["signal"], expected.numpy(), rtol=1e-4)
+    np.testing.assert_allclose(trust["error"], (phi * gradients).sum(1).sqrt().numpy(), rtol=1e-4)
     watch.close()
 
 

@@ -10,12 +10,13 @@ import pytest
 from sgoif.bench.fidelity import registry, runner
 from sgoif.bench.fidelity.answer import Answer
 from sgoif.bench.fidelity.grid import read_results
-from sgoif.bench.fidelity.registry import METHODS, PEER, Entry, chosen
+from sgoif.bench.fidelity.registry import METHODS, PEER, Entry, choose
 from sgoif.bench.fidelity.run import main, run_fidelity
 from sgoif.bench.fidelity.settings import FidelitySettings
 from sgoif.bench.fidelity.table import FidelityTableSettings, value_of
 from sgoif.bench.kinds import kind_of
 from sgoif.bench.tables.layout import render
+from sgoif.bench.unlearning.measures import spearman
 from sgoif.errors import MissingExtraError, SettingError
 
 pytest.importorskip("sklearn")
@@ -74,10 +75,12 @@ def test_a_run_lists_what_could_not_run_and_goes_on_where_it_stopped(tmp_path: P
     assert len(ours["metrics"]["lds_by_query"]) == 10
     assert ours["metrics"]["lds"] == pytest.approx(np.mean(ours["metrics"]["lds_by_query"]), abs=1e-3)
     assert -1 <= ours["metrics"]["confidence_spearman"] <= 1
+    expected, real = (ours["metrics"][name] for name in ("expected_error_by_query", "error_by_query"))
+    assert ours["metrics"]["error_spearman"] == pytest.approx(spearman(np.array(expected), np.array(real)), abs=0.05)
     assert list(ours["metrics"]["left_out"]) == ["3"]
     assert [part["removed"] for part in ours["metrics"]["brittle"]] == [1, 5]
     assert other["metrics"]["wrong_aupr"] == other["metrics"]["wrong_auroc"] == 1.0
-    assert "confidence_spearman" not in other["metrics"]
+    assert not {"confidence_spearman", "error_spearman"} & set(other["metrics"])
 
     def refuse(*_):
         raise AssertionError("the truth was trained twice")
@@ -147,9 +150,9 @@ def test_a_mistake_on_the_command_line_is_a_sentence(capsys, tmp_path: Path):
 
 
 def test_groups_of_methods():
-    assert chosen(["peers"]) == [name for name, entry in METHODS.items() if entry.kind == PEER]
-    assert chosen(["sgoif", "all"])[0] == "sgoif"
-    assert sorted(chosen(["all"])) == sorted(METHODS)
+    assert choose("peers") == [name for name, entry in METHODS.items() if entry.kind == PEER]
+    assert choose("ekfac, sgoif") == ["sgoif", "ekfac"]
+    assert choose("all") == list(METHODS)
 
 
 @pytest.mark.usefixtures("few")

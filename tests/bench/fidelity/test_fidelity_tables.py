@@ -48,11 +48,13 @@ def write(folder: Path, name: str, *lines: dict[str, object]) -> None:
 def test_cifar10_fills_itself_once_it_was_run(filling, tmp_path: Path):
     fidelity, _ = filling
     assert fidelity.cifar10() == "Not run yet.\n"
-    write(tmp_path, "fidelity-cifar10.jsonl", line("sgoif", lds=0.3), line("ekfac", lds=0.2), line("lissa"))
+    other = {**line("ekfac", lds=0.1), "seed": 1, "seconds": None}
+    write(tmp_path, "fidelity-cifar10.jsonl", line("sgoif", lds=0.3), line("ekfac", lds=0.2), line("lissa"), other)
     scores, cost = fidelity.cifar10().split("\n\n")
-    assert "| SG-OIF | **0.300 [0.400, 0.600]** |" in scores
-    assert "| Hessian, LiSSA (dattri) | could not run |" in scores
-    assert "| most that could be reached | 0.900 |" in scores
+    assert "| SG-OIF | **0.300 [0.400, 0.600]** | – |" in scores
+    assert "| EK-FAC (kronfluence) | 0.200 [0.400, 0.600] | **0.100 [0.400, 0.600]** |" in scores
+    assert "| Hessian, LiSSA (dattri) | could not run | – |" in scores
+    assert "| most that could be reached | 0.900 | 0.900 |" in scores
     assert "| CIFAR-10, 0% wrong | EK-FAC (kronfluence) | 3.00 | 0.5 | 15.0 | 1024 | 0 |" in cost
     assert "CIFAR-10" not in fidelity.lds()
     assert "a\\|b" in fidelity.absent()
@@ -76,6 +78,16 @@ def test_confidence_is_held_against_what_could_be_seen_seed_by_seed(filling, tmp
         "| CIFAR-10, 0% wrong | SG-OIF | 0.200 | – | – |",
         "| CIFAR-10, 0% wrong | SG-OIF, head alone | 0.500 / 0.500 | 1.50 / 0.75 | 0.50 |",
         "| CIFAR-10, 0% wrong | EK-FAC (kronfluence) | 0.200 | 3.00 | 1.00 |",
+    ]
+
+
+def test_errors_are_listed_where_a_method_states_them(filling, tmp_path: Path):
+    fidelity, _ = filling
+    stated = line("sgoif-head", error_spearman=0.7, error_margin_spearman=-0.4)
+    other = {**line("sgoif-head", error_spearman=0.6, error_margin_spearman=0.3), "seed": 1}
+    write(tmp_path, "fidelity-queries.jsonl", other, stated, line("ekfac", lds=0.2))
+    assert fidelity.expected_errors().splitlines()[2:] == [
+        "| CIFAR-10, 0% wrong | SG-OIF, head alone | 0.70 / 0.60 | -0.40 / 0.30 |"
     ]
 
 

@@ -72,6 +72,9 @@ class Answer:
     """Further trainings, in units of one."""
     confidence: NDArray[np.float64] | None = None
     """The method's own estimate, per query, of how far its scores can be trusted; None where it states none."""
+    error: NDArray[np.float64] | None = None
+    """Its estimate, per query, of how far predicted changes of the margin are off, up to a factor; None where it has
+    none."""
     relabelled: Floats | None = None
     """How much the margin of query q changes where example j of `Trained.relabelled` gets its new label, [Q, J], at the
     scale of the scores: with s(q; x, y) the score of an image with a label, s(q; x, new) − s(q; x, given). None for a

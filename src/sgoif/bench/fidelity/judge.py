@@ -10,7 +10,17 @@ from numpy.typing import NDArray
 
 from sgoif.bench.fidelity.answer import Answer, Relabelled
 from sgoif.bench.fidelity.grid import Judging
-from sgoif.bench.fidelity.lds import agreement, bootstrap, ceiling, mean_ceiling, rank_correlations, reliability
+from sgoif.bench.fidelity.lds import (
+    agreement,
+    bootstrap,
+    ceiling,
+    errors,
+    mean_ceiling,
+    rank_correlations,
+    reliability,
+    share_of_seen,
+    split_agreement,
+)
 from sgoif.bench.fidelity.paired import Responses, read_responses
 from sgoif.bench.fidelity.study import Study
 from sgoif.bench.fidelity.together import can_stack, train_together
@@ -81,11 +91,20 @@ class Judge:
         if answer.confidence is not None:
             figures["confidence_spearman"] = spearman(answer.confidence, found.by_query)
             figures["confidence_by_query"] = [round(float(value), 4) for value in answer.confidence]
-            figures["lds_reliability"] = reliability(scores, half.kept, self.measured)
+            split = split_agreement(scores, half.kept, self.measured)
+            figures["lds_reliability"] = reliability(split)
+            names = ("confidence_of_seen", "confidence_of_seen_low", "confidence_of_seen_high")
+            figures |= zip(names, share_of_seen(answer.confidence, found.by_query, split), strict=True)
             figures["trust_by_query"] = {}
             for name, values in answer.details.get("trust", {}).items():
                 figures[f"{name}_spearman"] = spearman(values, found.by_query)
                 figures["trust_by_query"][name] = [float(f"{value:.4g}") for value in values]
+        if answer.error is not None:
+            off = errors(scores, half.kept, self.measured)
+            figures["error_spearman"] = spearman(answer.error, off)
+            figures["error_margin_spearman"] = spearman(self.study.margins(self.base), off)
+            figures["error_by_query"] = [float(f"{value:.4g}") for value in off]
+            figures["expected_error_by_query"] = [float(f"{value:.4g}") for value in answer.error]
         figures["left_out"] = {kind.removeprefix(OUT): self._left_out(scores, kind) for kind in self._groups()}
         figures["brittle"] = self._brittle(scores) if self.judging.brittle else []
         for kind, responses in self.responses.items():

@@ -15,6 +15,11 @@ to halve the trainings can be estimated, and the ceiling of the mean is taken fr
 LDS(q) is uncertain too, because the sets are few: with M of them, by about (1 − LDS²)/√(M − 1). With ρ the Spearman
 correlation over queries between the LDS on one half of the sets and on the other, the LDS on all of them has the
 reliability R = 2ρ/(1 + ρ), and no confidence, however good, can be expected to correlate with it beyond √R.
+
+A correlation has no unit. How far predictions are off in units of the figure is, with deviations from the mean over m
+and one factor for all queries, since scores are known up to one,
+
+    e(q) = √ mean_m (f_m(q) − α g_m(q))² ,        α = argmin Σ_q e(q)² .
 """
 
 from __future__ import annotations
@@ -30,7 +35,7 @@ from sgoif.bench.unlearning.measures import ranks
 from sgoif.errors import SettingError
 
 Array = NDArray[np.float64]
-RESAMPLES = 2000
+RESAMPLES, FEW_RESAMPLES = 2000, 200
 MOST_SPLITS = 35
 """Ways to halve trainings that are looked at: all of eight."""
 DRAWN_SPLITS = 25
@@ -51,6 +56,15 @@ def predictions(scores: NDArray[Any], kept: NDArray[np.bool_]) -> Array:
     """Σ_{i∈S_m} s(q, i) for scores [Q, N] and sets [M, N], as [M, Q]."""
     # Summed over what is left out, which is the same up to a constant per query and exact where little is left out.
     return -np.asarray((~kept).astype(np.float64) @ scores.T.astype(np.float64))
+
+
+def errors(scores: NDArray[Any], kept: NDArray[np.bool_], measured: Array) -> Array:
+    """e of every query for scores [Q, N] on sets [M, N] with measurements [M, Q]."""
+    predicted = predictions(scores, kept)
+    predicted, found = predicted - predicted.mean(0), measured - measured.mean(0)
+    size = float((predicted**2).sum())
+    factor = float((predicted * found).sum()) / size if size > 0 else 0.0
+    return np.asarray(np.sqrt(((found - factor * predicted) ** 2).mean(0)))
 
 
 def ceiling(trainings: Array) -> Array:
@@ -79,17 +93,40 @@ def mean_ceiling(trainings: Array) -> float | None:
     return float(np.sqrt(2 * rho / (1 + rho)))
 
 
-def reliability(scores: NDArray[Any], kept: NDArray[np.bool_], measured: Array, seed: int = 0) -> float:
-    """R of the LDS of single queries: how far two halves of the sets tell queries apart in the same way."""
+def split_agreement(scores: NDArray[Any], kept: NDArray[np.bool_], measured: Array, seed: int = 0) -> Array:
+    """The LDS of every query on either half of the sets, halved in several ways, [splits, 2, Q]."""
     predicted, generator = predictions(scores, kept), np.random.default_rng(seed)
-    found = []
-    for _ in range(DRAWN_SPLITS):
-        order = generator.permutation(len(kept))
-        parts = [order[part::2] for part in range(2)]
-        first, second = (rank_correlations(predicted[part], measured[part]) for part in parts)
-        found.append(rank_correlations(first[:, None], second[:, None])[0])
-    rho = max(0.0, float(np.mean(found)))
+    orders = [generator.permutation(len(kept)) for _ in range(DRAWN_SPLITS)]
+    halves = [[order[part::2] for part in range(2)] for order in orders]
+    return np.array([[rank_correlations(predicted[half], measured[half]) for half in split] for split in halves])
+
+
+def reliability(split: Array) -> float:
+    """R of the LDS of single queries [splits, 2, Q]: how far halves of the sets tell queries apart in the same way."""
+    rho = max(0.0, float(rank_correlations(split[:, 0].T, split[:, 1].T).mean()))
     return 2 * rho / (1 + rho)
+
+
+def share_of_seen(
+    confidence: Array, by_query: Array, split: Array, seed: int = 0
+) -> tuple[float, float, float] | tuple[None, None, None]:
+    """Spearman correlation of confidence and LDS over √R, with the ends of its 95% bootstrap interval over queries.
+
+    It is what an unlimited number of sets should show; None where queries cannot be told apart at all.
+    """
+
+    def ratio(rows: NDArray[np.int64] | slice) -> float:
+        most = np.sqrt(reliability(split[:, :, rows]))
+        own = rank_correlations(confidence[rows, None], by_query[rows, None])[0]
+        return float(own / most) if most > 0 else np.nan
+
+    found = ratio(slice(None))
+    draws = np.random.default_rng(seed).integers(len(by_query), size=(FEW_RESAMPLES, len(by_query)))
+    drawn = np.array([ratio(rows) for rows in draws])
+    if np.isnan(found) or np.isnan(drawn).mean() > 0.025:
+        return None, None, None
+    low, high = np.nanquantile(drawn, [0.025, 0.975])
+    return found, float(low), float(high)
 
 
 @dataclass(frozen=True)

@@ -32,6 +32,11 @@ says how much there is to be predicted. How well it is predicted shows in the sc
 where few examples carry them and low where noise lies on all; ‖Σ_e u_e‖ / E, the coherence, is one where all epochs say
 the same and 1/√E where they have nothing in common. The confidence is the product of the three. It takes one run, and
 nothing but this query. Σs⁴ / (Σs²)², the concentration, is sparsity seen from the largest scores, kept for comparison.
+
+Confidence is about the share of a margin's changes that is predicted. How far predictions are off, in units of the
+margin, is mostly what chance does, hence the expected error, up to a factor that all queries have in common:
+
+    error(q) = exp mean_e log √(g_qᵀ φ_q) .
 """
 
 from __future__ import annotations
@@ -150,7 +155,8 @@ class QueryWatch:
         """Epochs scored so far."""
         self._now, self._units = (torch.zeros(len(self.labels), len(study), device=device) for _ in range(2))
         self._length = torch.zeros(len(self.labels), device=device)
-        self._leverage, self._signal = (torch.zeros(len(self.labels), device=device) for _ in range(2))
+        self._leverage, self._chance = (torch.zeros(len(self.labels), device=device) for _ in range(2))
+        self._lengths = torch.zeros(len(self.labels), device=device)
         self._changes, self._changes_now = (
             torch.zeros(len(self.labels), len(relabelled or ()), device=device) for _ in range(2)
         )
@@ -181,7 +187,8 @@ class QueryWatch:
         self._units += self._now / unit
         self._changes += self._changes_now / unit
         self._length += length
-        self._signal += (length.clamp_min(TINY) / self._leverage.clamp_min(TINY).sqrt()).log()
+        self._lengths += length.clamp_min(TINY).log()
+        self._chance += self._leverage.clamp_min(TINY).sqrt().log()
         self._now.zero_()
         self.epochs += 1
         self.phi = None
@@ -333,16 +340,17 @@ class QueryWatch:
         return None if self.asked is None else self._changes * (self._length / max(1, self.epochs)).unsqueeze(1)
 
     def trust(self) -> dict[str, NDArray[np.float64]]:
-        """Signal, sparsity and coherence of every query, the confidence made of them, and concentration."""
+        """Signal, sparsity and coherence of every query, the confidence made of them, concentration, expected error."""
         self.end()
-        tiny = torch.finfo(torch.float64).tiny
+        tiny, epochs = torch.finfo(torch.float64).tiny, max(1, self.epochs)
         units = self._units.double()
         squares = units.square().sum(1).clamp_min(tiny)
         found = {
-            "signal": (self._signal.double() / max(1, self.epochs)).exp(),
+            "signal": ((self._lengths - self._chance).double() / epochs).exp(),
             "sparsity": squares.sqrt() / units.abs().sum(1).clamp_min(tiny),
-            "coherence": squares.sqrt() / max(1, self.epochs),
+            "coherence": squares.sqrt() / epochs,
             "concentration": units.pow(4).sum(1) / squares.square(),
+            "error": (self._chance.double() / epochs).exp(),
         }
         found["confidence"] = found["signal"] * found["sparsity"] * found["coherence"]
         return {name: values.cpu().numpy() for name, values in found.items()}

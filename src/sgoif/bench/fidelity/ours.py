@@ -25,6 +25,7 @@ def along_the_run(trained: Trained, settings: OnlineSettings, watcher: type[Quer
         added,
         cost.memory,
         confidence=trust.pop("confidence"),
+        error=trust.pop("error"),
         relabelled=None if changes is None else changes.cpu().numpy(),
         details={"epochs_scored": watch.epochs, "weights": watch.layout.size, "trust": trust},
     )

@@ -9,6 +9,7 @@ from functools import partial
 from sgoif.bench import methods
 from sgoif.bench.fidelity.answer import Method
 from sgoif.bench.fidelity.factored import FactoredWatch
+from sgoif.bench.fidelity.monitored import by_groups
 from sgoif.bench.fidelity.online import OnlineSettings, QueryWatch
 from sgoif.bench.fidelity.ours import along_the_run, at_the_end
 from sgoif.bench.fidelity.peers.captum import tracin
@@ -16,7 +17,6 @@ from sgoif.bench.fidelity.peers.curvlinops import gauss_newton
 from sgoif.bench.fidelity.peers.dattri import dattri
 from sgoif.bench.fidelity.peers.kronfluence import kronfluence
 from sgoif.bench.fidelity.peers.trak import trak
-from sgoif.errors import SettingError
 
 OURS, VARIANT, PEER = "ours", "variant", "peer"
 
@@ -45,6 +45,8 @@ METHODS: dict[str, Entry] = {
     "sgoif-corrected": Entry("SG-OIF, eigenvalues corrected", VARIANT, _online(corrected=True)),
     "sgoif-damped": Entry("SG-OIF, damping 0.3", VARIANT, _online(damping=0.3)),
     "sgoif-head": Entry("SG-OIF, head alone", VARIANT, _online(layers="head")),
+    "sgoif-head-factored": Entry("SG-OIF, head alone, factored", VARIANT, _online(FactoredWatch, layers="head")),
+    "sgoif-monitor": Entry("SG-OIF, a monitor with a group per query", VARIANT, by_groups),
     "sgoif-last-stage": Entry("SG-OIF, last stage", VARIANT, _online(layers="last-stage")),
     "sgoif-final": Entry(
         "SG-OIF, final weights alone", VARIANT, partial(at_the_end, settings=OnlineSettings(damping=0.1))
@@ -68,19 +70,14 @@ METHODS: dict[str, Entry] = {
 """In the order of tables."""
 
 
-def chosen(words: Iterable[str]) -> list[str]:
-    """Methods by name; `all`, `ours` and `peers` stand for several."""
+def choose(wanted: str) -> list[str]:
+    """Methods by name, in the order of the registry; `all`, `ours` and `peers` stand for several."""
     groups = {
         "all": list(METHODS),
         "ours": [name for name, entry in METHODS.items() if entry.kind != PEER],
         "peers": [name for name, entry in METHODS.items() if entry.kind == PEER],
     }
-    found: list[str] = []
-    for word in words:
-        if word not in groups and word not in METHODS:
-            raise SettingError(f"there is no method {word!r}; choose from all, ours, peers, {', '.join(METHODS)}")
-        found += groups.get(word, [word])
-    return list(dict.fromkeys(found))
+    return methods.choose(METHODS, groups, wanted)
 
 
 def title_of(name: str) -> str:
@@ -90,5 +87,4 @@ def title_of(name: str) -> str:
 
 def in_order(names: Iterable[str]) -> list[str]:
     """Names in the order of the registry, unknown ones last."""
-    given = list(dict.fromkeys(names))
-    return [name for name in METHODS if name in given] + [name for name in given if name not in METHODS]
+    return methods.in_order(METHODS, names)

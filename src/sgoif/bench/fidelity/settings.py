@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from sgoif.bench.command import Device, listed, seeds_of, setting
 from sgoif.bench.fidelity.grid import Job, Judging, plan
 from sgoif.bench.fidelity.recipes import FidelityTraining, training_for
-from sgoif.bench.fidelity.registry import chosen
+from sgoif.bench.fidelity.registry import choose
 from sgoif.errors import SettingError
 
 JUDGING: dict[str, Judging] = {
@@ -105,9 +105,8 @@ class FidelitySettings:
     def jobs(self) -> list[Job]:
         """Every study that is asked for, done or not."""
         trainings = self.trainings_by_set()
-        methods = chosen(listed(self.methods, "methods"))
         judging = {name: self.judging(name) for name in trainings}
-        return plan(trainings, _shares(self.wrong_shares), methods, seeds_of(self.seeds), judging)
+        return plan(trainings, _shares(self.wrong_shares), choose(self.methods), seeds_of(self.seeds), judging)
 
 
 def _shares(text: str) -> list[float]:

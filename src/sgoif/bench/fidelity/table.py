@@ -20,6 +20,7 @@ METRICS: Mapping[str, Metric] = {
     "lds": Metric("LDS", 1, 3),
     "lds_loss": Metric("LDS of the loss", 1, 3),
     "confidence_spearman": Metric("confidence and LDS, Spearman", 1, 3),
+    "error_spearman": Metric("expected and real error, Spearman", 1, 3),
     "lds_reliability": Metric("reliability of a query's LDS", 1, 3),
     "left_out": Metric("groups left out, Spearman", 1, 3),
     "alone": Metric("left out alone, Spearman", 1, 3),
