@@ -12,7 +12,8 @@ from filling.cells import Line, read_lines, table
 
 PAGE = "label-errors.md"
 FILE, WEAK = "label-errors.jsonl", "label-errors-weak.jsonl"
-NOISES = {**labels.NOISES, "none": "none injected"}
+FURTHER, SMALL = "label-errors-further.jsonl", "label-errors-small.jsonl"
+NOISES = {**labels.NOISES, "instance-20": "instance-dependent 20%", "none": "none injected"}
 SIGNALS = {"loss": "mean loss", "margin": "AUM", "prob_margin": "probability margin", "influence": "influence"}
 NAME = re.compile(r"(?P<noise>.+)-(?P<kind>augmented|plain)-seed(?P<seed>\d+)")
 
@@ -66,11 +67,46 @@ def memorised() -> str:
             several([line["methods"]["label_errors"]["aupr"] for line in lines]),
             best_single(lines),
             several([line["methods"]["label_errors"]["p_at_1"] for line in lines]),
-            several([line["calibration"]["false_discovery_rate"] for line in lines], digits=3, scale=1),
+            *(cell for line in lines for cell in changed(line)),
         ]
         for noise, lines in runs("plain").items()
     ]
-    return table(["noise", "AUPR", "best single signal", "P@1%", "FDR"], rows)
+    return table(["noise", "AUPR", "best single signal", "P@1%", *CHANGED], rows)
+
+
+CHANGED = ["ECE", "noise rate, %", "really", "FDR (selected)"]
+
+
+def changed(line: Line) -> list[str]:
+    """What one run stated before the last change and states now."""
+    old, new = line["before"], line["calibration"]
+    return [
+        f"{old['expected_calibration_error']:.3f} → {new['expected_calibration_error']:.3f}",
+        f"{100 * old['noise_rate']:.1f} → {100 * new['noise_rate']:.1f}"
+        f" ({100 * new['noise_rate_low']:.0f} to {100 * new['noise_rate_high']:.0f})",
+        f"{100 * new['noise_rate_true']:.1f}",
+        f"{_discoveries(old, 3)} → {_discoveries(new, 3)}",
+    ]
+
+
+def further() -> str:
+    """Noises that nothing was chosen on."""
+    rows = []
+    for line in read_lines(FURTHER):
+        match = NAME.fullmatch(line["name"])
+        assert match is not None
+        own = f"**{several([line['methods']['label_errors']['aupr']])}**"
+        rows.append([NOISES[match["noise"]], own, best_single([line]), *changed(line)])
+    return table(["noise", "**AUPR**", "best single signal", *CHANGED], rows)
+
+
+def small() -> str:
+    """Small networks and sets on a CPU, nothing chosen on them either."""
+    rows = []
+    for line in read_lines(SMALL):
+        about, aupr = line["about"], "–" if line["aupr"] is None else several([line["aupr"]])
+        rows.append([about["images"], about["noise"], about["training"], aupr, *changed(line)])
+    return table(["images", "noise", "training", "AUPR", *CHANGED], rows)
 
 
 def calibration() -> str:
@@ -167,14 +203,16 @@ def weak_each() -> str:
     return table(head, rows)
 
 
-def _discoveries(c: dict[str, Any]) -> str:
-    return f"{c['false_discovery_rate']:.2f} ({c['selected']})" if c["selected"] else "none"
+def _discoveries(c: dict[str, Any], digits: int = 2) -> str:
+    return f"{c['false_discovery_rate']:.{digits}f} ({c['selected']})" if c["selected"] else "none"
 
 
 TABLES: dict[str, Callable[[], str]] = {
     "label-errors-ranking": ranking,
     "label-errors-memorised": memorised,
     "label-errors-calibration": calibration,
+    "label-errors-further": further,
+    "label-errors-small": small,
     "label-errors-weak": weak,
     "label-errors-weak-each": weak_each,
 }

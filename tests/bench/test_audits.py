@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
+from sgoif.audit.settings import AuditSettings
+from sgoif.bench import audits
 from sgoif.bench.audits import AuditsSettings, draw, main
 from sgoif.errors import SettingError
 
@@ -38,8 +41,29 @@ def test_a_run_is_judged_and_can_be_judged_again(data: Path, capsys: pytest.Capt
     assert str(data.parent) not in first["command"]
 
 
+def test_a_model_of_one_s_own_may_memorise(data: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: dict[str, Any] = {}
+
+    def training(images: Any, settings: AuditSettings, *rest: Any) -> Any:
+        seen.update(settings.record())
+        raise SettingError("seen enough")
+
+    monkeypatch.setattr(audits, "Training", training)
+    own = ["--model", "sgoif.bench.models:small_cnn", "--no-augment", "--no-early-stop"]
+    assert main(["--data", str(data), "--size", "400", "--device", "cpu", *own]) == 2
+    assert (seen["model"], seen["augment"], seen["early_stop"]) == ("sgoif.bench.models:small_cnn", False, False)
+
+
 @pytest.mark.parametrize(
-    ("noise", "share"), [("none", 0.0), ("symmetric", 0.2), ("class-dependent", 0.2), ("matrix", 0.2), ("human", 0.1)]
+    ("noise", "share"),
+    [
+        ("none", 0.0),
+        ("symmetric", 0.2),
+        ("class-dependent", 0.2),
+        ("matrix", 0.2),
+        ("instance", 0.2),
+        ("human", 0.1),
+    ],
 )
 def test_every_noise_plants_its_share(data: Path, noise: str, share: float) -> None:
     drawn = draw(AuditsSettings(str(data), size=400, noise=noise, rate=0.2, human="people"))  # type: ignore[arg-type]

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 from cifar_files import write_learnable
 from hypothesis import given
 from hypothesis import strategies as st
@@ -18,6 +19,7 @@ from sgoif.errors import SettingError
 from sgoif.tasks.labels.evidence import Evidence, Rows
 
 LABELS = np.repeat(np.arange(10), 50)
+IMAGES = torch.randint(0, 256, (500, 3, 4, 4), dtype=torch.uint8, generator=torch.Generator().manual_seed(0))
 
 
 @pytest.fixture(scope="module")
@@ -100,11 +102,11 @@ def test_what_another_command_kept_is_a_sentence(tmp_path: Path, capsys: pytest.
 
 @pytest.mark.parametrize("noise", ["class-dependent", "symmetric"])
 def test_noise_is_a_share_of_all_labels(noise: Any) -> None:
-    assert make_noise(LABELS, ErrorsSettings(data="", noise=noise, rate=0.2)).is_wrong.sum() == 100
+    assert make_noise(IMAGES, LABELS, ErrorsSettings(data="", noise=noise, rate=0.2)).is_wrong.sum() == 100
 
 
 def test_no_noise_leaves_labels_alone() -> None:
-    found = make_noise(LABELS, ErrorsSettings(data="", noise="none"))
+    found = make_noise(IMAGES, LABELS, ErrorsSettings(data="", noise="none"))
     assert np.array_equal(found.labels, LABELS)
     assert found.labels is not LABELS
     assert not found.is_wrong.any()
@@ -115,12 +117,37 @@ def test_noise_by_a_matrix_in_a_file(tmp_path: Path) -> None:
     matrix[[3, 5], 3] = 0.5
     path = tmp_path / "matrix.json"
     path.write_text(json.dumps({"matrix": matrix.tolist()}))
-    found = make_noise(LABELS, ErrorsSettings(data="", noise="matrix", matrix=str(path)))
+    found = make_noise(IMAGES, LABELS, ErrorsSettings(data="", noise="matrix", matrix=str(path)))
     assert found.is_wrong.sum() == 25
     for text in ("{}", "[]", "not json", '{"matrix": "x"}', '{"matrix": [[1], [1, 2]]}'):
         path.write_text(text)
         with pytest.raises(SettingError, match=r"matrix\.json"):
-            make_noise(LABELS, ErrorsSettings(data="", noise="matrix", matrix=str(path)))
+            make_noise(IMAGES, LABELS, ErrorsSettings(data="", noise="matrix", matrix=str(path)))
+
+
+def test_a_matrix_that_is_drawn_has_the_rate_and_the_zeros() -> None:
+    def made(seed: int) -> Any:
+        settings = ErrorsSettings(data="", noise="matrix", rate=0.7, sparsity=0.6, seed=seed)
+        return make_noise(IMAGES, LABELS, settings)
+
+    assert made(0).is_wrong.mean() == pytest.approx(0.7, abs=0.05)
+    pairs = [{*zip(LABELS[w], given[w], strict=True)} for given, w in (made(0), made(1))]
+    assert not np.array_equal(made(0).labels, made(1).labels)
+    assert len(pairs[0] | pairs[1]) <= 0.4 * 90  # the matrix is that of any other seed
+
+
+def test_noise_that_depends_on_the_image() -> None:
+    settings = ErrorsSettings(data="", noise="instance", rate=0.3)
+    found = make_noise(IMAGES, LABELS, settings)
+    assert found.is_wrong.mean() == pytest.approx(0.3, abs=0.06)
+    assert not np.array_equal(make_noise(IMAGES.flip(0), LABELS, settings).labels, found.labels)
+
+
+def test_some_wrong_labels_are_put_right_again() -> None:
+    all_of_them = make_noise(IMAGES, LABELS, ErrorsSettings(data="", noise="symmetric", rate=0.4))
+    some = make_noise(IMAGES, LABELS, ErrorsSettings(data="", noise="symmetric", rate=0.4, spared=0.5))
+    assert some.is_wrong.sum() == pytest.approx(100, abs=25)
+    assert np.array_equal(some.labels, np.where(some.is_wrong, all_of_them.labels, LABELS))
 
 
 def test_human_labels_from_a_file(tmp_path: Path) -> None:
@@ -130,7 +157,7 @@ def test_human_labels_from_a_file(tmp_path: Path) -> None:
     np.savez(path, worse=np.concatenate([human, human]), short=human[:10], high=human + 5)
 
     def made(key: str) -> Any:
-        return make_noise(LABELS, ErrorsSettings(data="", noise="human", human=f"{path}:{key}"))
+        return make_noise(IMAGES, LABELS, ErrorsSettings(data="", noise="human", human=f"{path}:{key}"))
 
     assert np.array_equal(made("worse").labels, human)
     assert np.array_equal(np.flatnonzero(made("worse").is_wrong), np.arange(0, 500, 7))
@@ -146,7 +173,7 @@ def test_human_labels_from_a_file(tmp_path: Path) -> None:
     ("changes", "message"),
     [
         ({}, "--data"),
-        ({"data": "", "noise": "matrix"}, "--matrix"),
+        ({"data": "", "spared": 1.5}, "spared"),
         ({"data": "", "noise": "human"}, "--human"),
         ({"data": "", "noise": "human", "human": "labels.npz"}, "FILE.npz:KEY"),
     ],

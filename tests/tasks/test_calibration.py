@@ -15,7 +15,7 @@ from sgoif.tasks.labels.calibration import HALF, LEAST_DECOYS, UNCERTAIN, UNSEEN
 from sgoif.tasks.labels.channel import Array
 from sgoif.tasks.labels.evidence import Evidence, Rows
 from sgoif.tasks.labels.judgement import agreement, judge, rates, suggestions
-from sgoif.tasks.labels.likelihood import RATES, NoiseRate, offset, offsets
+from sgoif.tasks.labels.likelihood import RATES, NoiseRate, offset, offsets, plain_rate
 
 CLASSES = 10
 
@@ -166,17 +166,17 @@ def test_equal_scores_and_extreme_rates_give_numbers() -> None:
 
 
 def curve(low: float, estimate: float, trust: float = 1.0) -> Calibration:
-    return Calibration(0.0, 1.0, 0.0, 1.0, NoiseRate(estimate, low, 1.0), trust)
+    return Calibration(0.0, 1.0, 0.0, 1.0, NoiseRate(estimate, low, 0.3), trust)
 
 
-def test_the_posterior_takes_part_in_the_rate_with_a_third_of_the_weight() -> None:
+def test_the_posterior_takes_part_in_the_rate_as_the_joint_does() -> None:
     v, _, decoys = mixture(0.2)
     joint = {"confident joint": 0.2}
     without = calibrate(v, decoys, joint, anchors=2000, classes=CLASSES)
     lower = calibrate(v, decoys, {**joint, "posterior": 0.1}, anchors=2000, classes=CLASSES)
-    logs = [*np.log(list(without.estimates.values())), np.log(0.1)]
-    assert lower.rate.estimate == pytest.approx(float(np.exp(np.average(logs, weights=[1, 1, 1, 1 / 3]))))
-    assert lower.estimates == without.estimates
+    assert lower.rate.estimate == pytest.approx(without.rate.estimate * 0.5**0.25)
+    assert lower.estimates["held out"] == pytest.approx(np.sqrt(0.2 * 0.1))
+    assert lower.estimates["decoys"] == without.estimates["decoys"]
     assert lower.rate.low <= lower.rate.estimate < without.rate.estimate
 
 
@@ -305,7 +305,7 @@ def test_errors_with_structure_are_doubtful_to_a_weak_model() -> None:
     assert weak.rate.estimate == pytest.approx(HALF * 0.24, abs=0.02)
     assert weak.rate.low <= weak.sure < 0.1 < weak.rate.high
     assert weak.probability(v).mean() == pytest.approx(weak.rate.estimate, abs=0.02)
-    assert len(selected_at(weak.probability(v), 0.1)) < 0.1 * len(selected_at(strong.probability(v), 0.1))
+    assert len(selected_at(weak.probability(v), 0.1)) <= 0.1 * len(selected_at(strong.probability(v), 0.1))
     assert strong.doubt == 0
     assert strong.sure == strong.rate.estimate
 
@@ -331,10 +331,44 @@ def test_a_model_of_very_little_competence_is_never_certain() -> None:
     assert len(selected_at(found[0].probability(v), 0.1)) == 0 < len(selected_at(found[2].probability(v), 0.1))
 
 
+def test_a_rate_between_two_of_the_grid_is_told_from_both() -> None:
+    """Two rates that are tried first are an eighth apart; a few hundred decoys know better than that."""
+    low, high = RATES[-11], RATES[-10]
+    found = []
+    for rate in np.linspace(low, high, 5):
+        v, wrong, decoys = mixture(float(rate), decoys=2000, apart=5.0, seed=3)
+        estimate, below, above = plain_rate(
+            np.quantile(v / v.std(), np.linspace(0, 1, 2001)), decoys / v.std(), CLASSES
+        )
+        assert estimate == pytest.approx(wrong.mean(), rel=0.03)
+        assert below < estimate < above < 1.1 * below
+        found.append(estimate)
+    assert (np.diff(found) > 0.1 * (high - low)).all()
+
+
+def test_memorised_decoys_do_not_count() -> None:
+    v, _, decoys = mixture(0.2)
+    estimates = {"confident joint": 0.3, "posterior": 0.27}
+    none, half, full = (
+        calibrate(v, decoys, estimates, anchors=2000, classes=CLASSES, fitted=fitted).rate.estimate
+        for fitted in (0.0, 0.5, 1.0)
+    )
+    assert none == pytest.approx(np.sqrt(0.3 * 0.27))
+    assert full < half < none
+    assert half == pytest.approx(np.sqrt(none * full))
+
+
+def test_a_small_rate_with_a_high_upper_end_is_not_certain() -> None:
+    narrow, wide = (Calibration(0.0, 1.0, 0.0, 5.0, NoiseRate(0.006, 0.003, high)) for high in (0.01, 0.024))
+    assert narrow.caution == 1
+    assert wide.caution == pytest.approx(0.5**3)
+
+
 @pytest.mark.parametrize("slope", [0.9, 4.0, 18.0])
 def test_offsets_of_all_rates_are_those_of_each(slope: float) -> None:
     points = np.quantile(np.random.default_rng(0).standard_t(4, 5000), np.linspace(0, 1, 501))
-    np.testing.assert_allclose(offsets(points, slope), [offset(points, slope, rate) for rate in RATES], atol=1e-5)
+    each = [offset(points, slope, rate) for rate in RATES]
+    np.testing.assert_allclose(offsets(points, slope, RATES), each, atol=5e-4)
 
 
 def test_rates_of_held_out_examples() -> None:

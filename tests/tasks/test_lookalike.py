@@ -50,10 +50,10 @@ def test_looks_that_cannot_be_compared_are_no_evidence() -> None:
 
 
 @pytest.mark.parametrize(
-    ("correlation", "structure", "ratio", "expected"),
-    [(0.7, 0.1, 0.8, 1.0), (0.2, 0.1, 0.8, 0.0), (0.7, 0.6, 0.8, 0.0), (0.7, 0.1, 0.3, 0.0), (0.7, 0.25, 0.5, 0.25)],
+    ("correlation", "structure", "fitted", "expected"),
+    [(0.7, 0.1, 1.0, 1.0), (0.2, 0.1, 1.0, 0.0), (0.7, 0.6, 1.0, 0.0), (0.7, 0.1, 0.0, 0.0), (0.7, 0.25, 0.5, 0.25)],
 )
 def test_people_are_believed_where_nothing_speaks_against_it(
-    correlation: float, structure: float, ratio: float, expected: float
+    correlation: float, structure: float, fitted: float, expected: float
 ) -> None:
-    assert follows_looks(correlation, structure, ratio) == pytest.approx(expected)
+    assert follows_looks(correlation, structure, fitted) == pytest.approx(expected)

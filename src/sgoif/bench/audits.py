@@ -54,10 +54,12 @@ class AuditsSettings:
     flips: Literal["cifar10", "digits", "next"] = setting("next", help="which classes are confused (class-dependent)")
     sparsity: float = setting(0.0, help="share of zeros in the matrix")
     human: str | None = setting(None, help="array of FILE.npz with the labels of people")
-    model: Literal["auto", "resnet7", "resnet9"] = setting(
-        "auto", help="network; resnet7 comes with the batches it has without a GPU"
+    model: str = setting(
+        "auto", help="network, as for sgoif audit; resnet7 comes with the batches it has without a GPU"
     )
     epochs: int | None = setting(None, help="epochs of training; unset: as the audit plans")
+    augment: bool = setting(True, help="shift and mirror images")
+    early_stop: bool = setting(True, help="stop where the model memorises, as the audit does")
     device: Device = setting("auto", help="where to train")
     seed: int = setting(0, help="seed of the draw, the noise and the audit")
     evidence: str | None = setting(None, help="FILE.npz to keep what the run knew")
@@ -108,6 +110,7 @@ def draw(settings: AuditsSettings) -> Drawn:
         classes,
         settings.rate,
         settings.seed,
+        images=pixels,
         flips=lambda: FLIPS[settings.flips](classes) if within is None else next_in_superclass(within.tolist()),
         matrix=lambda: noise_matrix_from_trace(classes, trace, settings.sparsity, settings.seed),
         people=people,
@@ -125,6 +128,8 @@ def train(settings: AuditsSettings, tell: Say) -> dict[str, Any]:
         model=settings.model,
         epochs=settings.epochs,
         batch_size=batch,
+        augment=settings.augment,
+        early_stop=settings.early_stop,
         seed=settings.seed,
         device=settings.device,
     )

@@ -22,14 +22,24 @@ import numpy as np
 import torch
 import torch.nn.functional as F
 from numpy.typing import NDArray
+from torch import Tensor
 
 from sgoif.bench.batches import Batches, LabelledImages
 from sgoif.bench.cifar import CLASSES, read_cifar10
 from sgoif.bench.command import Device, Say, check_writable, choose_device, run_command, say, setting
 from sgoif.bench.metrics import detection_metrics, expected_calibration_error
 from sgoif.bench.models import MODELS
-from sgoif.bench.noise import CIFAR10_FLIPS, NoisyLabels, by_matrix, class_dependent, symmetric
+from sgoif.bench.noise import (
+    CIFAR10_FLIPS,
+    NoisyLabels,
+    by_matrix,
+    class_dependent,
+    instance_dependent,
+    noise_matrix_from_trace,
+    symmetric,
+)
 from sgoif.bench.noise.human import read_human
+from sgoif.bench.noise.labels import checked_share
 from sgoif.bench.optimizers import make_optimizer
 from sgoif.bench.signals import SignalTracker
 from sgoif.data import split_holdout
@@ -45,7 +55,9 @@ from sgoif.tasks.labels.judgement import Judgement, judge, suggestions
 
 PROGRAM = "python -m sgoif.bench.errors"
 Labels = NDArray[np.int64]
-Kind = Literal["none", "class-dependent", "symmetric", "matrix", "human"]
+Kind = Literal["none", "class-dependent", "symmetric", "matrix", "instance", "human"]
+MATRIX_SEED = 0
+"""Matrices that are drawn are those of the benchmark of detectors; the run's seed chooses the examples."""
 FOUND = 0.95
 COLUMNS = ("influence", "margin", "logit_margin", "loss")
 SIGNALS = ("loss", "margin", "prob_margin")
@@ -59,9 +71,11 @@ class ErrorsSettings:
 
     data: str | None = setting(None, help="folder that holds cifar-10-batches-bin/")
     noise: Kind = setting("class-dependent", help="kind of wrong labels")
-    rate: float = setting(0.2, help="share of all labels that are wrong (class-dependent, symmetric)")
-    matrix: str | None = setting(None, help="JSON file with P(given | true) for --noise matrix")
+    rate: float = setting(0.2, help="share of all labels that are wrong (all kinds but human)")
+    matrix: str | None = setting(None, help="JSON file with P(given | true) for --noise matrix; unset: drawn")
+    sparsity: float = setting(0.0, help="share of zeros in a matrix that is drawn")
     human: str | None = setting(None, help="FILE.npz:KEY with human labels for --noise human")
+    spared: float = setting(0.0, help="share of the wrong labels that is put right again")
     model: Literal["resnet9", "resnet18", "small-cnn"] = setting("resnet9", help="network")
     epochs: int = setting(20, help="epochs of training")
     batch_size: int = setting(512, help="examples in a batch")
@@ -80,8 +94,7 @@ class ErrorsSettings:
             raise SettingError("--data ROOT is needed: the folder that holds cifar-10-batches-bin/")
         if self.checked < 0:
             raise SettingError(f"checked = {self.checked} must be 0 or more")
-        if self.noise == "matrix" and self.matrix is None and self.again is None:
-            raise SettingError("--noise matrix needs --matrix FILE.json")
+        checked_share(self.spared, "spared")
         if self.noise == "human" and (self.human is None or ":" not in self.human) and self.again is None:
             raise SettingError("--noise human needs --human FILE.npz:KEY")
 
@@ -93,6 +106,7 @@ def plant(
     rate: float,
     seed: int,
     *,
+    images: Tensor | NDArray[np.uint8],
     flips: Callable[[], Mapping[int, int]],
     matrix: Callable[[], NDArray[np.float64]],
     people: Callable[[], Labels],
@@ -104,6 +118,8 @@ def plant(
         return class_dependent(true, flips(), seed=seed, overall=rate)
     if kind == "matrix":
         return by_matrix(true, matrix(), seed)
+    if kind == "instance":
+        return instance_dependent(true, images, classes, rate, seed)
     given = people() if kind == "human" else true.copy()
     if given.min() < 0 or given.max() >= classes:
         raise SettingError(
@@ -112,7 +128,7 @@ def plant(
     return NoisyLabels(given, given != true)
 
 
-def make_noise(labels: Labels, settings: ErrorsSettings) -> NoisyLabels:
+def make_noise(images: Tensor, labels: Labels, settings: ErrorsSettings) -> NoisyLabels:
     """Labels as the settings want them, and which of them are wrong."""
 
     def people() -> Labels:
@@ -122,16 +138,26 @@ def make_noise(labels: Labels, settings: ErrorsSettings) -> NoisyLabels:
             raise SettingError(f"{path} has {len(given)} labels for {len(labels)} images under {key!r}")
         return given
 
-    return plant(
+    def matrix() -> NDArray[np.float64]:
+        if settings.matrix is not None:
+            return _read_matrix(Path(settings.matrix))
+        trace = round(CLASSES * (1 - settings.rate), 9)
+        return noise_matrix_from_trace(CLASSES, trace, settings.sparsity, MATRIX_SEED)
+
+    noisy = plant(
         settings.noise,
         labels,
         CLASSES,
         settings.rate,
         settings.seed,
+        images=images,
         flips=lambda: CIFAR10_FLIPS,
-        matrix=lambda: _read_matrix(Path(str(settings.matrix))),
+        matrix=matrix,
         people=people,
     )
+    generator = np.random.default_rng((settings.seed, 0x5BA3))
+    wrong = noisy.is_wrong & (generator.random(len(labels)) >= settings.spared)
+    return NoisyLabels(np.where(wrong, noisy.labels, labels), wrong)
 
 
 def _read_matrix(path: Path) -> NDArray[np.float64]:
@@ -163,7 +189,7 @@ def _train(settings: ErrorsSettings, tell: Say) -> dict[str, Any]:
     assert settings.data is not None
     images, labels = read_cifar10(settings.data)
     images, true = images[: settings.limit], labels[: settings.limit].numpy()
-    given, _ = make_noise(true, settings)
+    given, _ = make_noise(images, true, settings)
     everything = LabelledImages(images, torch.from_numpy(given))
     share = settings.anchors / len(given)
     training, held_out = split_holdout(everything, share=share, seed=settings.seed, labels=everything.labels)

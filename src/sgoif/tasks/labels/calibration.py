@@ -13,13 +13,14 @@ would fix both a and b: P cannot exceed one, so its plateau tells the share of w
 allowed for. Real errors can be harder than uniform decoys (people confuse what looks alike); then decoys are
 ∝ P f e^{θx} with θ ≥ 0. And a label that was wrong already can be flipped to the right one, so a share π/(C − 1) of
 the decoys, π being the noise rate, is right after all. The mean of log π under this likelihood, over b and θ, is one
-of three estimates of the noise rate. The second is the confident joint of the held-out examples. The third is the share
-of examples above the point that nine of ten decoys exceed, halfway (on a logarithmic scale) between counting all of
-them as wrong and counting each with its P. The geometric mean of the three is the noise rate: they agree where there is
-noise, and where there is none the decoys see nothing and pull it towards zero. All three count some doubtful examples
-as wrong, so the mean of the channel's posterior over the held-out examples, which is too low, takes part with a third
-of their weight. The spread of the three, with the sampling error, is the interval. With the rate fixed, the likelihood
-of the decoys gives b.
+estimate of the noise rate. The other comes from the held-out examples: the confident joint, which counts some doubtful
+examples as wrong, and the mean of the channel's posterior, which is too low; the geometric mean of the two is near the
+truth where labels are wrong regardless of the image. Decoys and held-out examples are drawn apart from each other, and
+where there is no noise the decoys see nothing: the geometric mean of both estimates is the noise rate. A network that
+has memorised its training examples has memorised the decoys as well. They then lie lower than b and θ allow for, and
+the likelihood makes up for it with errors that are not there; held-out examples are as they were, and decoys count as
+far as nothing was memorised (`fitted`). The spread of the estimates, with the sampling error, is the interval. With the
+rate fixed, the likelihood of the decoys gives b.
 
 A model that understands its images badly disagrees with many labels that are right, and everything that rests on its
 disagreement is then too high. So is the likelihood with θ: right labels of unclear images look like hard errors. What
@@ -87,12 +88,10 @@ UNABLE, ABLE, UNCERTAIN = 0.47, 0.55, 0.8
 UNLIKE = 1.1
 """Decoys need not look quite like real errors: a factor on either end of what they say about the rate."""
 HALF = 0.5
-"""What of the channel's posterior a weak model is believed, and the most that is said of a doubtful label."""
-CAUTIOUS = 1 / 3
-"""What the mean of the channel's posterior counts among the estimates of the rate."""
+"""What decoys count beside held-out examples, what of the channel's posterior a weak model is believed, and the most
+that is said of a doubtful label."""
 LEAST_DECOYS = 30
 POINTS = 4001
-MOST_OF_DECOYS = 0.9
 MOST_RATE = 0.9
 LEAST_CAUTION = 1e-4
 QUANTILE = 1.64
@@ -135,8 +134,11 @@ class Calibration:
 
     @property
     def caution(self) -> float:
-        """Factor on the odds: 1 where there certainly is noise, nearly 0 where its interval reaches zero."""
-        share = 2 * self.rate.low / max(self.sure, LEAST_RATE)
+        """Factor on the odds: 1 where there certainly is noise, nearly 0 where its interval reaches zero.
+
+        A rate that is small only because one of its estimates is does not make its lower end look large.
+        """
+        share = 2 * self.rate.low / max(self.sure, HALF * self.rate.high, LEAST_RATE)
         return max(self.trust * max(float(np.clip(share, 0, 1)) ** 3, self.noisy), LEAST_CAUTION)
 
 
@@ -150,12 +152,14 @@ def calibrate(
     agreement: float = 1.0,
     margins: tuple[Array, Array] | None = None,
     looks: float = 0.0,
+    fitted: float = 1.0,
 ) -> Calibration:
     """Fit the curve to the ranking of examples and, where there are enough, of decoys.
 
     `estimates` are those of the noise rate from the held-out examples, of which there are `anchors`. `agreement` is how
     far predictions for them agree with their labels, beyond chance. `margins` are the logit margins of examples and of
-    decoys, higher = more suspicious; without them v has to do. `looks` says whether the noise follows looks, 0 to 1.
+    decoys, higher = more suspicious; without them v has to do. `looks` says whether the noise follows looks, `fitted`
+    whether decoys look like examples that were never trained on, 0 to 1 both.
     """
     centre = float(np.median(v))
     scale = float(v.std()) or 1.0
@@ -181,9 +185,9 @@ def calibrate(
         noisy = min(1.0, 2 * (1 - weight)) * ramp(alike.low, 0, NOTICEABLE) ** 3
         # Where the free slope sees next to nothing there is nothing to be hard: a steep one would invent it.
         steep = min(rate_by_decoys(points, x, classes, *STEEP), seen * (1 + seen / NOTICEABLE))
-        found = {"confident joint": joint, "decoys": steep}
-        found["above most decoys"] = _above_most(points, x, _mean_rate(found), classes)
-        mean = _mean_rate(found, estimates.get("posterior"))
+        held_out = _mean_rate(estimates)
+        found = {"confident joint": joint, "held out": held_out, "decoys": steep}
+        mean = _between(held_out, steep, HALF * fitted)
         narrow = max(weight, alike.structured)
         found = {name: _between(alike.rate, value, narrow) for name, value in found.items()}
         low = _between(min(alike.low / UNLIKE, *found.values()), min(found.values()), weight)
@@ -247,18 +251,6 @@ def _between(low: float, high: float, weight: float) -> float:
     return float(high**weight * max(low, LEAST_RATE) ** (1 - weight))
 
 
-def _mean_rate(estimates: dict[str, float], cautious: float | None = None) -> float:
-    """Geometric mean of rates; one that is known to be low counts less."""
-    rates, weights = list(estimates.values()), [1.0] * len(estimates)
-    if cautious is not None:
-        rates, weights = [*rates, cautious], [*weights, CAUTIOUS]
-    return float(np.exp(np.average(np.log(np.clip(rates, LEAST_RATE, MOST_RATE)), weights=weights)))
-
-
-def _above_most(points: Array, decoys: Array, rate: float, classes: int) -> float:
-    """The rate by what lies above most of the decoys; `rate` is a first guess."""
-    right = rate / (classes - 1)
-    above = points >= np.quantile(decoys, right + (1 - right) * (1 - MOST_OF_DECOYS))
-    slope = slope_at(points, decoys, rate, classes)
-    likely = float((sigmoid(offset(points, slope, rate) + slope * points) * above).mean())
-    return min(float(np.sqrt(likely * above.mean())) / MOST_OF_DECOYS, MOST_RATE)
+def _mean_rate(estimates: dict[str, float]) -> float:
+    """Geometric mean of rates."""
+    return float(np.exp(np.log(np.clip(list(estimates.values()), LEAST_RATE, MOST_RATE)).mean()))

@@ -52,6 +52,8 @@ CONTRADICTED, BELIEVED = 0.4, 0.52
 """Agreement with held-out labels below which their names are not believed, and from which they are."""
 MEMORISED, LEARNING = 0.4, 0.9
 """Training loss over held-out loss at which only probability margins count, and from which only logit margins do."""
+FITTED = 0.6
+"""Training loss over held-out loss from which nothing was memorised that matters to a calibration."""
 MOST_CLASSES, ANCHORS_PER_CLASS = 100, 5
 
 
@@ -113,6 +115,11 @@ def loss_ratio(training: Evidence, anchors: Evidence) -> float:
     held_out = float(anchors.loss.mean())
     ratio = float(training.loss.mean()) / held_out if held_out > 0 else 1.0
     return ratio if np.isfinite(ratio) else 0.0
+
+
+def fitted(training: Evidence, anchors: Evidence) -> float:
+    """0 to 1: 0 where training examples, decoys among them, were memorised, 1 where they look like held-out ones."""
+    return ramp(loss_ratio(training, anchors), MEMORISED, FITTED)
 
 
 def ramp(value: float, low: float, high: float) -> float:

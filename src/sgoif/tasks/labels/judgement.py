@@ -17,7 +17,7 @@ from sgoif.tasks.labels.fusion import (
     Weights,
     aligned,
     channel_of,
-    loss_ratio,
+    fitted,
     steady_weights,
     suspicion,
     weights,
@@ -77,12 +77,12 @@ def judge(
     everything, even = signals.weighed(weigh), signals.weighed(steady)
     planted = np.isin(training.index, decoys) if decoys is not None else np.zeros(len(training), dtype=bool)
     v, scale, marked = everything[~planted], even[~planted], even[planted]
-    found, looks = rates(anchors, joint, classes), 0.0
+    found, looks, fit = rates(anchors, joint, classes), 0.0, fitted(training, anchors)
     if joint is not None and decoys is not None:
         own = np.flatnonzero(~planted)
         seen, given = training.classes.take(own), training.given[own]
         correlation = lookalike(seen, given, scale, joint, found["posterior"])
-        looks = follows_looks(correlation, structure, loss_ratio(training, anchors))
+        looks = follows_looks(correlation, structure, fit)
     calibration = calibrate(
         scale,
         marked if decoys is not None else None,
@@ -92,6 +92,7 @@ def judge(
         agreement=agreement(anchors, classes),
         margins=(signals.logit_margin[~planted], signals.logit_margin[planted]),
         looks=looks,
+        fitted=fit,
     )
     apart = suspicion(anchors, joint, weigh)
     return Judgement(

@@ -22,7 +22,9 @@ PREFERENCE = 2.0
 """Power of the rate in its prior."""
 LEAST_RATE = 1e-5
 RATES: Array = np.concatenate([[LEAST_RATE, 1e-4], np.geomspace(1e-3, 0.75, 60)])
-"""Rates that are tried."""
+"""Rates that are tried first."""
+FINE, NEGLIGIBLE = 32, 1e-3
+"""Rates that are tried then, a third as many slopes, and the weight that is left out of them."""
 
 
 class NoiseRate(NamedTuple):
@@ -48,15 +50,15 @@ def offset(points: Array, slope: float, rate: float, share: Array | float = 1.0)
     return (low + high) / 2
 
 
-def offsets(points: Array, slope: float) -> Array:
-    """The same for every rate of the grid at once: a table of means says between which two offsets each lies."""
+def offsets(points: Array, slope: float, rates: Array) -> Array:
+    """The same for many rates at once: a table of means says between which two offsets each lies."""
     table = np.linspace(-200.0, 200.0, 401)
     means = sigmoid(table[:, None] + slope * points).mean(1)
-    upper = np.clip(np.searchsorted(means, RATES), 1, len(table) - 1)
+    upper = np.clip(np.searchsorted(means, rates), 1, len(table) - 1)
     low, high = table[upper - 1], table[upper]
-    for _ in range(20):
+    for _ in range(12):
         middle = (low + high) / 2
-        above = sigmoid(middle[:, None] + slope * points).mean(1) > RATES
+        above = sigmoid(middle[:, None] + slope * points).mean(1) > rates
         low, high = np.where(above, low, middle), np.where(above, middle, high)
     out: Array = (low + high) / 2
     return out
@@ -78,41 +80,63 @@ def slope_at(points: Array, decoys: Array, rate: float, classes: int) -> float:
 
 
 def rate_by_decoys(points: Array, decoys: Array, classes: int, centre: float, spread: float) -> float:
-    """The rate by the likelihood of the decoys: the mean of its logarithm over a grid of rates, slopes and θ.
+    """The rate by the likelihood of the decoys: the mean of its logarithm over rates, slopes and θ.
 
     Slopes have a log-normal prior of this centre and spread.
     """
-    weight = _likelihood(points, decoys, classes, centre, spread, np.linspace(0, 1.5, 16))
-    return float(np.exp((weight * np.log(RATES)).sum() / weight.sum()))
+    rates, weight = _posterior(points, decoys, classes, centre, spread, np.linspace(0, 1.5, 16))
+    return float(np.exp((weight * np.log(rates)).sum()))
 
 
 def plain_rate(points: Array, decoys: Array, classes: int) -> NoiseRate:
     """The same where errors are no harder than decoys, with a 90% interval."""
-    weight = _likelihood(points, decoys, classes, *PLAIN, np.zeros(1))
-    below = np.cumsum(weight) / weight.sum()
-    low, high = (float(RATES[min(int(np.searchsorted(below, tail)), len(RATES) - 1)]) for tail in (0.05, 0.95))
-    return NoiseRate(float(np.exp((weight * np.log(RATES)).sum() / weight.sum())), low, high)
+    rates, weight = _posterior(points, decoys, classes, *PLAIN, np.zeros(1))
+    low, high = np.exp(np.interp([0.05, 0.95], np.cumsum(weight) - weight / 2, np.log(rates)))
+    return NoiseRate(float(np.exp((weight * np.log(rates)).sum())), float(low), float(high))
 
 
-def _likelihood(points: Array, decoys: Array, classes: int, centre: float, spread: float, hardness: Array) -> Array:
-    """Likelihood of the decoys for every rate of the grid, up to a factor, summed over slopes and θ.
+def _posterior(
+    points: Array, decoys: Array, classes: int, centre: float, spread: float, hardness: Array
+) -> tuple[Array, Array]:
+    """Rates, evenly spaced on a logarithmic scale where it matters, and the weight of each; weights sum to one.
 
-    Where wrong labels stand well apart, any smaller rate explains the decoys as well, by right labels among them. The
-    prior prefers the largest rate that does.
+    A few hundred decoys know the rate to some percent, which is less than the distance of any grid that spans all
+    rates. So a first grid says where the likelihood lies, and a second one resolves it.
     """
     points = points[:: max(1, len(points) // 1000)]
-    top = points.max()
-    tilt, own_tilt = np.exp(np.outer(hardness, points - top)), np.exp(np.outer(hardness, decoys - top))
+
+    def weights(rates: Array, slopes: Array, hardness: Array) -> Array:
+        losses = _losses(points, decoys, classes, rates, slopes, hardness)
+        losses += 0.5 * (np.log(slopes[:, None] / centre) / spread) ** 2 + 0.5 * (hardness / HARDNESS) ** 2
+        # Where wrong labels stand well apart, any smaller rate explains the decoys as well, by right labels among them.
+        # The prior prefers the largest rate that does.
+        out: Array = np.exp(losses.min() - losses) * rates[:, None, None] ** PREFERENCE
+        return out
+
     slopes = centre * np.exp(spread * np.linspace(-2.5, 2.5, 9))
-    prior = 0.5 * (hardness / HARDNESS) ** 2
-    losses = np.empty((len(RATES), len(slopes), len(hardness)))
+    first = weights(RATES, slopes, hardness[::2])
+    rates = _finer(RATES, first.sum((1, 2)), FINE)
+    weight = weights(rates, _finer(slopes, first.sum((0, 2)), FINE // 3), hardness).sum((1, 2))
+    return rates, weight / weight.sum()
+
+
+def _finer(grid: Array, weight: Array, count: int) -> Array:
+    """A grid of so many points where the weight of another one lies."""
+    some = np.flatnonzero(weight > NEGLIGIBLE * weight.max())
+    out: Array = np.geomspace(grid[max(some[0] - 1, 0)], grid[min(some[-1] + 1, len(grid) - 1)], count)
+    return out
+
+
+def _losses(points: Array, decoys: Array, classes: int, rates: Array, slopes: Array, hardness: Array) -> Array:
+    """Minus the logarithm of the likelihood of the decoys, [rates, slopes, θ]."""
+    top = points.max()
+    tilt, own_tilt = np.exp(np.outer(points - top, hardness)), np.exp(np.outer(hardness, decoys - top))
+    right = (rates / (classes - 1))[:, None, None]
+    out = np.empty((len(rates), len(slopes), len(hardness)))
     for j, slope in enumerate(slopes):
-        for i, (rate, level) in enumerate(zip(RATES, offsets(points, slope), strict=True)):
-            right = rate / (classes - 1)
-            everywhere, own = sigmoid(level + slope * points), sigmoid(level + slope * decoys)
-            total = np.maximum((tilt * everywhere).mean(1), 1e-300)[:, None]
-            density = (1 - right) * own_tilt * own / total + right * (1 - own) / (1 - rate)
-            likelihood = np.log(density + 1e-300).sum(1)
-            losses[i, j] = -likelihood + prior + 0.5 * (np.log(slope / centre) / spread) ** 2
-    out: Array = np.exp(losses.min() - losses).sum((1, 2)) * RATES**PREFERENCE
+        level = offsets(points, float(slope), rates)[:, None]
+        total = np.maximum(sigmoid(level + slope * points) @ tilt / len(points), 1e-300)[:, :, None]
+        own = sigmoid(level + slope * decoys)[:, None, :]
+        density = (1 - right) * own_tilt * own / total + right * (1 - own) / (1 - rates[:, None, None])
+        out[:, j] = -np.log(density + 1e-300).sum(2)
     return out

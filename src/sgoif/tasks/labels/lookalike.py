@@ -18,7 +18,7 @@ import numpy as np
 
 from sgoif.tasks.labels.channel import SMALLEST, Array, Labels, beliefs
 from sgoif.tasks.labels.evidence import Rows
-from sgoif.tasks.labels.fusion import MEMORISED, ramp
+from sgoif.tasks.labels.fusion import ramp
 
 POSSIBLE = 0.1
 """Probability from which an example counts as one that could be taken for another class."""
@@ -28,8 +28,6 @@ APART, ALIKE = 0.35, 0.48
 """Correlation up to which noise has nothing to do with looks, and from which it follows them."""
 FREE, RULED = 0.2, 0.3
 """Structure of the noise up to which it may follow looks, and from which it follows a rule."""
-FITTED = 0.6
-"""Training loss over held-out loss from which nothing was memorised that matters here."""
 
 
 def lookalike(probabilities: Rows, given: Labels, suspicion: Array, joint: Array, rate: float) -> float:
@@ -57,9 +55,9 @@ def lookalike(probabilities: Rows, given: Labels, suspicion: Array, joint: Array
     return float(np.corrcoef(looks, wrong)[0, 1]) if looks.std() > 0 and wrong.std() > 0 else 0.0
 
 
-def follows_looks(correlation: float, structure: float, loss_ratio: float) -> float:
+def follows_looks(correlation: float, structure: float, fitted: float) -> float:
     """0 to 1: whether the noise is of the kind that people make; a model that has memorised it cannot tell."""
-    return ramp(correlation, APART, ALIKE) * (1 - ramp(structure, FREE, RULED)) * ramp(loss_ratio, MEMORISED, FITTED)
+    return ramp(correlation, APART, ALIKE) * (1 - ramp(structure, FREE, RULED)) * fitted
 
 
 def _shares(table: Array) -> Array:
