@@ -19,6 +19,7 @@ OURS, PLAIN = "curriculum", "plain"
 SMALL_SETS, SMALL_NOISES = {"mnist": "MNIST", "digits": "digits"}, ("symmetric-40", "class-dependent-20")
 SMALL_HEAD = [f"{title}, {NOISES[noise]}" for title in SMALL_SETS.values() for noise in SMALL_NOISES]
 """Data and noises on which settings and mistakes were looked at with three seeds."""
+BRIEF = "CIFAR-10, symmetric 40%, first seed"
 VARIANTS = {
     **{name: title_of(name) for name in ("curriculum", "told", "told-wrong", "told-right")},
     "rate-alone": "present answer and noise rate, no judgement",
@@ -106,17 +107,35 @@ def weight(name: str) -> str:
     return table(["% of the weight", *(NOISES[noise] for noise in noises)], rows)
 
 
+def memory(metric: str) -> str:
+    """The curriculum by what it remembers: three seeds on small data, the first on CIFAR-10 under symmetric noise."""
+    before, default, head = "by the loss on held-out data (before)", "`--fade 0.9` (default)", [*SMALL_HEAD, BRIEF]
+    rows: dict[str, dict[str, list[float]]] = {before: {}, "`--fade 0.7`": {}, default: {}, "`--fade 1`": {}}
+    for data, title in SMALL_SETS.items():
+        for noise in SMALL_NOISES:
+            for row, end in ((before, "-ledger"), (default, "")):
+                values = Results(f"curriculum-{data}{end}.jsonl", None).values(OURS, noise, metric)
+                rows[row][f"{title}, {NOISES[noise]}"] = values
+        for line in read_lines(f"curriculum-{data}-memory.jsonl"):
+            cells = rows.setdefault(_asked(line), {})
+            cells.setdefault(f"{title}, {NOISES[line['noise']]}", []).append(100 * line["metrics"][metric])
+    rows[before][BRIEF] = Results("curriculum-cifar10.jsonl", None).values(OURS, "symmetric-40", metric)[:1]
+    for line in read_lines("curriculum-cifar10-memory.jsonl"):
+        rows.setdefault(_asked(line), {})[BRIEF] = [100 * line["metrics"][metric]]
+    cells = [[row, *(number(found.get(column, []), digits=2) for column in head)] for row, found in rows.items()]
+    return table(["how epochs count", *head], cells)
+
+
 def settings() -> str:
-    """Accuracy of the curriculum with other settings than its defaults, which are the first row."""
+    """Accuracy of the curriculum with other settings than its defaults, which are the first row; before its memory."""
     found: dict[str, dict[tuple[str, str], list[float]]] = {"(defaults)": {}}
     for data in SMALL_SETS:
-        defaults = Results(f"curriculum-{data}.jsonl", None)
+        defaults = Results(f"curriculum-{data}-ledger.jsonl", None)
         for noise in SMALL_NOISES:
             found["(defaults)"][data, noise] = defaults.values(OURS, noise, "accuracy")
         for line in read_lines(f"curriculum-{data}-settings.jsonl"):
-            if own := line["recipe"].get("curriculum"):
-                asked = " ".join(f"--{name.replace('_', '-')} {value:g}" for name, value in sorted(own.items()))
-                cells = found.setdefault(f"`{asked}`", {})
+            if line["recipe"].get("curriculum"):
+                cells = found.setdefault(_asked(line), {})
                 cells.setdefault((data, line["noise"]), []).append(100 * line["metrics"]["accuracy"])
     rows = [
         [asked, *(number(cells.get((data, noise), []), digits=2) for data in SMALL_SETS for noise in SMALL_NOISES)]
@@ -125,13 +144,19 @@ def settings() -> str:
     return table(["added to the command", *SMALL_HEAD], rows)
 
 
+def _asked(line: Line) -> str:
+    """The settings of a line as they are added to the command."""
+    own = sorted(line["recipe"]["curriculum"].items())
+    return "`" + " ".join(f"--{name.replace('_', '-')} {value:g}" for name, value in own) + "`"
+
+
 def told() -> str:
-    """What the mistakes of the weights cost: ours, and the same without some of them or all."""
+    """What the mistakes of the weights cost: ours, and the same without some of them or all; before its memory."""
     rows: dict[str, list[str]] = {}
     for data in SMALL_SETS:
-        ours, without = (Results(f"curriculum-{data}{end}.jsonl", None) for end in ("", "-told"))
+        plain, ours, without = (Results(f"curriculum-{data}{end}.jsonl", None) for end in ("", "-ledger", "-told"))
         for noise in SMALL_NOISES:
-            for method, results in [(PLAIN, ours), (OURS, ours), *((name, without) for name in without.methods)]:
+            for method, results in [(PLAIN, plain), (OURS, ours), *((name, without) for name in without.methods)]:
                 cell = number(results.values(method, noise, "accuracy"), digits=2)
                 rows.setdefault(title_of(method), []).append(cell)
     return table(["weights", *SMALL_HEAD], [[title, *cells] for title, cells in rows.items()])
@@ -161,4 +186,10 @@ def _tables(data: str) -> dict[str, Callable[[], str]]:
 
 TABLES: dict[str, Callable[[], str]] = {
     name: make for data in ("cifar10", "fashion-mnist", "mnist", "digits") for name, make in _tables(data).items()
-} | {"curriculum-settings": settings, "curriculum-told": told, "curriculum-limits": limits}
+} | {
+    "curriculum-memory": partial(memory, "accuracy"),
+    "curriculum-memory-weight": partial(memory, "wrong_weight"),
+    "curriculum-settings": settings,
+    "curriculum-told": told,
+    "curriculum-limits": limits,
+}

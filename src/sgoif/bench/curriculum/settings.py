@@ -15,7 +15,7 @@ from sgoif.bench.labels.recipes import changed, file_identity
 from sgoif.errors import SettingError
 from sgoif.tasks.curriculum import CurriculumSettings
 
-OPTIONS = ("joined", "warm_up", "speed", "sharpness", "floor")
+OPTIONS = ("joined", "warm_up", "speed", "sharpness", "floor", "fade")
 """What can be asked of our curriculum."""
 
 
@@ -50,10 +50,11 @@ class CurriculumBenchSettings:
     anchors: int | None = setting(None, help="held-out examples of ours, with their noisy labels")
     limit: int | None = setting(None, help="train on only so many examples of each data set")
     joined: float | None = setting(None, help="share of the epochs, at the end, in which our hold-out is trained on")
-    warm_up: float | None = setting(None, help="of our curriculum, as are the next three; unset: its defaults")
+    warm_up: float | None = setting(None, help="of our curriculum, as are the next four; unset: its defaults")
     speed: float | None = setting(None, help="part of the way that its weights move at a judgement")
     sharpness: float | None = setting(None, help="how decided its weights are")
     floor: float | None = setting(None, help="least share of its weight that an example keeps")
+    fade: float | None = setting(None, help="what an answer counts for over what it counted for a judgement before")
     human: str | None = setting(None, help="FILE.npz with human labels, for noises that start with human")
     workers: int = setting(1, help="processes that train at the same time, dealt out over the GPUs")
     device: Device = setting("auto", help="where to train")

@@ -18,13 +18,14 @@ its company.
 
 *Why it does not run away.* An example that counts less is fitted less, and then looks more wrong. Three things bound
 that. How many labels are wrong in all is estimated on held-out examples, which no weight touches, and fixes the sum of
-all probabilities: an example can only be pushed down in another's place. Evidence is an average over the run. And the
-floor leaves every example a gradient: it goes on being scored, as if it were held out, and comes back if the model
+all probabilities: an example can only be pushed down in another's place. Evidence is an average over many epochs. And
+the floor leaves every example a gradient: it goes on being scored, as if it were held out, and comes back if the model
 agrees with its label after all. The floor is low, but only what is judged wrong time and again gets there: after k
 judgements in a row (1 − speed)^k of its weight is left, and more where the judgements were in doubt.
 
-*What it costs.* A judgement refreshes the monitor's held-out side, which counts as the monitor's time, reads the ledger
-and sorts it a few times, on the CPU; `report()` says how long that took. Between judgements a batch costs one gather.
+*What it costs.* A judgement refreshes the monitor's held-out side, which counts as the monitor's time, asks the anchors
+once more, reads the ledger and sorts it a few times, on the CPU; `report()` says how long that took. Between judgements
+a batch costs one gather, and a second ledger (`memory`) is kept beside the monitor's.
 """
 
 from __future__ import annotations
@@ -42,8 +43,9 @@ from sgoif.checks import Indices, check_index, check_target
 from sgoif.errors import SettingError, SgoifError, StateError
 from sgoif.monitor import NOBODY
 from sgoif.ranks import Word
-from sgoif.state import load_state, save_state
+from sgoif.state import load_state, nest, save_state, unnest
 from sgoif.tasks.curriculum.judging import Opinion, form_opinion
+from sgoif.tasks.curriculum.memory import Memory
 from sgoif.tasks.curriculum.passes import Passes
 from sgoif.tasks.curriculum.settings import CurriculumSettings
 from sgoif.tasks.curriculum.summary import CurriculumReport, changes, summarise
@@ -53,9 +55,9 @@ from sgoif.tasks.labels.channel import Array
 if TYPE_CHECKING:
     from sgoif.monitor import InfluenceMonitor
 
-VERSION = 3
-WITHOUT_DOUBT = 2
-"""The version before targets; its states are read too."""
+VERSION = 4
+WITHOUT_MEMORY, WITHOUT_DOUBT = 3, 2
+"""The versions before a memory of its own and before targets; their states are read too."""
 
 
 class Curriculum:
@@ -76,7 +78,10 @@ class Curriculum:
             known = ", ".join(CurriculumSettings.__dataclass_fields__)
             raise SettingError(f"{error}; known settings are {known}") from error
         self.monitor = monitor
+        if monitor.curriculum is not None:
+            monitor.curriculum.memory.close()
         monitor.curriculum = self
+        self.memory = Memory(monitor)
         self.passes = Passes()
         self.finished = False
         """Whether the weights are final; see `finish`."""
@@ -144,7 +149,9 @@ class Curriculum:
         self.passes.mark()
         self._refresh()
         start = perf_counter()
-        opinion = form_opinion(self.monitor, self.settings, self._rate_before)
+        self.memory.look()
+        opinion = form_opinion(self.memory, self.settings, self._rate_before)
+        self.memory.fade(self.settings.fade / (1 if self.history else max(1.0, self.passes.epochs)))
         if opinion is None:
             return False
         self._move(opinion, self.settings.speed, start)
@@ -165,7 +172,9 @@ class Curriculum:
             )
         self._refresh()
         start = perf_counter()
-        opinion = form_opinion(self.monitor, self.settings, self._rate_before, joining=True)
+        self.memory.look(everything=True)
+        opinion = form_opinion(self.memory, self.settings, self._rate_before, joining=True)
+        self.memory.close()
         self.finished = True
         self.doubt = torch.zeros(0, device=self.monitor.device)
         if opinion is None:
@@ -207,15 +216,19 @@ class Curriculum:
             "weights": torch.from_numpy(self._weights.copy()),
             "doubt": None if self.doubt is None else self.doubt.cpu(),
             **self.passes.state_dict(),
+            **nest("memory", self.memory.state_dict()),
         }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Go on from a state of a curriculum with the same settings; a state that does not fit changes nothing."""
-        if state.get("version") not in (VERSION, WITHOUT_DOUBT):
+        if state.get("version") not in (VERSION, WITHOUT_MEMORY, WITHOUT_DOUBT) or "weights" not in state:
             raise StateError(f"the curriculum's state has version {state.get('version')!r}; expected is {VERSION}")
-        if state.get("settings") != asdict(self.settings):
+        expected = asdict(self.settings)
+        if state["version"] != VERSION:
+            del expected["fade"]
+        if state.get("settings") != expected:
             raise StateError(
-                f"the state was saved with {state.get('settings')}, this curriculum has {asdict(self.settings)}. Resume"
+                f"the state was saved with {state.get('settings')}, this curriculum has {expected}. Resume"
                 " with the settings that the run was started with"
             )
         try:
@@ -230,13 +243,17 @@ class Curriculum:
             raise StateError("the curriculum's state is damaged: its weights are no list of positive numbers")
         if doubt is not None and (doubt.ndim != 1 or not bool(((doubt >= 0) & (doubt <= 1)).all())):
             raise StateError("the curriculum's state is damaged: its doubts are no list of shares")
+        if state["version"] == VERSION:
+            self.memory.load_state_dict(unnest("memory", state))
+        else:
+            self.memory.adopt()
         self.history, self.finished, self.passes, self.doubt = history, finished, passes, doubt
         self._set(weights)
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the state to a file, atomically and without pickle; of several ranks the first writes it."""
-        ranks = self.monitor.ranks
-        ranks.agree(lambda: save_state(path, self.state_dict()) if ranks.rank == 0 else None)
+        ranks, state = self.monitor.ranks, self.state_dict()
+        ranks.agree(lambda: save_state(path, state) if ranks.rank == 0 else None)
 
     def load(self, path: str | os.PathLike[str]) -> None:
         """Read a state that `save` wrote."""

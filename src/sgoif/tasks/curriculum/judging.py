@@ -1,7 +1,7 @@
 """From what a monitor knows at one moment to the weights that examples should have.
 
-Training examples are judged by what training saw of them. Held-out ones are judged too where they are to join the
-training (`joining`); then limits, floors and the mean are those of both together.
+Training examples are judged by what training saw of them (`memory`). Held-out ones are judged too where they are to
+join the training (`joining`); then limits, floors and the mean are those of both together.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ import torch
 
 from sgoif.instruments import half_width
 from sgoif.ledger import Ledger
+from sgoif.tasks.curriculum.memory import Memory
 from sgoif.tasks.curriculum.settings import CurriculumSettings
 from sgoif.tasks.curriculum.weights import Weighed, class_limits, decided, lowered, not_helpful, settled, weigh
 from sgoif.tasks.labels.channel import Array, Labels
@@ -39,15 +40,16 @@ class Opinion:
 
 
 def form_opinion(
-    monitor: InfluenceMonitor, settings: CurriculumSettings, rate_before: float | None, *, joining: bool = False
+    memory: Memory, settings: CurriculumSettings, rate_before: float | None, *, joining: bool = False
 ) -> Opinion | None:
     """Judge every label; None where too little is known yet. `rate_before` is the noise rate of the last opinion."""
+    monitor = memory.monitor
     held = monitor.held_out_indices()
-    training, width = _seen(monitor, monitor.record())
+    training, width = _seen(monitor, memory.record())
     if held is not None:
         apart = np.flatnonzero(~np.isin(training.index, held))
         training, width = training.take(apart), width[apart]
-    anchors, anchor_width = _seen(monitor, monitor.anchor_record() if joining else monitor.anchor_ledger, held)
+    anchors, anchor_width = _heard(memory, joining)
     if len(training) < LEAST_EXAMPLES or not len(anchors):
         return None
     verdict = judge(training, anchors, monitor.classes, monitor.competence.structure)
@@ -62,11 +64,23 @@ def form_opinion(
     )
 
 
-def _seen(monitor: InfluenceMonitor, ledger: Ledger, numbers: Labels | None = None) -> tuple[Evidence, Array]:
-    """What a ledger knows about labels, under these numbers, and the half-widths of the influences."""
+def _seen(monitor: InfluenceMonitor, ledger: Ledger) -> tuple[Evidence, Array]:
+    """What a ledger knows about labels, and the half-widths of the influences."""
     found = from_ledger(ledger)
     width: Array = half_width(monitor, ledger).double().cpu().numpy()[found.index]
-    return found if numbers is None else replace(found, index=numbers[found.index]), width
+    return found, width
+
+
+def _heard(memory: Memory, joining: bool) -> tuple[Evidence, Array]:
+    """The held-out examples: influences by the monitor, who leaves each one's own part out, and answers by memory."""
+    monitor, said = memory.monitor, from_ledger(memory.held_out)
+    found, width = _seen(monitor, monitor.anchor_record() if joining else monitor.anchor_ledger)
+    known = np.flatnonzero(np.isin(found.index, said.index))
+    found, width = found.take(known), width[known]
+    said = said.take(np.searchsorted(said.index, found.index))
+    numbers = monitor.held_out_indices()
+    index = found.index if numbers is None else numbers[found.index]
+    return replace(said, index=index, influence=found.influence, groups=found.groups), width
 
 
 def _weigh(

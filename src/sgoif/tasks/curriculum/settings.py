@@ -29,6 +29,8 @@ class CurriculumSettings:
     """Largest factor by which an example can gain from what others of its class give up."""
     speed: float = 1 / 3
     """Which part of the way to its new value a weight moves at one judgement."""
+    fade: float = 0.9
+    """What an answer counts for at a judgement over what it counted for at the one before; 1: old ones like new."""
 
     def __post_init__(self) -> None:
         def need(ok: bool, name: str, expected: str) -> None:
@@ -43,3 +45,4 @@ class CurriculumSettings:
         need(0 <= self.balance <= 1, "balance", "a share in [0, 1]")
         need(isfinite(self.boost) and self.boost >= 1, "boost", "a factor of at least 1")
         need(0 < self.speed <= 1, "speed", "a share in (0, 1]")
+        need(0 < self.fade <= 1, "fade", "a factor in (0, 1]")

@@ -1,0 +1,93 @@
+"""What the examples of a run have answered, with weights of its own.
+
+The monitor's ledger weighs a step by the loss on held-out data, so that a run that learns by heart is judged by what it
+said before. A curriculum undoes both the memorising and that weight: a network that no longer learns wrong labels
+contradicts those of the hold-out, and the more certain it becomes the higher is its loss on them, often past that of a
+guess. Later, better answers would then count for nothing, and the weights would stay what the first judgements made
+them. Here the warm-up, in which little is known, counts like one pass over the data, every later pass like every other
+when it is new, and all of them `fade` times as much at each judgement that follows.
+"""
+
+from __future__ import annotations
+
+from copy import copy
+from typing import TYPE_CHECKING, Any
+
+from torch import Tensor
+
+from sgoif.instruments import score_now
+from sgoif.ledger import SUMS, Ledger, merged
+from sgoif.scoring import Observation, StepScores, remember
+from sgoif.state import nest, unnest
+
+if TYPE_CHECKING:
+    from sgoif.monitor import InfluenceMonitor
+
+SQUARED = SUMS.index("weight2")
+
+
+class Memory:
+    """A second ledger of training examples, and one of held-out examples, beside those of a monitor."""
+
+    def __init__(self, monitor: InfluenceMonitor) -> None:
+        self.monitor = monitor
+        self.training, self.held_out = _like(monitor, monitor.ledger), _like(monitor, monitor.anchor_ledger)
+        self.adopt()
+        monitor.observers.append(self._observe)
+
+    def adopt(self) -> None:
+        """Begin with what the monitor remembers: little beside what is seen from now on, all where nothing follows."""
+        self.training.load_state_dict(self.monitor.ledger.state_dict())
+        self.held_out.load_state_dict(self.monitor.anchor_ledger.state_dict())
+
+    def close(self) -> None:
+        """Watch no more steps; what was seen stays."""
+        if self._observe in self.monitor.observers:
+            self.monitor.observers.remove(self._observe)
+
+    def record(self) -> Ledger:
+        """The training examples, of all ranks together."""
+        ranks = self.monitor.ranks
+        return self.training if ranks.size == 1 else merged(self.training, ranks)
+
+    def look(self, *, everything: bool = False) -> None:
+        """Ask the anchors, or the whole hold-out, what they answer now."""
+        monitor = self.monitor
+        asked = (monitor.anchor_ledger.column("count") > 0) | everything
+        score_now(monitor, self.held_out, asked.nonzero().squeeze(1).cpu(), monitor.anchors.read)
+
+    def fade(self, factor: float) -> None:
+        """Let what was seen so far count so many times as much beside what comes."""
+        for ledger in (self.training, self.held_out):
+            ledger.sums *= factor
+            ledger.sums[:, SQUARED] *= factor
+
+    def state_dict(self) -> dict[str, Any]:
+        """What all ranks remember together."""
+        parts = {"training": self.record(), "held_out": self.held_out}
+        return {
+            key: value.clone() if isinstance(value, Tensor) else value
+            for name, ledger in parts.items()
+            for key, value in nest(name, ledger.state_dict()).items()
+        }
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Go on from a state; one that does not fit raises and changes nothing."""
+        training, held_out = _like(self.monitor, self.training), _like(self.monitor, self.held_out)
+        training.load_state_dict(unnest("training", state))
+        held_out.load_state_dict(unnest("held_out", state))
+        if self.monitor.ranks.rank > 0:
+            training.forget()  # what was seen so far counts once: on the first rank
+        self.training, self.held_out = training, held_out
+
+    def _observe(self, steps: Observation, scores: StepScores) -> None:
+        del steps
+        monitor = self.monitor
+        self.training.reserve(int(monitor.ledger.used) - 1)
+        remember(self.training, copy(monitor.squash), scores, monitor.support, 1.0, monitor.settings.help_weight)
+
+
+def _like(monitor: InfluenceMonitor, ledger: Ledger) -> Ledger:
+    """An empty ledger of the same layout."""
+    columns = ledger.groups.columns, ledger.classes.columns
+    return Ledger(*columns, monitor.device, ledger.fixed_size, duplicates=ledger.duplicates)
