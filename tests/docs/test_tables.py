@@ -50,3 +50,9 @@ def test_ties_are_all_marked_and_missing_cells_are_dashes(tables: ModuleType) ->
     cells = sys.modules["filling.cells"]
     assert cells.marked([[98.61], [98.64], [90.0], []]) == ["**98.6**", "**98.6**", "90.0", "–"]
     assert cells.number([1.0, 3.0]) == "2.0 ± 1.4"
+
+
+def test_f1_by_hand_and_of_an_empty_selection(tables: ModuleType) -> None:
+    thresholds = sys.modules["filling.labels_thresholds"]
+    assert thresholds.f1(0.2, 0.6) == pytest.approx(2 * 0.8 * 0.6 / 1.4)
+    assert thresholds.f1(None, 0.0) == 0

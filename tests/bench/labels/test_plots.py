@@ -28,7 +28,7 @@ def line(method: str, seed: int, noise: str, aupr: float, **changes: Any) -> dic
         "set": "cifar10", "noise": noise, "method": method, "seed": seed, "shared": method != "knn",
         "metrics": {"aupr": aupr}, "recipe_id": "r", "recipe": {"epochs": 4}, "trainings": 1.0, "removal": None,
         "seconds": 100 * aupr, "memory": {"peak_bytes": 2**20}, "machine": {"device": "cpu"},
-        "details": {"epochs": epochs}, "curve": {"recall": recall.tolist(), "precision": (1 - recall / 2).tolist()},
+        "details": {"epochs": epochs}, "curve": (1 - recall / 2).tolist(),
     }  # fmt: skip
     return {**known, **changes}
 
@@ -108,8 +108,9 @@ def test_the_gain_without_epochs_is_one_panel() -> None:
 
 def test_the_curve_is_the_mean_over_seeds() -> None:
     one, two = (line("sgoif", seed, "none", 0.5) for seed in (0, 1))
-    two["curve"] = {**two["curve"], "precision": [1.0] * 101}
+    two["curve"] = [1.0] * 101
     axes = drawn("precision-recall", [one, two]).axes[0]
+    assert axes.lines[0].get_xdata() == pytest.approx(np.linspace(0, 1, 101))
     assert axes.lines[0].get_ydata() == pytest.approx(1 - np.linspace(0, 1, 101) / 4)
 
 

@@ -43,6 +43,8 @@ CLAIMS = ("calibration_error", "top_100_stated", "top_100_real", "suggested_righ
 """How far a method's own statements hold: expected calibration error of its probabilities, what it expects of its
 first hundred and what they are, share of the found errors for which it names the right class, its noise rate with
 interval and how far it is off."""
+DIGITS = 4
+"""Of what is drawn and not compared: curves and details. Metrics are written in full."""
 FOUND = 0.95
 """An epoch has found the wrong labels when the first percent of its ranking holds this share of them."""
 
@@ -175,7 +177,8 @@ def measure(
     """The part of a line that says how well an outcome finds the wrong labels.
 
     It is over all examples of the data set, anchors and all, unless `known` marks the only ones whose right label
-    somebody knows. `true` are the right labels, for methods that suggest some.
+    somebody knows. `true` are the right labels, for methods that suggest some. The curve is the precision at evenly
+    spaced recalls from 0 to 1.
     """
     if outcome.suspicion.shape != is_wrong.shape:
         raise SettingError(f"scores of shape {outcome.suspicion.shape} came back for {len(is_wrong)} examples")
@@ -209,11 +212,17 @@ def measure(
         first_epoch = next(found, None)
         metrics["found_at_share"] = None if first_epoch is None else first_epoch / len(epochs)
         details["epochs"] = epochs
-    return {
-        "metrics": metrics,
-        "curve": precision_recall_curve(is_wrong, suspicion) if some else None,
-        "details": details,
-    }
+    precision = precision_recall_curve(is_wrong, suspicion)["precision"] if some else None
+    return {"metrics": metrics, "curve": brief(precision), "details": brief(details)}
+
+
+def brief(value: Any) -> Any:
+    """The value with its fractions cut to `DIGITS` significant digits, however deep they lie."""
+    if isinstance(value, Mapping):
+        return {name: brief(item) for name, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [brief(item) for item in value]
+    return float(f"{value:.{DIGITS}g}") if isinstance(value, float) else value
 
 
 def over_epochs(

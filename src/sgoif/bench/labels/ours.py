@@ -161,7 +161,7 @@ def _label_errors(
 
 def _figures(monitor: InfluenceMonitor) -> dict[str, Any]:
     history = monitor.history
-    names = ("step", "residual_mean", "residual_relative", "tau", "confidence_mean", "pass_share")
+    names = ("step", "residual_mean", "confidence_mean")
     return {
         "curvature_products_per_step": sum(entry["products"] for entry in history) / max(monitor.steps, 1),
         "refreshes": [{name: entry[name] for name in names} for entry in history],

@@ -145,8 +145,9 @@ def draw_precision_recall(figure: Figure, lines: list[Line], settings: PlotSetti
     for column, (setting, part) in enumerate(groups.items()):
         axes = new_panel(figure, groups, column)
         for name, own in by_method(part).items():
-            precision = [fmean(values) for values in zip(*(line["curve"]["precision"] for line in own), strict=True)]
-            axes.plot(own[0]["curve"]["recall"], precision, label=title_of(name), **look_of(name, names))
+            precision = [fmean(values) for values in zip(*(line["curve"] for line in own), strict=True)]
+            recall = [place / (len(precision) - 1) for place in range(len(precision))]
+            axes.plot(recall, precision, label=title_of(name), **look_of(name, names))
         axes.set(title=", ".join(setting), xlabel="recall", ylabel="precision", xlim=(0, 1), ylim=(0, 1.02))
         tidy(axes)
     add_legend(figure)

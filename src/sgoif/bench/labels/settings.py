@@ -37,7 +37,9 @@ class LabelsSettings:
     human: str | None = setting(None, help="FILE.npz with human labels, for noises that start with human")
     solo: bool = setting(False, help="train for every method alone, for honest cost figures")
     remove: float | None = setting(
-        None, help="also train again without what the method flags, or without this share, and test that network"
+        None,
+        help="also train again without what the method flags, or without this share, and test that network;"
+        " 0 with a method that flags nothing trains on everything",
     )
     workers: int = setting(1, help="processes that train at the same time, dealt out over the GPUs")
     device: Device = setting("auto", help="where to train")
@@ -45,8 +47,8 @@ class LabelsSettings:
     def __post_init__(self) -> None:
         if self.workers < 1:
             raise SettingError(f"workers = {self.workers} must be at least 1")
-        if self.remove is not None and not 0 < self.remove < 1:
-            raise SettingError(f"remove = {self.remove} must lie strictly between 0 and 1")
+        if self.remove is not None and not 0 <= self.remove < 1:
+            raise SettingError(f"remove = {self.remove} must be at least 0 and below 1")
         for noise in listed(self.noises, "noises"):
             parse(noise)
         self.jobs()
