@@ -25,7 +25,7 @@ class Settings:
     curvature: str = "kfac"
     """Curvature backend: "kfac", "diagonal", "fisher" or "lowrank"."""
     damping: float = 0.01
-    """λ as a multiple of the mean diagonal of the curvature. Detection likes it small, fidelity near 0.3 to 1."""
+    """λ as a multiple of the mean diagonal of the curvature; larger ones make directions plainer gradients."""
     decay: float = 0.7
     """Memory of the running curvature, per update."""
     curvature_every: int | None = None
