@@ -169,7 +169,7 @@ def held_out_indices(monitor: InfluenceMonitor) -> np.ndarray[Any, np.dtype[np.i
 
 def anchor_record(monitor: InfluenceMonitor) -> Ledger:
     """The anchors' ledger with one score for every held-out example that was never an anchor; the run is unchanged."""
-    ledger = Ledger(len(monitor.group_names), monitor.classes, monitor.device, monitor.anchor_ledger.fixed_size)
+    ledger = monitor.anchor_ledger.blank()
     ledger.load_state_dict(monitor.anchor_ledger.state_dict())
     missing = (ledger.column("count") == 0).nonzero().squeeze(1).cpu()
     score_now(monitor, ledger, missing, monitor.anchors.read)

@@ -140,6 +140,11 @@ class Ledger:
         """Mean probability of every class for every example, as training saw it."""
         self.halves = Halves(device)
 
+    def blank(self) -> Ledger:
+        """An empty ledger of the same layout."""
+        columns = self.groups.columns, self.classes.columns
+        return Ledger(*columns, self.device, self.fixed_size, duplicates=self.duplicates)
+
     @property
     def bytes_per_example(self) -> int:
         own = self.sums.shape[1] * self.sums.element_size() + self.label.element_size()
@@ -271,7 +276,7 @@ class Ledger:
 
 def merged(ledger: Ledger, ranks: Ranks) -> Ledger:
     """The ledgers of all ranks as one: sums are added, means weighed by what stands behind them."""
-    whole = Ledger(ledger.groups.columns, ledger.classes.columns, ledger.device, ledger.fixed_size)
+    whole = ledger.blank()
     if not ledger.used:
         return whole
     whole.reserve(ledger.used - 1)

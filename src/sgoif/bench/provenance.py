@@ -67,6 +67,15 @@ def _shown_value(option: str, value: str) -> str:
     return Path(value).name if Path(value).is_absolute() else value
 
 
+def rounded(value: Any, digits: int) -> Any:
+    """The value with its fractions cut to so many significant digits, however deep they lie."""
+    if isinstance(value, Mapping):
+        return {name: rounded(item, digits) for name, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [rounded(item, digits) for item in value]
+    return float(f"{value:.{digits}g}") if isinstance(value, float) else value
+
+
 def plain(value: Any) -> Any:
     """The value in terms of JSON: arrays as lists, numbers that are none as null."""
     if isinstance(value, Mapping):

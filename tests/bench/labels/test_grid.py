@@ -27,7 +27,7 @@ from sgoif.bench.jobs import Result
 from sgoif.bench.journal import Journal
 from sgoif.bench.labels import grid, kept
 from sgoif.bench.labels.datasets import LabelledData
-from sgoif.bench.labels.grid import KIND, brief, key_of, measure, read_results
+from sgoif.bench.labels.grid import DIGITS, KIND, key_of, measure, read_results
 from sgoif.bench.labels.problem import Outcome, Problem
 from sgoif.bench.labels.recipes import Training
 from sgoif.bench.labels.registry import FAMILIES, METHODS, Method
@@ -35,6 +35,7 @@ from sgoif.bench.labels.run import main
 from sgoif.bench.memory import Peak
 from sgoif.bench.metrics import average_precision, top_kendall
 from sgoif.bench.progress import Progress
+from sgoif.bench.provenance import rounded
 from sgoif.bench.workers import device_of
 from sgoif.errors import SettingError
 
@@ -332,7 +333,7 @@ def test_training_again_without_what_is_suspicious(place: Path) -> None:
 
 def test_curves_and_details_are_written_with_few_digits() -> None:
     given = {"epochs": [{"epoch": 12345, "aupr": 0.123456}], "none": None, "flag": True, "name": "x", "large": 123456.0}
-    assert brief(given) == {
+    assert rounded(given, DIGITS) == {
         "epochs": [{"epoch": 12345, "aupr": 0.1235}], "none": None, "flag": True, "name": "x", "large": 123500.0
     }  # fmt: skip
     wrong = np.array([True, False, False] * 3)

@@ -26,9 +26,12 @@ from sgoif.bench.fidelity.study import Study
 from sgoif.bench.fidelity.together import can_stack, train_together
 from sgoif.bench.fidelity.truth import ALL, ALONE, HALF, LABEL, OUT, Truth, read_truth
 from sgoif.bench.metrics import auroc, average_precision
+from sgoif.bench.provenance import rounded
 from sgoif.bench.unlearning.measures import spearman
 from sgoif.errors import SettingError
 
+DIGITS = 4
+"""Significant ones, of what is written for every query."""
 BRITTLE_SHARES = (0.01, 0.05)
 """Shares of the training examples that are removed."""
 BRITTLE_NUMBER = 900_000
@@ -98,13 +101,13 @@ class Judge:
             figures["trust_by_query"] = {}
             for name, values in answer.details.get("trust", {}).items():
                 figures[f"{name}_spearman"] = spearman(values, found.by_query)
-                figures["trust_by_query"][name] = [float(f"{value:.4g}") for value in values]
+                figures["trust_by_query"][name] = rounded(values.tolist(), DIGITS)
         if answer.error is not None:
             off = errors(scores, half.kept, self.measured)
             figures["error_spearman"] = spearman(answer.error, off)
             figures["error_margin_spearman"] = spearman(self.study.margins(self.base), off)
-            figures["error_by_query"] = [float(f"{value:.4g}") for value in off]
-            figures["expected_error_by_query"] = [float(f"{value:.4g}") for value in answer.error]
+            figures["error_by_query"] = rounded(off.tolist(), DIGITS)
+            figures["expected_error_by_query"] = rounded(answer.error.tolist(), DIGITS)
         figures["left_out"] = {kind.removeprefix(OUT): self._left_out(scores, kind) for kind in self._groups()}
         figures["brittle"] = self._brittle(scores) if self.judging.brittle else []
         for kind, responses in self.responses.items():

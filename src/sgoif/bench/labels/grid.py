@@ -30,6 +30,7 @@ from sgoif.bench.metrics import (
     precision_recall_curve,
     top_kendall,
 )
+from sgoif.bench.provenance import rounded
 from sgoif.errors import SettingError
 
 RANKS = "ranks_over_epochs"
@@ -44,7 +45,7 @@ CLAIMS = ("calibration_error", "top_100_stated", "top_100_real", "suggested_righ
 first hundred and what they are, share of the found errors for which it names the right class, its noise rate with
 interval and how far it is off."""
 DIGITS = 4
-"""Of what is drawn and not compared: curves and details. Metrics are written in full."""
+"""Significant ones, of what is drawn and not compared: curves and details. Metrics are written in full."""
 FOUND = 0.95
 """An epoch has found the wrong labels when the first percent of its ranking holds this share of them."""
 
@@ -213,16 +214,7 @@ def measure(
         metrics["found_at_share"] = None if first_epoch is None else first_epoch / len(epochs)
         details["epochs"] = epochs
     precision = precision_recall_curve(is_wrong, suspicion)["precision"] if some else None
-    return {"metrics": metrics, "curve": brief(precision), "details": brief(details)}
-
-
-def brief(value: Any) -> Any:
-    """The value with its fractions cut to `DIGITS` significant digits, however deep they lie."""
-    if isinstance(value, Mapping):
-        return {name: brief(item) for name, item in value.items()}
-    if isinstance(value, (list, tuple)):
-        return [brief(item) for item in value]
-    return float(f"{value:.{DIGITS}g}") if isinstance(value, float) else value
+    return {"metrics": metrics, "curve": rounded(precision, DIGITS), "details": rounded(details, DIGITS)}
 
 
 def over_epochs(

@@ -5,7 +5,6 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any
 
 import numpy as np
 import torch
@@ -19,7 +18,7 @@ from sgoif.bench.labels.kept import KeptSets
 from sgoif.bench.labels.problem import Problem, Rows
 from sgoif.bench.memory import Peak
 from sgoif.bench.ood.recipes import OodTraining
-from sgoif.bench.provenance import machine, plain, versions
+from sgoif.bench.provenance import machine, plain, rounded, versions
 from sgoif.bench.unlearning.deletions import Deletion, choose_groups, choose_singles
 from sgoif.bench.unlearning.full import compared, train_without
 from sgoif.bench.unlearning.grid import Job
@@ -35,7 +34,7 @@ from sgoif.tasks.unlearning.removal import remove_rows
 COLD = 3
 """Heads of each kind of deletion that are also trained from zeros, for their time."""
 DIGITS = 6
-"""Significant digits of figures in the result file."""
+"""Significant digits of figures in the result file; more would only fill it."""
 
 
 @dataclass
@@ -93,7 +92,7 @@ class Runner:
             "versions": versions(),
             "machine": machine(self.device),
         }
-        return [plain(_rounded({**origin, **cost, **found}))], {}
+        return [plain(rounded({**origin, **cost, **found}, DIGITS))], {}
 
 
 class Studied:
@@ -215,12 +214,3 @@ def _by_kind(records: Sequence[Line]) -> Line:
 def accuracy(data: HeadData, w: torch.Tensor) -> float:
     """Share of predictions that are right."""
     return float((data.logits(w).argmax(1) == data.labels).double().mean())
-
-
-def _rounded(value: Any) -> Any:
-    """Figures to a few significant digits; more would only fill the file."""
-    if isinstance(value, dict):
-        return {name: _rounded(item) for name, item in value.items()}
-    if isinstance(value, (list, tuple)):
-        return [_rounded(item) for item in value]
-    return float(f"{value:.{DIGITS}g}") if isinstance(value, float) else value

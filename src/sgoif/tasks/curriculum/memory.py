@@ -31,7 +31,7 @@ class Memory:
 
     def __init__(self, monitor: InfluenceMonitor) -> None:
         self.monitor = monitor
-        self.training, self.held_out = _like(monitor, monitor.ledger), _like(monitor, monitor.anchor_ledger)
+        self.training, self.held_out = monitor.ledger.blank(), monitor.anchor_ledger.blank()
         self.adopt()
         monitor.observers.append(self._observe)
 
@@ -73,7 +73,7 @@ class Memory:
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Go on from a state; one that does not fit raises and changes nothing."""
-        training, held_out = _like(self.monitor, self.training), _like(self.monitor, self.held_out)
+        training, held_out = self.training.blank(), self.held_out.blank()
         training.load_state_dict(unnest("training", state))
         held_out.load_state_dict(unnest("held_out", state))
         if self.monitor.ranks.rank > 0:
@@ -83,11 +83,5 @@ class Memory:
     def _observe(self, steps: Observation, scores: StepScores) -> None:
         del steps
         monitor = self.monitor
-        self.training.reserve(int(monitor.ledger.used) - 1)
+        self.training.reserve(monitor.ledger.used - 1)
         remember(self.training, copy(monitor.squash), scores, monitor.support, 1.0, monitor.settings.help_weight)
-
-
-def _like(monitor: InfluenceMonitor, ledger: Ledger) -> Ledger:
-    """An empty ledger of the same layout."""
-    columns = ledger.groups.columns, ledger.classes.columns
-    return Ledger(*columns, monitor.device, ledger.fixed_size, duplicates=ledger.duplicates)
