@@ -175,7 +175,7 @@ def confidence() -> str:
                 continue
             own = [metrics["confidence_spearman"] for metrics in figures]
             most = [metrics["lds_reliability"] ** 0.5 for metrics in figures]
-            told = by_seed([metrics["confidence_of_seen"] for metrics in figures], 2)
+            told = by_seed([value / limit if limit else None for value, limit in zip(own, most, strict=True)], 2)
             parts = [by_seed([metrics[f"{part}_spearman"] for metrics in figures], 2) for part in PARTS]
             rows.append([shown_place(place), title_of(method), by_seed(own, 2), by_seed(most, 2), told, *parts])
     head = ["data", "method", "confidence", "most that could be seen", "of that"]
