@@ -23,6 +23,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from sgoif.stability.means import fold_mean
+
 SUSPICIOUS = 0.1
 FLOOR = 0.05
 POWER = 4
@@ -44,9 +46,7 @@ class Competence:
 
     def observe(self, loss: Tensor, margin: Tensor, given: Tensor, rival: Tensor) -> None:
         """Fold one batch in; stays on the device. `rival` is the best class other than the given one."""
-        finite = torch.isfinite(loss)
-        mean = torch.where(finite, loss, 0).sum() / finite.sum().clamp_min(1)
-        self.loss.mul_(LOSS_DECAY).add_(torch.stack([mean, torch.ones_like(mean)]), alpha=1 - LOSS_DECAY)
+        fold_mean(self.loss, loss, LOSS_DECAY)
         count = max(1, int(SUSPICIOUS * len(margin)))
         worst = torch.topk(margin, count, largest=False).indices
         flat = given[worst] * self.confusion.shape[1] + rival[worst]

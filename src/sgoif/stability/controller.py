@@ -19,8 +19,10 @@ import torch
 from torch import Tensor
 
 from sgoif.solvers.base import Control
+from sgoif.stability.means import fold_mean
 from sgoif.stability.probes import ProbeVariance
 
+NORM_DECAY = 0.98
 SMOOTHING = 0.5
 """Weight of the newest observation in the residual and the signals; a refresh is rare, so it counts for much."""
 LAG = 1.25
@@ -63,9 +65,7 @@ class StabilityController:
 
     def observe(self, norms: Tensor) -> None:
         """Fold in the per-example gradient norms of one batch; stays on the device."""
-        finite = torch.isfinite(norms)
-        mean = torch.where(finite, norms, 0).sum() / finite.sum().clamp_min(1)
-        self.gradient_norm.mul_(0.98).add_(torch.stack([mean, torch.ones_like(mean)]), alpha=0.02)
+        fold_mean(self.gradient_norm, norms, NORM_DECAY)
 
     @property
     def mean_gradient_norm(self) -> float:
