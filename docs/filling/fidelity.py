@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from statistics import pstdev
 from typing import Any
 
 from filling.cells import RESULTS, read_lines, table
@@ -16,6 +17,8 @@ CIFAR10 = {"cifar10": "fidelity-cifar10.jsonl"}
 QUERIES = ("fidelity-queries.jsonl", "fidelity-cifar10-queries.jsonl")
 """More queries, more halves with one network each: how far the LDS of single queries can be told."""
 LAYERS = "fidelity-cifar10-layers.json"
+READINGS = "fidelity-readings.json"
+"""Other readings of a run that could tell how far a query's scores are right."""
 PARTS = ("signal", "sparsity", "coherence", "concentration")
 CHECK = "fidelity-digits-check.jsonl"
 """Another seed, which no choice was made on."""
@@ -158,11 +161,17 @@ def layers() -> str:
     whole = json.loads((RESULTS / LAYERS).read_text(encoding="utf-8"))
     single = {f"{name} alone": part for name, part in whole["layers"].items()}
     united = {f"{name}, each brought to unit length": part for name, part in whole["unit_length"].items()}
+    again = whole.get("seed_1", {}).get("lds", {})
     rows = [
-        [name, f"{part['lds']:.3f} [{part['low']:.3f}, {part['high']:.3f}]", str(part["queries"])]
+        [name, str(part["queries"]), interval(part), interval(again.get(name))]
         for name, part in {**whole["lds"], **united, **single}.items()
     ]
-    return table(["watched", "LDS", "queries"], rows)
+    return table(["watched", "queries", "LDS, seed 0", "LDS, seed 1"], rows)
+
+
+def interval(part: Line | None) -> str:
+    """A score with the ends of its interval."""
+    return f"{part['lds']:.3f} [{part['low']:.3f}, {part['high']:.3f}]" if part else "–"
 
 
 def confidence() -> str:
@@ -176,10 +185,32 @@ def confidence() -> str:
             own = [metrics["confidence_spearman"] for metrics in figures]
             most = [metrics["lds_reliability"] ** 0.5 for metrics in figures]
             told = by_seed([value / limit if limit else None for value, limit in zip(own, most, strict=True)], 2)
+            apart = [pstdev(line["lds_by_query"]) * limit for line, limit in zip(figures, most, strict=True)]
             parts = [by_seed([metrics[f"{part}_spearman"] for metrics in figures], 2) for part in PARTS]
-            rows.append([shown_place(place), title_of(method), by_seed(own, 2), by_seed(most, 2), told, *parts])
-    head = ["data", "method", "confidence", "most that could be seen", "of that"]
+            cells = [by_seed(own, 2), by_seed(most, 2), told, by_seed(apart, 2), *parts]
+            rows.append([shown_place(place), title_of(method), *cells])
+    head = ["data", "method", "confidence", "most that could be seen", "of that", "queries differ by"]
     return table([*head, *(f"{part} alone" for part in PARTS)], rows)
+
+
+def readings() -> str:
+    """What other readings of a run say about a query's own LDS, seed by seed."""
+    if not (RESULTS / READINGS).is_file():
+        return "Not run yet.\n"
+    whole = json.loads((RESULTS / READINGS).read_text(encoding="utf-8"))
+    cells: dict[tuple[Place, str], list[Line]] = {}
+    for row in whole["rows"]:
+        cells.setdefault(((row["set"], row["wrong_share"]), row["method"]), []).append(row)
+    rows = [
+        [
+            shown_place(place),
+            title_of(method),
+            by_seed([line["confidence"] for line in lines], 2),
+            *(by_seed([line["spearman"].get(name) for line in lines], 2) for name in whole["readings"]),
+        ]
+        for (place, method), lines in cells.items()
+    ]
+    return table(["data", "method", "confidence", *whole["readings"]], rows)
 
 
 def expected_errors() -> str:
@@ -291,6 +322,7 @@ TABLES: dict[str, Callable[[], str]] = {
     "fidelity-lds": lds,
     "fidelity-cost": cost,
     "fidelity-confidence": confidence,
+    "fidelity-readings": readings,
     "fidelity-errors": expected_errors,
     "fidelity-many": many,
     "fidelity-layers": layers,

@@ -65,13 +65,14 @@ def test_confidence_is_held_against_what_could_be_seen_seed_by_seed(filling, tmp
     parts = {f"{part}_spearman": 0.1 for part in fidelity.PARTS}
     seeds = []
     for seed, own, reliable, cost in ((1, 0.4, 0.0, 0.75), (0, 0.3, 0.25, 1.5)):
-        stated = line("sgoif-head", confidence_spearman=own, lds_reliability=reliable, **parts)
+        own_lds = {"lds_by_query": [0.1, 0.3], "lds_reliability": reliable}
+        stated = line("sgoif-head", confidence_spearman=own, **own_lds, **parts)
         seeds.append({**stated, "seed": seed, "seconds": cost})
     untimed = {**line("sgoif", lds=0.2), "seconds": None}
     write(tmp_path, "fidelity-queries.jsonl", *seeds, line("ekfac", lds=0.2), untimed)
     assert fidelity.confidence().splitlines()[2:] == [
-        "| CIFAR-10, 0% wrong | SG-OIF, head alone | 0.30 / 0.40 | 0.50 / 0.00 | 0.60 | 0.10 / 0.10"
-        + 3 * " | 0.10 / 0.10"
+        "| CIFAR-10, 0% wrong | SG-OIF, head alone | 0.30 / 0.40 | 0.50 / 0.00 | 0.60 | 0.05 / 0.00"
+        + 4 * " | 0.10 / 0.10"
         + " |"
     ]
     assert fidelity.many().splitlines()[2:] == [
@@ -91,16 +92,33 @@ def test_errors_are_listed_where_a_method_states_them(filling, tmp_path: Path):
     ]
 
 
+def test_other_readings_are_shown_seed_by_seed(filling, tmp_path: Path):
+    fidelity, _ = filling
+    assert fidelity.readings() == "Not run yet.\n"
+    seeds = [
+        {"set": "mnist", "wrong_share": 0.1, "method": "sgoif-head", "confidence": own, "spearman": found}
+        for own, found in ((0.5, {"layers": 0.1}), (0.7, {"layers": 0.3, "ranks": 0.4}))
+    ]
+    other = {**seeds[0], "set": "digits", "spearman": {}}
+    whole = {"readings": {"layers": "…", "ranks": "…"}, "rows": [*seeds, other]}
+    (tmp_path / fidelity.READINGS).write_text(json.dumps(whole))
+    assert fidelity.readings().splitlines()[0] == "| data | method | confidence | layers | ranks |"
+    assert fidelity.readings().splitlines()[2:] == [
+        "| MNIST, 10% wrong | SG-OIF, head alone | 0.50 / 0.70 | 0.10 / 0.30 | 0.40 |",
+        "| digits, 10% wrong | SG-OIF, head alone | 0.50 | – | – |",
+    ]
+
+
 def test_layers_come_after_settings(filling, tmp_path: Path):
     fidelity, _ = filling
     assert fidelity.layers() == "Not run yet.\n"
     part = {"lds": 0.2, "low": 0.1, "high": 0.3, "queries": 9}
     whole = {"lds": {"head": part}, "layers": {"prep.0": part}, "unit_length": {"all layers": part}}
-    (tmp_path / fidelity.LAYERS).write_text(json.dumps(whole))
-    assert [row.split(" | ")[0] for row in fidelity.layers().splitlines()[2:]] == [
-        "| head",
-        "| all layers, each brought to unit length",
-        "| prep.0 alone",
+    (tmp_path / fidelity.LAYERS).write_text(json.dumps({**whole, "seed_1": {"lds": {"head": {**part, "lds": 0.25}}}}))
+    assert fidelity.layers().splitlines()[2:] == [
+        "| head | 9 | 0.200 [0.100, 0.300] | 0.250 [0.100, 0.300] |",
+        "| all layers, each brought to unit length | 9 | 0.200 [0.100, 0.300] | – |",
+        "| prep.0 alone | 9 | 0.200 [0.100, 0.300] | – |",
     ]
 
 

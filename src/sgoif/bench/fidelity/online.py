@@ -287,13 +287,20 @@ class QueryWatch:
 
     def _inverse(self) -> Callable[[Tensor], Tensor]:
         factors = self._curvature_factors()
-        kfac = KFAC(self.layout, damping=self.settings.damping, decay=0.0, device=self.queries.device)
-        kfac.update(factors)
+        kfac = self._kfac(factors)
         return self._corrected(kfac, factors) if self.settings.corrected else kfac.solve
 
-    def _curvature_factors(self) -> list[Factors]:
+    def _kfac(self, factors: Sequence[Factors]) -> KFAC:
+        kfac = KFAC(self.layout, damping=self.settings.damping, decay=0.0, device=self.queries.device)
+        kfac.update(factors)
+        return kfac
+
+    def _curvature_images(self) -> Tensor:
         rows = torch.randperm(len(self.study), generator=self._generator)[: self.settings.curvature_examples]
-        return self._sampled(self._images(rows))
+        return self._images(rows)
+
+    def _curvature_factors(self) -> list[Factors]:
+        return self._sampled(self._curvature_images())
 
     def _sampled(self, x: Tensor) -> list[Factors]:
         """Factors of examples whose labels are drawn from the model, as the Fisher information asks for."""

@@ -17,6 +17,7 @@ from sgoif.bench.fidelity.peers.curvlinops import gauss_newton
 from sgoif.bench.fidelity.peers.dattri import dattri
 from sgoif.bench.fidelity.peers.kronfluence import kronfluence
 from sgoif.bench.fidelity.peers.trak import trak
+from sgoif.bench.fidelity.refined import RefinedWatch
 
 OURS, VARIANT, PEER = "ours", "variant", "peer"
 
@@ -43,6 +44,10 @@ METHODS: dict[str, Entry] = {
     "sgoif-narrow": Entry("SG-OIF, 32 dimensions a side", VARIANT, _online(projection=32)),
     "sgoif-random": Entry("SG-OIF, random projection", VARIANT, _online(principal=False)),
     "sgoif-corrected": Entry("SG-OIF, eigenvalues corrected", VARIANT, _online(corrected=True)),
+    "sgoif-refined": Entry("SG-OIF, refined by conjugate gradients", VARIANT, _online(RefinedWatch)),
+    "sgoif-refined-damped": Entry(
+        "SG-OIF, refined by conjugate gradients, damping 3", VARIANT, _online(RefinedWatch, damping=3.0)
+    ),
     "sgoif-damped": Entry("SG-OIF, damping 0.3", VARIANT, _online(damping=0.3)),
     "sgoif-head": Entry("SG-OIF, head alone", VARIANT, _online(layers="head")),
     "sgoif-head-factored": Entry("SG-OIF, head alone, factored", VARIANT, _online(FactoredWatch, layers="head")),
