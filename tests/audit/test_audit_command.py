@@ -44,6 +44,24 @@ def test_a_person_gets_a_sentence_and_the_worst_images(
     assert "report.html" in streams.err
 
 
+def test_a_model_that_learned_nothing_is_named_and_states_no_share(
+    photos: Path, here: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["audit", str(photos), *QUICK, "--learning-rate", "1e-12", "--out", "run"]) == 0
+    streams = capfd.readouterr()
+    sentence = " ".join(streams.out.split())
+    assert sentence.startswith("0 of 180 labels look wrong")
+    assert "cannot be told, since the model has learned too little" in sentence
+    assert "estimated" not in sentence
+    assert "--weights" in " ".join(streams.err.split())
+    written = json.loads((here / "run" / "summary.json").read_text())
+    assert written["noise_rate"]["told"] is False
+    assert written["noise_rate"]["low"] == 0
+    assert written["noise_rate"]["high"] > 0.5
+    assert written["expected_precision"] == {}
+    assert json.loads((here / "run" / "live.json").read_text())["estimate"] is None
+
+
 def test_names_cannot_speak_to_the_terminal(here: Path, capfd: pytest.CaptureFixture[str]) -> None:
     classes = ("[bold red]a[/]", "\x1b[31mred", "b\nc")
     make_folder(here / "data", classes=classes, per_class=12)

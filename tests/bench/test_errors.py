@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -258,3 +259,16 @@ def test_decoys_that_nobody_told_of_are_not_judged_either() -> None:
     assert alone == evaluate({**left_out, "decoys": np.zeros(0, dtype=np.int64)})["calibration"]
     assert alone["noise_rate_true"] == found["calibration"]["noise_rate_true"]
     assert set(alone["estimates"]) != set(found["calibration"]["estimates"])
+
+
+def test_a_run_that_learned_nothing_leaves_the_rate_open(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    known = known_run(seed=2)
+    guessed = np.random.default_rng(2).dirichlet(np.ones(10), 400)
+    for anchors, told in ((known["anchors"], True), (replace(known["anchors"], classes=Rows(guessed)), False)):
+        save_evidence(tmp_path / "known.npz", {**known, "anchors": anchors})
+        assert main(["--again", str(tmp_path / "known.npz"), "--out", str(tmp_path / "out.json")]) == 0
+        assert ("too little" in capsys.readouterr().out) is not told
+        stated = json.loads((tmp_path / "out.json").read_text())["calibration"]
+        assert stated["noise_rate_low"] <= stated["noise_rate_true"] <= stated["noise_rate_high"]
+        assert stated["known"] == told
+        assert (stated["noise_rate_low"] == 0) is (stated["selected"] == 0) is not told

@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from torch.utils.data import DataLoader, Dataset, TensorDataset
 
 from sgoif import InfluenceMonitor, indexed, split_holdout
-from sgoif.report.labels import FROM_DECOYS, WITHOUT_DECOYS, as_pixels
+from sgoif.report.labels import FROM_DECOYS, UNTOLD, WITHOUT_DECOYS, as_pixels
 from sgoif.tasks import Decoys, LabelErrors, plant_decoys
 
 COUNT, CLASSES, SIDE = 240, 3, 8
@@ -64,7 +64,7 @@ def problem() -> TensorDataset:
 
 
 def trained(
-    decoys: bool = False, size: int | None = None, batches: int = 10**6
+    decoys: bool = False, size: int | None = None, batches: int = 10**6, learning_rate: float = 0.02
 ) -> tuple[InfluenceMonitor, Decoys | None]:
     training: Dataset[Any]
     training, held_out = split_holdout(problem(), share=0.25)
@@ -73,7 +73,7 @@ def trained(
         training, planted = plant_decoys(training, CLASSES, share=0.12)
     torch.manual_seed(0)
     model = Network()
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.02, momentum=0.9)
+    optimizer = torch.optim.SGD(model.parameters(), lr=learning_rate, momentum=0.9)
     monitor = InfluenceMonitor(model, optimizer, anchors=held_out, size=size)
     for _ in range(6 if batches > 100 else 1):
         for number, (x, y, index) in enumerate(DataLoader(indexed(training), 30, shuffle=True)):
@@ -125,6 +125,17 @@ def test_the_page_holds_the_table(monitor: InfluenceMonitor, tmp_path: Path) -> 
         for value in report.values()
         if isinstance(value, list) and len(value) == 3 and all(isinstance(entry, float) for entry in value)
     )
+
+
+def test_a_page_of_a_model_that_learned_nothing_states_no_shares(tmp_path: Path) -> None:
+    monitor, decoys = trained(decoys=True, learning_rate=0.0)
+    errors = LabelErrors(monitor, decoys=decoys)
+    report = stored(errors.report(tmp_path / "report.html").read_text(encoding="utf-8"))
+    assert report["noise"][:2] == [None, 0]
+    assert report["noise"][2] == pytest.approx(errors.noise_rate().high, rel=1e-6)
+    assert report["precision"] == report["reliability"] == []
+    assert report["reliabilityNote"] == UNTOLD
+    assert any("too little" in note for note in report["notes"])
 
 
 def test_another_false_discovery_rate_selects_others(monitor: InfluenceMonitor, tmp_path: Path) -> None:

@@ -205,5 +205,5 @@ def test_nothing_observed_and_nothing_selected_are_shown_as_such(open_page: Open
     assert text.count("unknown likely wrong") == 0
     assert "NaN" not in page.locator("body").inner_text()
     assert page.locator("#only-selected").is_disabled()
-    assert "nothing needs your attention" in page.locator("#advice").inner_text()
+    assert "learned too little" in page.locator("#advice").inner_text()
     assert "could not be estimated" in page.locator("#summary").inner_text()

@@ -250,6 +250,47 @@ def test_trust_grows_from_none_to_full() -> None:
     assert trusted(0.4) == 1
 
 
+@pytest.mark.parametrize("rate", [0.0, 0.1, 0.9])
+def test_a_model_that_has_learned_nothing_leaves_every_rate_open(rate: float) -> None:
+    """Right labels look like decoys to it, and a likelihood that takes some for certainly wrong says that most are."""
+    v, _, decoys = mixture(rate, apart=0.2)
+    found = calibrate(v, decoys, {"confident joint": 0.85}, anchors=200, classes=CLASSES, agreement=0.03)
+    assert found.rate.low > 0.3
+    assert found.known == 0
+    assert found.stated.low == 0
+    assert found.stated.high >= 0.9 * (1 - 0.03)
+    assert found.stated.estimate == pytest.approx(found.stated.high / 2)
+    assert len(selected_at(found.probability(v), 0.1)) == 0
+
+
+def test_what_is_stated_passes_over_to_the_rate() -> None:
+    v, _, decoys = mixture(0.2)
+    found = [
+        calibrate(v, decoys, {"confident joint": 0.4}, anchors=2000, classes=CLASSES, agreement=a)
+        for a in (0.2, 0.25, 0.3, 0.4, 0.7)
+    ]
+    known, low = [one.known for one in found], [one.stated.low for one in found]
+    assert known[0] == 0 < known[1] < known[2] < known[3] == 1
+    assert low[0] == 0 < low[1] < low[2] < low[3]
+    assert all(one.stated == one.rate for one in found[3:])
+    assert all(one.stated.low <= one.stated.estimate <= one.stated.high for one in found)
+
+
+def test_few_held_out_examples_cannot_show_that_a_model_knows_anything() -> None:
+    """Of nine a third may agree by chance. The lower end is the share with which so many agree once in twenty times."""
+    few, many = (
+        calibrate(np.arange(100.0), None, {"confident joint": 0.3}, anchors=n, classes=CLASSES, agreement=a)
+        for n, a in ((9, 0.3), (900, 0.4))
+    )
+    assert (few.trust, many.trust) == (1, 1)
+    assert few.known == 0 < many.known == 1
+    sure = np.ones(5)
+    assert (len(few.selected(0.99 * sure, 0.1)), len(many.selected(0.99 * sure, 0.1))) == (0, 5)
+    share = CLASSES / (CLASSES - 1) * (1 - 1 / CLASSES - many.room) * (1 - 1 / CLASSES) + 1 / CLASSES
+    deviation = np.sqrt(share * (1 - share) / 900)
+    assert (0.46 - share) / deviation == pytest.approx(1.64, abs=0.01)
+
+
 def test_a_model_of_little_competence_leaves_the_rate_to_the_decoys() -> None:
     """Right labels that the model does not understand make the joint too high; decoys know better."""
     rng = np.random.default_rng(1)

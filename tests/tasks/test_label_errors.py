@@ -302,7 +302,23 @@ def ignorant(problem: Problem) -> LabelErrors:
 
 def test_a_model_that_knows_nothing_says_so(ignorant: LabelErrors) -> None:
     assert ignorant.judgement.calibration.trust == 0
-    assert any("too little" in note for note in ignorant.notes())
+    (note,) = ignorant.notes()
+    assert "too little" in note
+    assert f"{ignorant.judgement.anchors.agreement():.0%} of {len(ignorant.judgement.anchors)} held-out" in note
+    assert "a guess would with 25%" in note
+    assert "from 0% to" in note
+    assert "unknown share" in repr(ignorant)
+    assert "%" in repr(ignorant)
+
+
+def test_a_model_that_knows_nothing_leaves_every_rate_open(ignorant: LabelErrors, plain: LabelErrors) -> None:
+    assert not ignorant.rate_told
+    rate = ignorant.noise_rate()
+    assert rate.low == 0
+    assert rate.high > 0.7
+    assert rate.estimate == pytest.approx(rate.high / 2)
+    assert plain.rate_told
+    assert plain.noise_rate() == plain.judgement.calibration.rate
 
 
 def test_a_model_that_knows_nothing_selects_nothing(ignorant: LabelErrors) -> None:

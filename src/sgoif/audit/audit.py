@@ -313,7 +313,7 @@ def _summary(
         "duplicates": sum(len(group.indices) - 1 for group in pixels.duplicates),
         "selected": selected,
         "fdr": settings.fdr,
-        "noise_rate": {"estimate": rate.estimate, "low": rate.low, "high": rate.high},
+        "noise_rate": {"estimate": rate.estimate, "low": rate.low, "high": rate.high, "told": errors.rate_told},
         "expected_precision": {str(k): value for k, value in precision(errors, len(pixels.names))},
         "seconds": seconds,
         "settings": settings.record(),

@@ -20,6 +20,7 @@ AsJson = Annotated[
 ]
 SHOWN = 10
 """Rows of the table that a terminal shows."""
+UNTOLD = "how many are wrong in all cannot be told, since the model has learned too little"
 
 
 def register(app: typer.Typer) -> None:
@@ -217,9 +218,10 @@ def _told(result: AuditResult) -> list[RenderableType]:
     summary, table = result.summary, result.table
     rate = summary["noise_rate"]
     low, high = (round(rate[end] * summary["images"]) for end in ("low", "high"))
+    estimate = f"estimated in all: {rate['estimate']:.1%}, between {low:,} and {high:,} images"
     sentence = (
         f"{summary['selected']:,} of {summary['images']:,} labels look wrong (at most {summary['fdr']:.0%} of these by"
-        f" mistake); estimated in all: {rate['estimate']:.1%}, between {low:,} and {high:,} images."
+        f" mistake); {estimate if rate['told'] else UNTOLD}."
     )
     listing = Table(title="the most suspicious labels", title_justify="left")
     for heading, side in (("image", "left"), ("label", "left"), ("suggested", "left"), ("wrong with", "right")):

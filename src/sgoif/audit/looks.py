@@ -60,13 +60,15 @@ class Look:
 
 
 def estimated(step: int, monitor: InfluenceMonitor, decoys: Indices) -> Estimate | None:
-    """Noise rate and quality of the ranking at this moment; None while too little is known."""
+    """Noise rate and quality of the ranking at this moment; None while too little is known or learned."""
     training = training_evidence(monitor)
     anchors = from_ledger(monitor.anchor_ledger, monitor.held_out_indices())
     if min(len(training) - len(decoys), len(anchors)) < LEAST_EXAMPLES:
         return None
     verdict = judge(training, anchors, monitor.classes, monitor.competence.structure, decoys if len(decoys) else None)
-    rate = verdict.calibration.rate
+    if not verdict.calibration.known:
+        return None
+    rate = verdict.calibration.stated
     return Estimate(step, rate.estimate, rate.low, rate.high, expected_aupr(verdict.probability))
 
 

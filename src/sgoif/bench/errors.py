@@ -46,7 +46,7 @@ from sgoif.data import split_holdout
 from sgoif.errors import SettingError
 from sgoif.monitor import InfluenceMonitor
 from sgoif.state import DAMAGE, atomic_write
-from sgoif.tasks.labels.calibration import selected_at
+from sgoif.tasks.labels.calibration import TOO_LITTLE
 from sgoif.tasks.labels.checked import to_check
 from sgoif.tasks.labels.decoys import flip_some
 from sgoif.tasks.labels.evidence import Evidence, Rows, anchor_evidence, training_evidence
@@ -301,16 +301,17 @@ def stated_and_real(verdict: Judgement, wrong: NDArray[np.bool_], true: NDArray[
     p = np.concatenate([verdict.probability, verdict.anchor_probability])
     is_wrong = wrong[index]
     other = np.concatenate([suggestions(part, by_group=True) for part in (verdict.training, verdict.anchors)])
-    chosen = selected_at(p, 0.1)
+    chosen = verdict.calibration.selected(p, 0.1)
     caught = chosen[is_wrong[chosen]]
     top = np.argsort(-p, kind="stable")[:100]
-    rate = verdict.calibration.rate
+    rate = verdict.calibration.stated
     return {
         "expected_calibration_error": expected_calibration_error(p, is_wrong),
         "noise_rate": rate.estimate,
         "noise_rate_low": rate.low,
         "noise_rate_high": rate.high,
         "noise_rate_true": float(is_wrong.mean()),
+        "known": verdict.calibration.known,
         "estimates": verdict.calibration.estimates,
         "slope": verdict.calibration.slope,
         "selected": len(chosen),
@@ -387,6 +388,8 @@ def _table(result: Mapping[str, Any]) -> str:
         f"really {100 * c['noise_rate_true']:.1f}%; calibration error {c['expected_calibration_error']:.3f}; "
         f"{c['selected']} selected, FDR {real}; top 100: {c['top_100_expected']:.2f}, really {c['top_100_real']:.2f}"
     )
+    if c["known"] < 1:
+        lines.append(f"{TOO_LITTLE}: train longer (--epochs) or on more images")
     return "\n".join(lines)
 
 

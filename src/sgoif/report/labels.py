@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -24,6 +25,7 @@ FROM_DECOYS = (
     "Observed shares are estimated from labels that this run made wrong on purpose; no clean labels were needed."
 )
 WITHOUT_DECOYS = "Nothing was observed: this run had no decoys. plant_decoys(...) gives some."
+UNTOLD = "Nothing can be observed: the model has learned too little to tell decoys from other labels."
 
 
 @dataclass(frozen=True)
@@ -79,12 +81,12 @@ def page_data(errors: LabelErrors, table: ScoreTable, fdr: float, shown: Shown) 
         selected=table["is_label_issue"],
         harmed=harmed,
         thumbnail=None if picture is None else lambda row: picture(int(index[row])),
-        noise_rate=errors.noise_rate(),
+        noise_rate=errors.noise_rate() if errors.rate_told else (math.nan, *errors.noise_rate()[1:]),
         fdr=fdr,
         precision=precision(errors, len(index)),
         confusion=errors.confusion(),
         reliability=errors.reliability(),
-        reliability_note=FROM_DECOYS if errors.decoys is not None else WITHOUT_DECOYS,
+        reliability_note=_observed(errors),
         history=errors.monitor.history,
         facts={"examples": f"{len(index):,}", **shown.facts},
         notes=[*errors.notes(), *notes, *shown.notes],
@@ -92,8 +94,15 @@ def page_data(errors: LabelErrors, table: ScoreTable, fdr: float, shown: Shown) 
 
 
 def precision(errors: LabelErrors, examples: int) -> list[tuple[int, float]]:
-    """Expected share of wrong labels among the first k of the list."""
-    return [(k, errors.expected_precision(k)) for k in TOPS if k <= examples]
+    """Expected share of wrong labels among the first k of the list; nothing where it cannot be told."""
+    return [(k, errors.expected_precision(k)) for k in TOPS if k <= examples and errors.rate_told]
+
+
+def _observed(errors: LabelErrors) -> str:
+    """Where the observed shares of the page come from."""
+    if errors.decoys is None:
+        return WITHOUT_DECOYS
+    return FROM_DECOYS if errors.rate_told else UNTOLD
 
 
 def _harmed(errors: LabelErrors, index: np.ndarray[Any, Any]) -> tuple[np.ndarray[Any, Any], list[str]]:

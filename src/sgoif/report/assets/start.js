@@ -6,7 +6,7 @@ function showSummary() {
     make("p", { class: "figure-value" }, value), make("p", { class: "muted" }, note));
   const span = low === null || high === null ? "" : `between ${grouped(low * total)} and ${grouped(high * total)}, `;
   const wrong = rate === null
-    ? figure("Likely wrong", "unknown", `the share of wrong labels among ${plural(total, "example", "examples")} could not be estimated`)
+    ? figure("Likely wrong", "unknown", `${span}the share of wrong labels among ${plural(total, "example", "examples")} could not be estimated`)
     : figure("Likely wrong", `about ${grouped(rate * total)}`, `${span}that is ${percent(rate)} of ${plural(total, "label", "labels")}`);
   const selected = figure("Selected for review", grouped(selectedTotal),
     selectedTotal ? `at a false discovery rate of ${percent(report.fdr)}: about ${oneIn(report.fdr)} should turn out right`
@@ -16,9 +16,12 @@ function showSummary() {
     make("li", {}, make("span", {}, `top ${grouped(count)}`), make("strong", {}, percent(value)))));
   const precision = make("div", { class: "figure" }, make("p", { class: "figure-label" }, "Expected share of wrong labels"), list);
   byId("figures").append(wrong, selected, ...(known.length ? [precision] : []));
+  const nothing = rate === null
+    ? "What to do: train longer, on more images, or start from a model that knows such images (--weights), and audit again; this one has learned too little to judge labels."
+    : "What to do: nothing needs your attention; if you want to be sure, look at the first few examples below, the most suspicious of all.";
   byId("advice").textContent = selectedTotal
     ? `What to do: look through the ${grouped(selectedTotal)} selected below, most suspicious first, keep, relabel or drop each, then export decisions.csv and run “sgoif apply decisions.csv --to CLEAN/”.`
-    : "What to do: nothing needs your attention; if you want to be sure, look at the first few examples below, the most suspicious of all.";
+    : nothing;
 }
 
 function showNotes(extra) {

@@ -42,6 +42,12 @@ competent model too leaves labels over where they are wrong because classes look
 `lookalike`): they lie below the others on v, under a curve of half the slope, and widen the interval upwards.
 Probabilities of a model of very little competence stay below certainty.
 
+All of this takes for granted that some labels can only be wrong. To a model that has learned next to nothing right
+labels look like decoys, and every share of wrong ones, from none on, explains that as well as any other: the share and
+what the model knows enter as a product, (1 − π C/(C − 1)) times competence, which is the agreement. Where that is near
+the agreement of a guess, or so few examples are held out that it may be (`known`), what is `stated` about the rate
+reaches from zero to what the agreement leaves room for, (1 − agreement)(C − 1)/C, and its estimate is the middle.
+
 *Without decoys* the rate comes from the held-out examples alone, as confident joint and as mean of the channel's
 posterior, and b is the slope that runs with decoys have shown.
 """
@@ -53,7 +59,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from sgoif.tasks.labels.channel import Array
+from sgoif.tasks.labels.channel import Array, Labels
 from sgoif.tasks.labels.fusion import ramp
 from sgoif.tasks.labels.likelihood import (
     LEAST_RATE,
@@ -90,6 +96,7 @@ UNLIKE = 1.1
 HALF = 0.5
 """What decoys count beside held-out examples, what of the channel's posterior a weak model is believed, and the most
 that is said of a doubtful label."""
+TOO_LITTLE = "the model has learned too little to judge labels"
 LEAST_DECOYS = 30
 POINTS = 4001
 MOST_RATE = 0.9
@@ -117,6 +124,10 @@ class Calibration:
     noisy: float = 0.0
     """0 to 1: whether decoys alone show a weak model that there is noise, however wide the interval is."""
     estimates: dict[str, float] = field(default_factory=dict)
+    known: float = 1.0
+    """0 to 1: whether the model surely knows enough to tell how many labels are wrong."""
+    room: float = 1.0
+    """The largest share of wrong labels with which held-out labels agree as they do."""
 
     def probability(self, v: Array) -> Array:
         """P(wrong | v), its odds lowered by `caution`, and what is doubtful besides."""
@@ -126,6 +137,16 @@ class Calibration:
         if self.doubt:
             cautious = cautious + (1 - cautious) * HALF * sigmoid(self.doubt_offset + self.doubt_slope * x)
         return self.most * cautious * (1 + self.trust) / 2  # a model that knows nothing never says more than "perhaps"
+
+    def selected(self, probability: Array, fdr: float) -> Labels:
+        """The list at a false discovery rate; an empty one where nothing is known."""
+        return selected_at(probability, fdr if self.known else 0.0)
+
+    @property
+    def stated(self) -> NoiseRate:
+        """The rate as far as it is known; nothing but the room for it where nothing is."""
+        low, high = self.known * self.rate.low, max(self.rate.high, _mixed(self.room, self.rate.high, self.known))
+        return NoiseRate(_mixed((low + high) / 2, self.rate.estimate, self.known), low, high)
 
     @property
     def sure(self) -> float:
@@ -165,6 +186,7 @@ def calibrate(
     scale = float(v.std()) or 1.0
     points = np.quantile((v - centre) / scale, np.linspace(0, 1, POINTS))
     trust = ramp(agreement, IGNORANT, AWARE)
+    surely = _surely(agreement, anchors, classes)
     doubt, unseen, most, noisy = 0.0, 0.0, 1.0, 0.0
     if decoys is None or len(decoys) < LEAST_DECOYS:
         found, slope = dict(estimates), SLOPE
@@ -206,15 +228,30 @@ def calibrate(
     error = narrow * QUANTILE * float(np.sqrt(max(rate, 1 / anchors) * (1 - rate) / anchors))
     low, high = max(0.0, low - error), min(1.0, high + unseen + error)
     interval = NoiseRate(rate, min(low, rate), max(high, rate))
-    return Calibration(centre, scale, level, slope, interval, trust, doubt, doubt_level, flatter, most, noisy, found)
+    return Calibration(
+        centre,
+        scale,
+        level,
+        slope,
+        interval,
+        trust,
+        doubt,
+        doubt_level,
+        flatter,
+        most,
+        noisy,
+        found,
+        known=ramp(surely, IGNORANT, AWARE),
+        room=(1 - surely) * (classes - 1) / classes,
+    )
 
 
-def selected_at(probability: Array, fdr: float) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
+def selected_at(probability: Array, fdr: float) -> Labels:
     """The longest list, most probable first, whose expected share of right labels is at most `fdr`."""
     order = np.argsort(-probability, kind="stable")
     false = np.cumsum(1 - probability[order]) / np.arange(1, len(order) + 1)
     within = np.flatnonzero(false <= fdr)
-    chosen: np.ndarray[tuple[int], np.dtype[np.int64]] = order[: within[-1] + 1 if len(within) else 0]
+    chosen: Labels = order[: within[-1] + 1 if len(within) else 0]
     return chosen
 
 
@@ -244,6 +281,19 @@ def _alike(points: Array, decoys: Array, margins: tuple[Array, Array] | None, cl
 def _competence(agreement: float, rate: float, classes: int) -> float:
     """Agreement reached over what a perfect model would reach if so many labels were wrong."""
     return agreement / max(1 - rate * classes / (classes - 1), 0.05)
+
+
+def _surely(agreement: float, anchors: int, classes: int) -> float:
+    """The lower end of the agreement beyond chance, from so many held-out examples (Wilson)."""
+    guess, z = 1 / classes, QUANTILE**2 / anchors
+    share = guess + agreement * (1 - guess)
+    low = (share + z / 2 - np.sqrt(z * share * (1 - share) + z**2 / 4)) / (1 + z)
+    return max(0.0, float(low - guess) / (1 - guess))
+
+
+def _mixed(low: float, high: float, weight: float) -> float:
+    """From the first (weight 0) to the second (1)."""
+    return (1 - weight) * low + weight * high
 
 
 def _between(low: float, high: float, weight: float) -> float:

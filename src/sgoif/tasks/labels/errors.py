@@ -20,7 +20,7 @@ from sgoif.data import Indexed, Part, isolated_random_state, read_labels, split_
 from sgoif.errors import SettingError, SgoifError
 from sgoif.ledger import Ledger
 from sgoif.table import ScoreTable
-from sgoif.tasks.labels.calibration import selected_at
+from sgoif.tasks.labels.calibration import TOO_LITTLE
 from sgoif.tasks.labels.channel import Array, Labels
 from sgoif.tasks.labels.checked import to_check
 from sgoif.tasks.labels.decoys import Decoys, Relabelled
@@ -106,13 +106,18 @@ class LabelErrors:
         if not 0 < fdr < 1:
             raise SettingError(f"fdr={fdr!r} is not valid: expected a share strictly between 0 and 1")
         judged = np.flatnonzero(np.isfinite(self._rows["probability"]))
-        chosen = selected_at(self._rows["probability"][judged], fdr)
+        chosen = self.judgement.calibration.selected(self._rows["probability"][judged], fdr)
         index: Labels = self._rows["index"][judged[chosen]]
         return index
 
     def noise_rate(self) -> NoiseRate:
-        """Share of wrong labels: estimate, low, high."""
-        return self.judgement.calibration.rate
+        """Share of wrong labels: estimate, low, high; the middle of a wide interval where it cannot be told."""
+        return self.judgement.calibration.stated
+
+    @property
+    def rate_told(self) -> bool:
+        """Whether the model has learned enough to tell anything about how many labels are wrong."""
+        return self.judgement.calibration.known > 0
 
     def confusion(self) -> Array:
         """Estimated number of examples by given (row) and true label (column), [C, C]."""
@@ -135,9 +140,11 @@ class LabelErrors:
         """Predicted against observed share of wrong labels, with a 90% interval and the number of examples, per bin.
 
         Observed is what the decoys say: noise rate × share of decoys in the bin ÷ share of all examples in it. Empty
-        without decoys.
+        without decoys, and where the rate cannot be told.
         """
         verdict = self.judgement
+        if not self.rate_told:
+            return []
         marked = verdict.calibration.probability(verdict.decoy_scale)
         found: list[Reliability] = []
         for low, high in itertools.pairwise(BINS.tolist()):
@@ -179,12 +186,15 @@ class LabelErrors:
 
     def notes(self) -> list[str]:
         """What a reader should know before trusting the numbers."""
-        calibration = self.judgement.calibration
+        calibration, held_out = self.judgement.calibration, self.judgement.anchors
         found = []
-        if calibration.trust < 1 or calibration.most < 1:
+        if min(calibration.trust, calibration.most, calibration.known) < 1:
+            rate = calibration.stated
             found.append(
-                "the model has learned too little to judge labels: the order of the list may still help, probabilities"
-                " are kept low on purpose"
+                f"{TOO_LITTLE} (it agrees with {held_out.agreement():.0%} of {len(held_out):,} held-out ones, a guess"
+                f" would with {1 / self.classes:.0%}): the order of the list may still help, probabilities are kept low"
+                f" on purpose, and the share of wrong labels may be anything from {rate.low:.0%} to {rate.high:.0%}."
+                " Train longer, on more examples, or start from a model that knows such examples (--weights)"
             )
         elif calibration.caution < 1:
             found.append("there may be no wrong labels at all, so probabilities are kept low on purpose")
@@ -207,8 +217,9 @@ class LabelErrors:
 
     def __repr__(self) -> str:
         s = self.summary()
+        estimate = f"{100 * s['noise_rate']:.1f}%" if self.rate_told else "an unknown share"
         return (
-            f"LabelErrors: {100 * s['noise_rate']:.1f}% of {s['examples']} labels look wrong"
+            f"LabelErrors: {estimate} of {s['examples']} labels look wrong"
             f" ({100 * s['noise_rate_low']:.1f} to {100 * s['noise_rate_high']:.1f}%);"
             f" {s['selected']} to review at a false discovery rate of {FDR:.0%}"
         )
