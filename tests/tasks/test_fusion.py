@@ -12,13 +12,18 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
+from sgoif.bench.metrics import detection_metrics
+from sgoif.bench.noise import noise_matrix_from_trace
 from sgoif.ledger import DENSE_CLASSES, Ledger
 from sgoif.tasks.labels.channel import SMALLEST, posterior
 from sgoif.tasks.labels.evidence import Evidence, Rows, from_ledger
 from sgoif.tasks.labels.fusion import (
+    BELIEVED,
     Weights,
     aligned,
+    balanced_loss,
     channel_logit,
+    class_balance,
     has_channel,
     joint_of,
     standard,
@@ -179,9 +184,10 @@ def test_logit_margins_count_while_the_model_has_not_memorised(ratio: float, log
 
 def agreeing(share: float, count: int = 100) -> Evidence:
     """Examples of which this share is given the label that the model finds likeliest."""
-    classes = np.full((count, 4), 0.1, dtype=np.float16)
-    classes[:, 2] = 0.7
-    return evidence(count, given=np.where(np.arange(count) < share * count, 2, 1), classes=Rows(classes))
+    likeliest = np.arange(count) % 4
+    classes = np.where(np.arange(4) == likeliest[:, None], 0.7, 0.1).astype(np.float16)
+    given = np.where(np.arange(count) < share * count, likeliest, (likeliest + 1) % 4)
+    return evidence(count, given=given, classes=Rows(classes))
 
 
 @pytest.mark.parametrize("share", [0.0, 0.37, 1.0])
@@ -199,15 +205,87 @@ def test_margins_count_less_where_noise_is_structured(structure: float, margin: 
     assert found.logits == pytest.approx(logits)
 
 
-@pytest.mark.parametrize(("share", "margin", "channel"), [(0.9, 0.5, 0.5), (0.46, 0.35, 0.25), (0.3, 0.2, 0.0)])
+@pytest.mark.parametrize(
+    ("share", "margin", "channel", "balanced"), [(0.9, 0.5, 0.5, 0.0), (0.46, 0.25, 0.25, 0.5625), (0.3, 0, 0, 1.125)]
+)
 def test_names_that_most_held_out_labels_contradict_are_not_believed(
-    share: float, margin: float, channel: float
+    share: float, margin: float, channel: float, balanced: float
 ) -> None:
     training, held_out = (replace(agreeing(agreed), loss=np.ones(100)) for agreed in (0.9, share))
     found = weights(training, held_out, 0.6)
-    assert (found.margin, found.channel) == pytest.approx((margin, channel))
+    assert (found.margin, found.channel, found.balanced) == pytest.approx((margin, channel, balanced))
+    assert (found.balance is None) == (balanced == 0)
     unstructured = weights(training, held_out, 0.05)
-    assert (unstructured.margin, unstructured.channel) == pytest.approx((1.0, 0.2))
+    assert (unstructured.margin, unstructured.channel, unstructured.balanced) == pytest.approx((1.0, 0.2, 0.0))
+
+
+def swallowing(count: int = 600) -> Evidence:
+    """Three kinds of things that all are called 0 most often, as labels and as the model's probabilities have it."""
+    names = np.array([[0.5, 0.35, 0.15], [0.5, 0.1, 0.4], [0.6, 0.2, 0.2]])
+    given = np.concatenate([np.repeat([0, 1, 2], np.round(row * count / 3).astype(int)) for row in names])
+    return evidence(count, 3, given=given, classes=Rows(names.repeat(count // 3, axis=0)), loss=np.ones(count))
+
+
+def test_a_model_that_agrees_with_a_name_that_swallowed_others_is_not_believed() -> None:
+    some = swallowing()
+    assert some.agreement() > BELIEVED
+    assert weights(some, some, 0.6).balanced > 0.2
+    kept = replace(some, given=np.arange(600) // 200, classes=Rows(np.eye(3).repeat(200, axis=0)))
+    assert weights(kept, kept, 0.6).balanced == 0
+
+
+def test_all_classes_are_equally_frequent_once_they_are_balanced() -> None:
+    some = swallowing()
+    q = some.classes.mean * class_balance(some)
+    np.testing.assert_allclose((q / q.sum(1, keepdims=True)).mean(0), 1 / 3, rtol=1e-3)
+    np.testing.assert_allclose(
+        class_balance(replace(some, classes=in_slots(some.classes.mean, 3))), class_balance(some)
+    )
+    wider = replace(some, classes=Rows(np.pad(some.classes.mean, ((0, 0), (0, 2)))))
+    found = class_balance(wider)
+    assert found[3:].tolist() == [1, 1]
+    np.testing.assert_allclose(found[:3] / found[0], class_balance(some) / class_balance(some)[0], rtol=1e-2)
+
+
+@pytest.mark.parametrize("slots", [2, 5])
+def test_the_balanced_loss_of_dense_rows_and_of_slots(slots: int) -> None:
+    whole, balance = evidence(60, 5), np.array([1.0, 0.3, 2.0, 5.0, 0.7])
+    p = np.maximum(whole.classes.mean.astype(np.float64), SMALLEST)
+    kept = p >= np.sort(p, axis=1)[:, -slots][:, None]
+    q, rows = np.where(kept, p, 0) * balance, np.arange(60)
+    own = np.where(kept, p, SMALLEST)[rows, whole.given] * balance[whole.given]
+    found = balanced_loss(replace(whole, classes=in_slots(whole.classes.mean, slots)), balance)
+    np.testing.assert_allclose(found, np.log(np.maximum(q.sum(1), own) / own), atol=1e-9)
+    if slots == 5:
+        np.testing.assert_allclose(balanced_loss(whole, balance), found, atol=1e-9)
+
+
+@pytest.mark.parametrize("sparsity", [0.0, 0.2, 0.4, 0.6])
+def test_the_balanced_loss_finds_errors_where_classes_lost_their_names(sparsity: float) -> None:
+    """With the channel of 70% noise known, and nothing of the names, margins see less than balanced losses."""
+    random = np.random.default_rng(0)
+    names = noise_matrix_from_trace(10, 3, sparsity, seed=0).T
+    true = np.arange(5000) % 10
+    given = (random.random((5000, 1)) > names[true].cumsum(1)).sum(1).clip(max=9)
+    p = 0.9 * names[true] + 0.1 * random.dirichlet(np.ones(10), 5000)
+    some = evidence(5000, 10, given=given, classes=Rows(p))
+    own = p[np.arange(5000), given]
+    margin = own - np.where(np.arange(10) == given[:, None], 0, p).max(1)
+    by_margin, by_balance = (
+        float(detection_metrics(given != true, score)["aupr"])
+        for score in (-margin, balanced_loss(some, class_balance(some)))
+    )
+    assert by_balance > by_margin + 0.03
+    assert by_balance > 0.8
+
+
+def test_the_balanced_loss_counts_as_far_as_its_weight_says() -> None:
+    some = swallowing()
+    weigh = Weights(0.7, 0.4, 0.2, 0.5, 0.6, class_balance(some))
+    without = replace(weigh, balance=None)
+    added = suspicion(some, None, weigh) - suspicion(some, None, without)
+    np.testing.assert_allclose(added, 0.6 * standard(balanced_loss(some, class_balance(some))), atol=1e-9)
+    assert weigh.believing(0.5).balanced == pytest.approx(0.3)
 
 
 @pytest.mark.parametrize(("structure", "left"), [(0.0, 0.2), (0.15, 0.2), (0.225, 0.6), (0.5, 1.0)])

@@ -1,6 +1,7 @@
 """One ranking out of several signals, weighed by what the run itself says about its noise and its fit.
 
     v = w·z(influence) + m·((1 − λ)·z(−probability margin) + λ·z(−logit margin)) + u·z(logit of P(wrong | channel))
+        + b·z(balanced loss)
 
 z is the distance from the median in standard deviations. The weights come from the run:
 
@@ -13,8 +14,13 @@ z is the distance from the median in standard deviations. The weights come from 
   nothing once it has. Noise without structure that was memorised leaves little in influence and channel either: both
   are multiplied by 1 − 0.8 (1 − λ)(1 − t), with λ before it was.
 - Where the model disagrees with most held-out labels and the noise is structured, the names of classes themselves may
-  be exchanged. The channel, which rests on them, is then left out (u ← u·(1 − t·d)) and margins count little
-  (m = 1 − t·(0.5 + 0.3 d)), with d going from 0 where it agrees with 52% of them to 1 at 40%.
+  be exchanged: a class is called something else more often than by its own name, by the model as well. Channel and
+  margins, which rest on names, are then left out (u ← u·(1 − t·d) and m = 1 − t·(1 + d)/2), with d going from 0 where
+  the model agrees with 52% of them to 1 at 40%. The balanced loss takes their place, b = 0.75·w·t·d. It is −log q of
+  the given label, q ∝ f∘p, with one factor f per class such that all given classes are equally frequent. A name that
+  swallowed other classes is then worth little, and one that hardly ever is the likeliest is believed of the examples
+  that it fits better than others. Sparse noise teaches the model its names so well that it agrees with them, which q
+  does not: the agreement is the mean of both.
 
 Logit margins have no fixed shape, and a curve fitted to one run's would not fit another's. Probabilities are therefore
 calibrated on a score without them (`steady_weights`), and carried over to v by rank.
@@ -24,15 +30,18 @@ With very many classes, or few held-out examples per class, the channel cannot b
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
 from sgoif.tasks.labels.channel import (
+    ROWS_AT_ONCE,
     SMALLEST,
+    STEPS,
     Array,
     confident_joint,
+    normalised,
     posterior,
     sharpened,
     sharpness,
@@ -44,8 +53,8 @@ STEADY_INFLUENCE, STEADY_CHANNEL = (0.3, 2.0, 1.5), 0.5
 """Least weight, growth with the structure of the noise, and largest weight; the same for the steady score."""
 UNSTRUCTURED, STRUCTURED = 0.15, 0.3
 """Structure of the noise up to which margins count in full, and from which they count least."""
-LESS, LEAST = 0.5, 0.3
-"""What structure takes from the weight of the margins, and what disagreement takes besides."""
+LESS, BALANCED = 0.5, 0.75
+"""What structure takes from the weight of the margins, and disagreement once more; the balanced loss over influence."""
 FADED = 0.8
 """What a memorised model takes from the weights of influence and channel where the noise has no structure."""
 CONTRADICTED, BELIEVED = 0.4, 0.52
@@ -89,25 +98,64 @@ class Weights:
     logits: float
     """λ: share of the logit margin in the margin."""
     margin: float = 1.0
+    balanced: float = 0.0
+    balance: Array | None = None
+    """f: the factor of each class in the balanced loss; None where that does not count."""
 
     def believing(self, trust: float) -> Weights:
         """What rests on the names in the given labels counts as far as those can be believed, the channel the rest."""
         channel = trust * self.channel + 1 - trust
-        return Weights(trust * self.influence, channel, self.logits, trust * self.margin)
+        influence, margin, balanced = trust * self.influence, trust * self.margin, trust * self.balanced
+        return replace(self, influence=influence, channel=channel, margin=margin, balanced=balanced)
 
 
 def weights(training: Evidence, anchors: Evidence, structure: float) -> Weights:
     """Weights from the structure of the noise and from how well training and held-out examples are fitted."""
     fit = ramp(loss_ratio(training, anchors), MEMORISED, LEARNING)
     learned = ramp(structure, UNSTRUCTURED, STRUCTURED)
-    exchanged = learned * (1 - ramp(anchors.agreement(), CONTRADICTED, BELIEVED))
+    exchanged = learned * (1 - ramp(_agreement(anchors), CONTRADICTED, BELIEVED)) if learned else 0.0
     left = 1 - FADED * (1 - fit) * (1 - learned)
+    influence = _growing(structure, *INFLUENCE) * left
     return Weights(
-        influence=_growing(structure, *INFLUENCE) * left,
+        influence=influence,
         channel=_growing(structure, *CHANNEL) * (1 - exchanged) * left,
         logits=fit * (1 - learned),
-        margin=1 - LESS * learned - LEAST * exchanged,
+        margin=1 - LESS * (learned + exchanged),
+        balanced=BALANCED * exchanged * influence,
+        balance=class_balance(training) if exchanged else None,
     )
+
+
+def class_balance(evidence: Evidence) -> Array:
+    """Factors on probabilities with which all given classes are equally frequent; of many examples, some tell them."""
+    rows = evidence.classes
+    classes = rows.mean.shape[1] if rows.slots is None else 1 + max(int(rows.slots.max()), int(evidence.given.max()))
+    there = np.bincount(evidence.given, minlength=classes) > 0
+    some = evidence.take(np.arange(0, len(evidence), 1 + len(evidence) * classes // ROWS_AT_ONCE))
+    p, factor = normalised(some.probabilities(classes)), np.ones(classes)
+    for _ in range(STEPS):
+        q = p * factor
+        frequency = (q / q.sum(1, keepdims=True)).mean(0)
+        factor[there] /= there.sum() * frequency[there]
+    return factor
+
+
+def _agreement(anchors: Evidence) -> float:
+    """Agreement with held-out labels: the mean of what is likeliest as it is and with all classes equally frequent."""
+    balance = class_balance(anchors)
+    balanced = anchors.probabilities(len(balance)) * balance
+    return (anchors.agreement() + float((balanced.argmax(1) == anchors.given).mean())) / 2
+
+
+def balanced_loss(evidence: Evidence, balance: Array) -> Array:
+    """−log q of the given labels, q ∝ balance ∘ p."""
+    p, slots, given = evidence.classes.mean.astype(np.float64), evidence.classes.slots, evidence.given[:, None]
+    columns = np.arange(p.shape[1])[None] if slots is None else slots
+    q = np.where(columns >= 0, np.maximum(p, SMALLEST) * balance.take(columns, mode="clip"), 0)
+    own = np.where(columns == given, q, 0).sum(1)
+    own = np.where(own > 0, own, SMALLEST * balance.take(given[:, 0], mode="clip"))
+    out: Array = np.log(np.maximum(q.sum(1), own) / own)
+    return out
 
 
 def loss_ratio(training: Evidence, anchors: Evidence) -> float:
@@ -140,6 +188,7 @@ def _growing(structure: float, least: float, gain: float, most: float) -> float:
 class Signals:
     """The standardised signals of some examples, higher = more suspicious, ready for any weights."""
 
+    evidence: Evidence
     influence: Array
     margin: Array
     logit_margin: Array
@@ -150,6 +199,7 @@ class Signals:
     def of(cls, evidence: Evidence, joint: Array | None) -> Signals:
         """Inverting the channel is the dear part; it does not depend on the weights."""
         return cls(
+            evidence,
             standard(evidence.influence),
             standard(-evidence.margin),
             standard(-evidence.logit_margin),
@@ -160,6 +210,8 @@ class Signals:
         """v of every example."""
         v = weigh.influence * self.influence
         v = v + weigh.margin * ((1 - weigh.logits) * self.margin + weigh.logits * self.logit_margin)
+        if weigh.balance is not None:
+            v = v + weigh.balanced * standard(balanced_loss(self.evidence, weigh.balance))
         return v if self.channel is None else v + weigh.channel * self.channel
 
 
