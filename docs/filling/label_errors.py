@@ -13,19 +13,33 @@ from filling.cells import Line, read_lines, table
 PAGE = "label-errors.md"
 FILE, WEAK = "label-errors.jsonl", "label-errors-weak.jsonl"
 FURTHER, SMALL = "label-errors-further.jsonl", "label-errors-small.jsonl"
-NOISES = {**labels.NOISES, "instance-20": "instance-dependent 20%", "none": "none injected"}
+INDEPENDENT, EARLY = "label-errors-independent.jsonl", "label-errors-early.jsonl"
+NOISES = {
+    **labels.NOISES,
+    "instance-20": "instance-dependent 20%",
+    "none": "none injected",
+    **{f"{kind}-{rate}": f"{kind} {rate}%" for kind in ("symmetric", "class-dependent") for rate in (5, 10)},
+    **{f"half-matrix-20-sparsity-{zeros}": f"half of matrix 20%, sparsity {zeros}" for zeros in ("0", "0.6")},
+    "half-human-aggregate": "half of CIFAR-10N aggregate",
+    "half-human-random1": "half of CIFAR-10N random 1",
+}
 SIGNALS = {"loss": "mean loss", "margin": "AUM", "prob_margin": "probability margin", "influence": "influence"}
 NAME = re.compile(r"(?P<noise>.+)-(?P<kind>augmented|plain)-seed(?P<seed>\d+)")
 
 
-def runs(kind: str) -> dict[str, list[Line]]:
+def runs(kind: str, file: str = FILE) -> dict[str, list[Line]]:
     """Lines by noise, in the order of the page and of their seeds."""
     found: dict[str, dict[int, Line]] = {noise: {} for noise in NOISES}
-    for line in read_lines(FILE):
+    for line in read_lines(file):
         match = NAME.fullmatch(line["name"])
         if match is not None and match["kind"] == kind:
             found[match["noise"]][int(match["seed"])] = line
     return {noise: [by_seed[seed] for seed in sorted(by_seed)] for noise, by_seed in found.items() if by_seed}
+
+
+def every(by_noise: dict[str, list[Line]]) -> list[Line]:
+    """The lines of all noises."""
+    return [line for lines in by_noise.values() for line in lines]
 
 
 def several(values: Sequence[float | None], digits: int = 1, scale: float = 100) -> str:
@@ -79,25 +93,98 @@ CHANGED = ["ECE", "noise rate, %", "really", "FDR (selected)"]
 
 def changed(line: Line) -> list[str]:
     """What one run stated before the last change and states now."""
-    old, new = line["before"], line["calibration"]
+    old, now = line["before"], said(line["calibration"])
+    then = [f"{old['expected_calibration_error']:.3f}", f"{100 * old['noise_rate']:.1f}", "", _discoveries(old, 3)]
+    return [f"{before} → {cell}" if before else cell for before, cell in zip(then, now, strict=True)]
+
+
+def said(c: dict[str, Any]) -> list[str]:
+    """What one run states, and what is so."""
     return [
-        f"{old['expected_calibration_error']:.3f} → {new['expected_calibration_error']:.3f}",
-        f"{100 * old['noise_rate']:.1f} → {100 * new['noise_rate']:.1f}"
-        f" ({100 * new['noise_rate_low']:.0f} to {100 * new['noise_rate_high']:.0f})",
-        f"{100 * new['noise_rate_true']:.1f}",
-        f"{_discoveries(old, 3)} → {_discoveries(new, 3)}",
+        f"{c['expected_calibration_error']:.3f}",
+        f"{100 * c['noise_rate']:.1f} ({100 * c['noise_rate_low']:.0f} to {100 * c['noise_rate_high']:.0f})",
+        f"{100 * c['noise_rate_true']:.1f}",
+        _discoveries(c, 3),
     ]
 
 
 def further() -> str:
     """Noises that nothing was chosen on."""
+    return unseen(runs("augmented", FURTHER))
+
+
+def independent() -> str:
+    """Weaker noise, with a seed that nothing was chosen on."""
+    return unseen(runs("augmented", INDEPENDENT))
+
+
+def independent_memorised() -> str:
+    """The same for networks that have memorised."""
+    return unseen(runs("plain", INDEPENDENT))
+
+
+def unseen(by_noise: dict[str, list[Line]]) -> str:
+    """One line per noise: its ranking, and what is stated against what is so."""
     rows = []
-    for line in read_lines(FURTHER):
-        match = NAME.fullmatch(line["name"])
-        assert match is not None
-        own = f"**{several([line['methods']['label_errors']['aupr']])}**"
-        rows.append([NOISES[match["noise"]], own, best_single([line]), *changed(line)])
-    return table(["noise", "**AUPR**", "best single signal", *CHANGED], rows)
+    for noise, lines in by_noise.items():
+        for line in lines:
+            c, own = line["calibration"], f"**{several([line['methods']['label_errors']['aupr']])}**"
+            first = f"{top_100([c], 'expected')} ({top_100([c], 'real')})"
+            rows.append([NOISES[noise], own, best_single([line]), *said(c), first])
+    return table(["noise", "**AUPR**", "best single signal", *CHANGED, "top 100, %"], rows)
+
+
+def checks() -> str:
+    """How often the aims are met where things were chosen, and where nothing was."""
+    noisy = [line for line in every(runs("augmented")) if line["calibration"]["noise_rate_true"]]
+    others = every(runs("augmented", FURTHER))
+    heavy = [line for line in others if line["name"].startswith("matrix-70")]
+    groups = {
+        "the tables above": noisy,
+        "weaker noise, seed 4": every(runs("augmented", INDEPENDENT)),
+        "other noises up to 40%, seed 3": [line for line in others if line not in heavy],
+        "matrices with 70%, seed 3": heavy,
+        "memorised, above": every(runs("plain")),
+        "memorised, other noises": every(runs("plain", INDEPENDENT)),
+    }
+    rows = [[title, str(len(lines)), *_met([line["calibration"] for line in lines])] for title, lines in groups.items()]
+    head = ["runs", "", "ECE at most 0.05", "rate within 2 points", "interval holds", "FDR 0.05 to 0.15", "FDR"]
+    return table([*head, "top 100 within 3 points"], rows)
+
+
+def _met(found: Sequence[dict[str, Any]]) -> list[str]:
+    rates = sorted(c["false_discovery_rate"] for c in found if c["selected"])
+    return [
+        str(sum(c["expected_calibration_error"] <= 0.05 for c in found)),
+        str(sum(abs(c["noise_rate"] - c["noise_rate_true"]) <= 0.02 for c in found)),
+        str(sum(map(holds, found))),
+        str(sum(0.05 <= rate <= TOO_MANY for rate in rates)),
+        f"{rates[0]:.3f} to {rates[-1]:.3f}, mean {statistics.mean(rates):.3f}",
+        str(sum(abs(c["top_100_expected"] - c["top_100_real"]) <= 0.03 for c in found)),
+    ]
+
+
+def early() -> str:
+    """Models that have learned next to nothing."""
+    rows = []
+    for line in sorted(read_lines(EARLY), key=lambda line: line["agreement"]):
+        about, old, new = line["about"], line["before"], line["calibration"]
+        rows.append(
+            [
+                about["images"],
+                about["noise"],
+                about["training"],
+                f"{100 * line['agreement']:.0f} ({100 * about['guess']:.0f})",
+                *(
+                    f"{100 * c['noise_rate']:.0f} ({100 * c['noise_rate_low']:.0f} to {100 * c['noise_rate_high']:.0f})"
+                    for c in (old, new)
+                ),
+                f"{100 * new['noise_rate_true']:.0f}",
+                _discoveries(new),
+            ]
+        )
+    head = ["images", "noise", "training", "agreement (of a guess), %", "rate, before", "rate, now", "really"]
+    return table([*head, "FDR (selected)"], rows)
 
 
 def small() -> str:
@@ -212,6 +299,10 @@ TABLES: dict[str, Callable[[], str]] = {
     "label-errors-memorised": memorised,
     "label-errors-calibration": calibration,
     "label-errors-further": further,
+    "label-errors-independent": independent,
+    "label-errors-independent-memorised": independent_memorised,
+    "label-errors-checks": checks,
+    "label-errors-early": early,
     "label-errors-small": small,
     "label-errors-weak": weak,
     "label-errors-weak-each": weak_each,
