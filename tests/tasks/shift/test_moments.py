@@ -8,6 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from sgoif.errors import SettingError
+from sgoif.tasks.shift.grid import Grid
 from sgoif.tasks.shift.moments import LEAST_SHRINKAGE, Layer, Spread, Sums, shrinkage
 
 
@@ -48,8 +49,8 @@ def made(size: int, centres: int, seed: int) -> Layer:
     "shapes",
     [
         [(6, 1)],
-        [(2, 1), (3, 1), (1, 1), (8, 1), (8, 4)],  # the first three share a block that they do not fill
-        [(8, 3), (2, 2), (5, 1), (4, 1), (3, 5)],  # several centres in the middle of a block
+        [(2, 1), (3, 1), (1, 1), (8, 1), (8, 4)],
+        [(8, 3), (2, 2), (5, 1), (4, 1), (3, 5)],
         [(1, 1), (1, 3)],
     ],
 )
@@ -62,17 +63,17 @@ def test_layers_together_are_the_mean_of_each_alone(shapes: list[tuple[int, int]
         for number in range(9):
             apart = a[number].double() - layer.centres.double()
             expected[number] += min(float(d @ inverse @ d) for d in apart) / layer.scale / len(layers)
-    got = Spread(layers).mean(torch.cat(rows, 1))
-    torch.testing.assert_close(got.double(), expected, rtol=1e-5, atol=1e-5)
-    assert len(Spread(layers).mean(torch.cat(rows, 1)[:0])) == 0
+    grid = Grid(tuple(size for size, _ in shapes), torch.device("cpu")).join(rows)
+    torch.testing.assert_close(Spread(layers).mean(grid).double(), expected, rtol=1e-5, atol=1e-5)
+    assert len(Spread(layers).mean(grid[:0])) == 0
 
 
 def test_a_row_that_is_not_finite_spoils_no_other() -> None:
     layers = [made(2, 1, 0), made(5, 3, 1)]
-    rows = sample(4, 7).float()
-    clean = Spread(layers).mean(rows)
-    rows[1, 0], rows[2, 6] = torch.nan, torch.inf
-    got = Spread(layers).mean(rows)
+    grid = Grid((2, 5), torch.device("cpu")).join(sample(4, 7).float().split([2, 5], 1))
+    clean = Spread(layers).mean(grid)
+    grid[1, 0, 0], grid[2, 1, 4] = torch.nan, torch.inf
+    got = Spread(layers).mean(grid)
     torch.testing.assert_close(got[[0, 3]], clean[[0, 3]])
     assert not bool(torch.isfinite(got[[1, 2]]).any())
 

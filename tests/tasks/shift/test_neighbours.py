@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import pytest
 import torch
 
 from sgoif.errors import SettingError
 from sgoif.tasks.shift import neighbours as module
+from sgoif.tasks.shift.grid import Grid
 from sgoif.tasks.shift.neighbours import Sample, multiplies_halves
 
 SIZES = (3, 5)
@@ -17,6 +20,10 @@ def layers(count: int, seed: int) -> list[torch.Tensor]:
     return [torch.randn(count, size, generator=generator) for size in SIZES]
 
 
+def grid(parts: Sequence[torch.Tensor]) -> torch.Tensor:
+    return Grid(SIZES, torch.device("cpu")).join(parts)
+
+
 def everyone(count: int) -> torch.Tensor:
     return torch.ones(count, dtype=torch.bool)
 
@@ -25,7 +32,7 @@ def test_distance_is_that_of_the_nearest_by_the_mean_cosine() -> None:
     sample = Sample()
     reference, asked = layers(40, 0), layers(7, 1)
     sample.add(reference, everyone(40))
-    found = sample.neighbours().distance(torch.cat(asked, 1))
+    found = 1 - sample.neighbours().nearest(grid(asked))
     for number in range(7):
         cosines = [
             torch.cosine_similarity(there, here[number : number + 1])
@@ -39,17 +46,17 @@ def test_one_neighbour_must_be_near_in_all_layers() -> None:
     one, other = torch.eye(2), torch.eye(2)
     sample.add([one, other], everyone(2))
     neighbours = sample.neighbours()
-    both, mixed = torch.tensor([[1.0, 0.0, 1.0, 0.0]]), torch.tensor([[1.0, 0.0, 0.0, 1.0]])
-    assert float(neighbours.distance(both)) == pytest.approx(0, abs=1e-3)
-    assert float(neighbours.distance(mixed)) == pytest.approx(0.5, abs=1e-3)
+    both, mixed = torch.tensor([[[1.0, 0.0], [1.0, 0.0]]]), torch.tensor([[[1.0, 0.0], [0.0, 1.0]]])
+    assert float(neighbours.nearest(both)) == pytest.approx(1, abs=1e-3)
+    assert float(neighbours.nearest(mixed)) == pytest.approx(0.5, abs=1e-3)
 
 
 def test_lengths_do_not_count_and_zeros_are_far_from_everything() -> None:
     sample = Sample()
     sample.add(layers(20, 0), everyone(20))
-    neighbours, x = sample.neighbours(), torch.cat(layers(4, 2), 1)
-    torch.testing.assert_close(neighbours.distance(100 * x), neighbours.distance(x), rtol=1e-4, atol=1e-5)
-    assert neighbours.distance(torch.zeros(1, sum(SIZES))).tolist() == [1.0]
+    neighbours, x = sample.neighbours(), grid(layers(4, 2))
+    torch.testing.assert_close(neighbours.nearest(100 * x), neighbours.nearest(x), rtol=1e-4, atol=1e-5)
+    assert neighbours.nearest(torch.zeros_like(x[:1])).tolist() == [0.0]
 
 
 def test_a_sample_of_a_stream_is_even_and_takes_only_what_is_chosen() -> None:
@@ -86,19 +93,20 @@ def test_nothing_to_compare_with_is_an_error() -> None:
 def test_halves_are_multiplied_where_that_is_possible(monkeypatch: pytest.MonkeyPatch) -> None:
     sample = Sample()
     sample.add(layers(200, 0), everyone(200))
-    neighbours, x = sample.neighbours(), torch.cat(layers(50, 1), 1)
-    single = neighbours.distance(x)
+    neighbours, x = sample.neighbours(), grid(layers(50, 1))
+    single = neighbours.nearest(x)
     asked: list[torch.dtype] = []
 
     def mm(left: torch.Tensor, right: torch.Tensor, out_dtype: torch.dtype) -> torch.Tensor:
         assert left.dtype == right.dtype == torch.half
-        assert torch.equal(right.float().T, neighbours.rows)  # they are stored so: nothing is lost
+        stored = grid(neighbours.rows.split(SIZES, 1)).flatten(1)
+        assert torch.equal(right.float().T, stored)  # they are stored so: nothing is lost
         asked.append(out_dtype)
         return left.float() @ right.float()
 
     monkeypatch.setattr(torch, "mm", mm)  # the product itself exists on GPUs only
     monkeypatch.setattr(module, "multiplies_halves", lambda device: True)
-    half = neighbours.distance(x)
+    half = neighbours.nearest(x)
     assert asked == [torch.float32]
     assert not torch.equal(half, single)
     torch.testing.assert_close(half, single, rtol=0, atol=1e-3)
@@ -117,7 +125,7 @@ def test_a_gpu_finds_the_same_distances() -> None:
     sample, there = Sample(), Sample()
     sample.add(layers(200, 0), everyone(200))
     there.add([part.cuda() for part in layers(200, 0)], everyone(200))
-    x = torch.cat(layers(50, 1), 1)
+    x = grid(layers(50, 1))
     torch.testing.assert_close(
-        there.neighbours().distance(x.cuda()).cpu(), sample.neighbours().distance(x), rtol=0, atol=1e-3
+        there.neighbours().nearest(x.cuda()).cpu(), sample.neighbours().nearest(x), rtol=0, atol=1e-3
     )

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import copy
 import math
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -12,6 +14,7 @@ import pytest
 import torch
 from shift_cases import CLASSES, batches, blobs, strangers, trained
 from torch import nn
+from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.data import DataLoader, TensorDataset
 
 from sgoif import InfluenceMonitor, indexed
@@ -20,8 +23,9 @@ from sgoif.bench.metrics import auroc
 from sgoif.errors import LayerError, SettingError, StateError
 from sgoif.state import load_state, save_state
 from sgoif.tasks import Sentinel
+from sgoif.tasks.shift.grid import Grid
 from sgoif.tasks.shift.reference import LEAST_TRUST, outvoted
-from sgoif.tasks.shift.sentinel import HELD_BACK, energy
+from sgoif.tasks.shift.sentinel import HELD_BACK, minus_energy
 
 
 @pytest.fixture(scope="module")
@@ -46,10 +50,43 @@ def test_the_score_is_the_formula(sentinel: Sentinel, wrong_labels: bool) -> Non
     seen = sentinel.network.see(x)
     z = seen.logits - seen.logits.mean(1, keepdim=True)
     parts = [layer.distance(a) for layer, a in zip(sentinel.layers, (*seen.pooled, seen.features), strict=True)]
-    joined = torch.cat((*seen.pooled, seen.features), 1)
-    spread, apart = torch.stack(parts).mean(0), sentinel.neighbours.distance(joined)
+    grid = Grid(sentinel.neighbours.sizes, x.device).join((*seen.pooled, seen.features))
+    spread, apart = torch.stack(parts).mean(0), 1 - sentinel.neighbours.nearest(grid)
     expected = 0.5 * spread.log() + 0.5 * apart.log() - sentinel.trust * z.exp().sum(1).log().log()
     torch.testing.assert_close(sentinel.score(x), expected)
+
+
+class Operations(TorchDispatchMode):
+    """Counts what is computed; views and empty tensors are not."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.count = 0
+
+    def __torch_dispatch__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        self.count += not (function.is_view or function.overloadpacket in FREE)
+        return function(*args, **(kwargs or {}))
+
+
+FREE = (torch.ops.aten._unsafe_view, torch.ops.aten.empty)
+
+
+def operations(task: Callable[[], object]) -> int:
+    with torch.no_grad(), Operations() as mode:
+        task()
+    return mode.count
+
+
+def test_a_score_takes_few_operations_beyond_the_forward_pass(
+    sentinel: Sentinel, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    x = strangers(20)
+    sentinel.score(x)
+    forward = operations(lambda: sentinel.network.model(x))
+    stages = len(sentinel.network.stages)
+    assert operations(lambda: sentinel.score(x)) - forward <= stages + 24
+    monkeypatch.setattr(sentinel, "_recorded", lambda parts: torch.cat(parts, 1))
+    assert operations(lambda: sentinel.score(x)) - forward == stages + 2  # and two to start what is recorded
 
 
 def test_strangers_are_stranger(sentinel: Sentinel) -> None:
@@ -69,9 +106,10 @@ def test_p_values_of_held_out_inputs_are_honest(sentinel: Sentinel) -> None:
 
 def test_energy_is_blind_to_a_common_shift_and_never_below_the_guess() -> None:
     logits = torch.randn(50, 7)
-    torch.testing.assert_close(energy(logits), energy(logits + 5.0))
-    assert float(energy(logits).min()) >= math.log(7) - 1e-6
-    torch.testing.assert_close(energy(torch.tensor([[2.0]])), torch.tensor([math.log(math.exp(1) + math.exp(-1))]))
+    torch.testing.assert_close(minus_energy(logits), minus_energy(logits + 5.0))
+    assert float(minus_energy(logits).max()) <= -math.log(7) + 1e-6
+    one = torch.tensor([[2.0]])
+    torch.testing.assert_close(minus_energy(one), -torch.tensor([math.log(math.exp(1) + math.exp(-1))]))
 
 
 def test_a_label_is_outvoted_by_more_than_half() -> None:
@@ -122,7 +160,7 @@ def test_the_gate_changes_nothing_but_that() -> None:
         Sentinel.fit(trained(), [(images, noisy)], calibration=batches(300, 1), gate=gate) for gate in (True, False)
     )
     x = torch.cat([blobs(20, 5)[0], strangers(20)])
-    shift = (1 - gated.trust) * energy(trained()(x).detach()).log()
+    shift = (1 - gated.trust) * (-minus_energy(trained()(x).detach())).log()
     assert float(shift.min()) > 0
     torch.testing.assert_close(gated.score(x), plain.score(x) + shift, rtol=1e-4, atol=1e-5)
 
@@ -208,6 +246,14 @@ def test_saved_and_loaded_it_says_the_same(sentinel: Sentinel, tmp_path: Path) -
     assert torch.equal(again.p_value(x), sentinel.p_value(x))
 
 
+def test_a_copy_goes_by_its_own_state(sentinel: Sentinel) -> None:
+    again, x = copy.deepcopy(sentinel), strangers(10)
+    assert torch.equal(again.score(x), sentinel.score(x))
+    again._power.zero_()
+    assert not again.score(x).any()
+    assert sentinel.score(x).any()
+
+
 def test_a_file_of_the_version_before_says_what_it_said(tmp_path: Path) -> None:
     images, noisy, _ = mislabelled(600, 0)
     made = Sentinel.fit(trained(), [(images, noisy)], calibration=batches(300, 1))
@@ -217,8 +263,8 @@ def test_a_file_of_the_version_before_says_what_it_said(tmp_path: Path) -> None:
     del state["trust"]
     save_state(tmp_path / "old.npz", {**state, "version": 2})
     old = Sentinel.load(tmp_path / "old.npz", trained())
-    x, made.trust = strangers(10), 1.0
-    assert torch.equal(old.score(x), made.score(x))
+    x, full = strangers(10), Sentinel(made.network, made.layers, made.neighbours, made.calibration, made.shape)
+    assert torch.equal(old.score(x), full.score(x))
     save_state(tmp_path / "bad.npz", {**state, "trust": 7.0})
     with pytest.raises(StateError, match="damaged: its trust"):
         Sentinel.load(tmp_path / "bad.npz", trained())

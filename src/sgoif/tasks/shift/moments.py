@@ -20,6 +20,7 @@ import torch
 from torch import Tensor
 
 from sgoif.errors import SettingError
+from sgoif.tasks.shift.grid import Grid
 
 LEAST_SHRINKAGE = 1e-3
 """Keeps C_ρ invertible where activations are constant or repeat each other."""
@@ -68,7 +69,7 @@ class Layer:
 
     def distance(self, activations: Tensor) -> Tensor:
         """r of every row, [n]."""
-        return Spread([self]).mean(activations).clamp_min(0)
+        return Spread([self]).mean(activations.unsqueeze(1)).clamp_min(0)
 
     def scaled(self, activations: Tensor) -> Layer:
         """The same with r̄ from these rows."""
@@ -77,66 +78,44 @@ class Layer:
 
 @dataclass(frozen=True)
 class Spread:
-    """All layers together, in few operations: each takes about as long to start on a GPU as to run.
-
-    Consecutive layers share a block as long as they are together no wider than the widest layer, and one batched
-    product whitens all blocks. A single block-diagonal matrix would multiply mostly zeros.
-    """
+    """All layers together, of activations in a `Grid`: one batched product whitens them."""
 
     layers: Sequence[Layer]
 
-    def mean(self, joined: Tensor) -> Tensor:
-        """Mean of r over layers, of activations side by side: [n, ΣD] to [n]; below 0 by no more than rounding."""
-        centred = joined.index_select(1, self._columns) - self._middle
-        whitened = centred.view(len(joined), *self._roots.shape[:2]).transpose(0, 1) @ self._roots
+    def mean(self, grid: Tensor, out: Tensor | None = None) -> Tensor:
+        """Mean of r over layers, [n, L, W] to [n]; below 0 by no more than rounding."""
+        whitened = torch.bmm((grid - self._middle).transpose(0, 1), self._roots)
         length = torch.linalg.vector_norm(whitened, dim=(0, 2))
-        nearest = [centres.nearest(whitened) for centres in self._several]
-        return torch.addcmul(reduce(torch.add, nearest), length, length) if nearest else length.square()
+        if not self._several:
+            return torch.square(length, out=out)
+        nearest = reduce(torch.add, (centres.nearest(whitened) for centres in self._several))
+        return torch.addcmul(nearest, length, length, out=out)
 
     @cached_property
-    def _places(self) -> list[tuple[int, int]]:
-        """The block of every layer and where in it the layer begins."""
-        places: list[tuple[int, int]] = []
-        block = end = 0
-        for size in (sizes := [len(layer.root) for layer in self.layers]):
-            if end + size > max(sizes):
-                block, end = block + 1, 0
-            places.append((block, end))
-            end += size
-        return places
+    def _grid(self) -> Grid:
+        return Grid(tuple(len(layer.root) for layer in self.layers), self.layers[0].root.device)
 
     @cached_property
     def _roots(self) -> Tensor:
-        """[blocks, width, width]: roots down the diagonals, zeros elsewhere. Scales and the mean are in them."""
-        width = max(len(layer.root) for layer in self.layers)
-        roots = self.layers[0].root.new_zeros(self._places[-1][0] + 1, width, width)
-        for layer, (block, begin) in zip(self.layers, self._places, strict=True):
-            end = begin + len(layer.root)
-            roots[block, begin:end, begin:end] = layer.root / math.sqrt(layer.scale * len(self.layers))
+        """[L, W, W]: scales and the mean over layers are in them; zeros where a layer is narrower."""
+        count, width = len(self.layers), self._grid.width
+        roots = self.layers[0].root.new_zeros(count, width, width)
+        for place, layer in zip(roots, self.layers, strict=True):
+            size = len(layer.root)
+            place[:size, :size] = layer.root / math.sqrt(layer.scale * count)
         return roots
 
     @cached_property
-    def _columns(self) -> Tensor:
-        """Which column of the activations is each column of the blocks; where none is, any, since zeros follow."""
-        columns = torch.zeros(self._roots.shape[:2], dtype=torch.long)
-        first = 0
-        for layer, (block, begin) in zip(self.layers, self._places, strict=True):
-            size = len(layer.root)
-            columns[block, begin : begin + size] = torch.arange(first, first + size)
-            first += size
-        return columns.flatten().to(self._roots.device)
-
-    @cached_property
     def _middle(self) -> Tensor:
-        """The middle of each layer's centres: far from it, squares would lose their last digits."""
-        return torch.cat([layer.centres.mean(0) for layer in self.layers])[self._columns]
+        """The middle of each layer's centres, [L, W]: far from it, squares would lose their last digits."""
+        return self._grid.join([layer.centres.mean(0, keepdim=True) for layer in self.layers])[0]
 
     @cached_property
     def _several(self) -> list[_Centres]:
         """Of the layers with more than one centre."""
         return [
-            _Centres.of(layer, self._roots, block, begin)
-            for layer, (block, begin) in zip(self.layers, self._places, strict=True)
+            _Centres.of(layer, number, self._roots[number])
+            for number, layer in enumerate(self.layers)
             if len(layer.centres) > 1
         ]
 
@@ -145,22 +124,20 @@ class Spread:
 class _Centres:
     """Several centres of one layer, whitened about their middle: ‖w − o_k‖² = ‖w‖² + ‖o_k‖² − 2 o_kᵀ w."""
 
-    block: int
-    columns: slice
+    number: int
     others: Tensor
-    """o: [D, K]"""
+    """o: [W, K]"""
     norms: Tensor
     """‖o‖²: [K]"""
 
     @classmethod
-    def of(cls, layer: Layer, roots: Tensor, block: int, begin: int) -> _Centres:
-        columns = slice(begin, begin + len(layer.root))
-        others = (layer.centres - layer.centres.mean(0)) @ roots[block, columns, columns]
-        return cls(block, columns, others.T.contiguous(), others.square().sum(1))
+    def of(cls, layer: Layer, number: int, root: Tensor) -> _Centres:
+        others = (layer.centres - layer.centres.mean(0)) @ root[: len(layer.root)]
+        return cls(number, others.T.contiguous(), others.square().sum(1))
 
     def nearest(self, whitened: Tensor) -> Tensor:
         """What must be added to ‖w‖² to get the distance from the nearest centre, [n]."""
-        return torch.addmm(self.norms, whitened[self.block, :, self.columns], self.others, alpha=-2).amin(1)
+        return torch.addmm(self.norms, whitened[self.number], self.others, alpha=-2).amin(1)
 
 
 def _root(covariance: Tensor, count: float) -> Tensor:

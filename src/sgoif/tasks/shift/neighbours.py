@@ -14,13 +14,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from sgoif.errors import SettingError
+from sgoif.tasks.shift.grid import Grid
 from sgoif.tasks.shift.moments import SMALLEST
 
 MOST = 2000
@@ -55,9 +56,7 @@ class Sample:
         """The sample, ready to be compared with."""
         if self._rows is None:
             raise SettingError("there is nothing to compare with: no example of the reference has any weight")
-        raw = Neighbours(torch.cat(self._rows, 1), tuple(part.shape[1] for part in self._rows))
-        # Rounded as they are stored, so that a sentinel from a file says exactly what it said before.
-        return replace(raw, rows=raw.units(raw.rows).half().float())
+        return Neighbours.of(self._rows)
 
 
 @dataclass(frozen=True)
@@ -69,31 +68,34 @@ class Neighbours:
     sizes: tuple[int, ...]
     """D of every layer."""
 
-    def distance(self, joined: Tensor) -> Tensor:
-        """ν of activations side by side, [n, ΣD] to [n]; between 0 and 2."""
-        units = self.units(joined)
-        cosines = half_product(units, self._half) if multiplies_halves(units.device) else units @ self.rows.T
-        nearest: Tensor = cosines.amax(1)
-        return (1 - nearest).clamp_min(SMALLEST)
+    @classmethod
+    def of(cls, parts: Sequence[Tensor]) -> Neighbours:
+        """These activations, [M, D] of every layer."""
+        units = [nn.functional.normalize(part, eps=SMALLEST) / math.sqrt(len(parts)) for part in parts]
+        # Rounded as they are stored, so that a sentinel from a file says exactly what it said before.
+        return cls(torch.cat(units, 1).half().float(), tuple(part.shape[1] for part in parts))
 
-    def units(self, joined: Tensor) -> Tensor:
-        """Every layer's part brought to the length 1/√L; what is all zeros stays so."""
-        lengths = (joined.square() @ self._belongs).clamp_min(SMALLEST).rsqrt()
-        return joined * (lengths @ self._spread)
+    def nearest(self, grid: Tensor, out: Tensor | None = None) -> Tensor:
+        """1 − ν of activations in a `Grid`, [n, L, W] to [n]; rounding may bring it above 1."""
+        width = grid.shape[2]
+        units = torch.rms_norm(grid, (width,), self._length, SMALLEST / width).flatten(1)
+        cosines = half_product(units, self._half) if multiplies_halves(units.device) else units @ self._single
+        return torch.amax(cosines, 1, out=out)
+
+    @cached_property
+    def _length(self) -> Tensor:
+        """Brings rows whose mean square is 1 to the length 1/√L, [W]."""
+        width = max(self.sizes)
+        return self.rows.new_full((width,), 1 / math.sqrt(width * len(self.sizes)))
+
+    @cached_property
+    def _single(self) -> Tensor:
+        """The examples as columns, in the places of a `Grid`."""
+        return Grid(self.sizes, self.rows.device).join(self.rows.split(self.sizes, 1)).flatten(1).T
 
     @cached_property
     def _half(self) -> Tensor:
-        return self.rows.half().T
-
-    @cached_property
-    def _belongs(self) -> Tensor:
-        """[ΣD, L]: one where a column belongs to a layer. One product adds up the squares of all layers."""
-        layer = torch.repeat_interleave(torch.arange(len(self.sizes)), torch.tensor(self.sizes))
-        return torch.nn.functional.one_hot(layer, len(self.sizes)).to(self.rows)
-
-    @cached_property
-    def _spread(self) -> Tensor:
-        return self._belongs.T / math.sqrt(len(self.sizes))
+        return self._single.half()
 
 
 def multiplies_halves(device: torch.device) -> bool:

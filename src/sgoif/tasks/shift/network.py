@@ -42,7 +42,7 @@ class Seen:
     @cached_property
     def pooled(self) -> tuple[Tensor, ...]:
         """Mean of every stage over its positions, [n, D_l]."""
-        return tuple(stage.flatten(2).mean(2) for stage in self.stages)
+        return tuple(stage.mean(tuple(range(2, stage.dim()))) for stage in self.stages)
 
 
 class Network:
@@ -70,31 +70,38 @@ class Network:
         if not isinstance(found, nn.Linear):
             raise LayerError(f"the head {self.head_name!r} is a {type(found).__name__}; a linear layer is needed")
         self.head = found
+        self._watched = [known[name] for name in self.stages]
+        self._parts = list(known.values())
+        self.entry = next(model.parameters(), None)
+        """A parameter that lies where inputs must lie and has their precision."""
 
     @property
     def classes(self) -> int:
         """Number of classes, the outputs of the head."""
         return int(self.head.weight.shape[0])
 
+    @property
+    def is_training(self) -> bool:
+        """Whether any part of it is not in evaluation mode."""
+        return any(part.training for part in self._parts)
+
     @torch.no_grad()
     def see(self, images: Tensor, stages: bool = True) -> Seen:
         """One forward pass. Without `stages`, none are kept."""
-        found: dict[str, Tensor] = {}
+        found: dict[nn.Module, Tensor] = {}
 
-        def keep(name: str) -> Callable[..., None]:
-            def hook(module: nn.Module, inputs: tuple[Any, ...], output: Any) -> None:
-                found[name] = inputs[0] if name == self.head_name else output
+        def keep(module: nn.Module, inputs: tuple[Any, ...], output: Any) -> None:
+            found[module] = inputs[0] if module is self.head else output
 
-            return hook
-
+        watched = self._watched if stages else []
         with ExitStack() as hooks:
-            for name in (self.head_name, *(self.stages if stages else ())):
-                hooks.enter_context(self.model.get_submodule(name).register_forward_hook(keep(name)))
+            for module in (self.head, *watched):
+                hooks.enter_context(module.register_forward_hook(keep))
             logits = self.model(images)
-        if self.head_name not in found:
+        if self.head not in found:
             raise LayerError(f"the head {self.head_name!r} was not used for these inputs; the model changed its path")
-        kept = tuple(_positions_last(found[name]) for name in self.stages) if stages else ()
-        return Seen(images, logits.float(), found[self.head_name].float(), kept)
+        kept = tuple(_positions_last(found[module]) for module in watched)
+        return Seen(images, logits.float(), found[self.head].float(), kept)
 
     def answer(self, features: Tensor) -> Tensor:
         """The head's logits for features that may have been changed."""

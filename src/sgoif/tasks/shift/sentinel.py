@@ -21,6 +21,7 @@ import itertools
 import math
 import os
 from collections.abc import Iterable, Iterator
+from contextlib import nullcontext
 from typing import TYPE_CHECKING, Any, Self
 
 import torch
@@ -30,9 +31,11 @@ from sgoif.anchors import evaluation
 from sgoif.errors import LayerError, SettingError, StateError
 from sgoif.state import load_state, save_state
 from sgoif.tasks.shift.conformal import p_values, threshold
+from sgoif.tasks.shift.grid import Grid
 from sgoif.tasks.shift.moments import SMALLEST, Layer, Spread
 from sgoif.tasks.shift.neighbours import Neighbours
 from sgoif.tasks.shift.network import Network, Seen
+from sgoif.tasks.shift.recorded import Recorded
 from sgoif.tasks.shift.reference import Kept, Reference, activations_of, two_sided
 
 if TYPE_CHECKING:
@@ -70,9 +73,19 @@ class Sentinel:
         """Scores of inputs that belong, smallest first."""
         self.shape = shape
         """Of one input."""
-        self.trust = trust
-        """g: how far the network's answers count."""
+        self._trust = trust
+        device = layers[0].root.device
+        self._grid = Grid(tuple(len(layer.root) for layer in layers), device)
         self._spread = Spread(layers)
+        self._recorded = Recorded(self._of_rows)
+        # Measured are κ, 1 − ν and −E. Each gives a factor of exp(s): (origin + sign · what is measured) ** power.
+        factors = [(0.0, 1.0, 0.5), (1.0, -1.0, 0.5), (0.0, -1.0, -trust)]
+        self._origin, self._sign, self._power = torch.tensor(factors, device=device).T.unsqueeze(2).unbind()
+
+    @property
+    def trust(self) -> float:
+        """g: how far the network's answers count."""
+        return self._trust
 
     @classmethod
     def fit(
@@ -175,27 +188,32 @@ class Sentinel:
         sentinel.calibration = scores.sort().values
         return sentinel
 
+    @torch.no_grad()
     def strangeness(self, seen: Seen) -> Tensor:
-        """s of a batch that the network has seen, [n]; infinite where it is not a number."""
-        return _defined(self._strangeness(seen))
+        """s of a batch that the network has seen, [n]; infinite where the input or what came of it is not a number."""
+        images = seen.images.float()
+        largest = torch.linalg.vector_norm(images, math.inf, tuple(range(1, images.dim()))).unsqueeze(1)
+        return self._recorded([*self._grid.pieces(activations_of(seen)), seen.logits, largest])
 
-    def _strangeness(self, seen: Seen) -> Tensor:
-        joined = torch.cat(activations_of(seen), 1)
-        strange = self._spread.mean(joined).clamp_min(SMALLEST) * self.neighbours.distance(joined)
-        return (strange.sqrt() / energy(seen.logits).pow(self.trust)).log()
+    def _of_rows(self, rows: Tensor) -> Tensor:
+        """s from activations in the places of the grid, logits and the largest value of the input, side by side."""
+        grid, measured = self._grid.of(rows), torch.empty(3, len(rows), device=rows.device)
+        self._spread.mean(grid, out=measured[0])
+        self.neighbours.nearest(grid, out=measured[1])
+        minus_energy(rows[:, self._grid.columns : -1], out=measured[2])
+        factors = torch.addcmul(self._origin, measured, self._sign).clamp_min_(SMALLEST)
+        scores = torch.xlogy(self._power, factors).sum(0)
+        # A network may make something finite of an input that is not. In evaluation no row sees another, so such an
+        # input spoils only its own score, and 0 times its largest value sees to it that it does.
+        return scores.add_(rows[:, -1], alpha=0).nan_to_num_(nan=math.inf, posinf=math.inf)
 
     def score(self, x: Tensor) -> Tensor:
         """How strange each input is, [n]; one that holds an infinite value or none at all is infinitely strange."""
         _check(x, self.shape)
         if len(x) == 0:
             return torch.empty(0, device=x.device)
-        x = _as_taken(x, self.network.model)
-        with evaluation(self.network.model):
-            scores = self._strangeness(self.network.see(x))
-        # A network may make something finite of an input that is not. In evaluation no row sees another, so such an
-        # input spoils only its own score, and 0 times its largest value sees to it that it does.
-        largest = torch.linalg.vector_norm(x, ord=math.inf, dim=tuple(range(1, x.dim())))
-        return _defined(scores.add(largest, alpha=0).to(scores.dtype))
+        with evaluation(self.network.model) if self.network.is_training else nullcontext():
+            return self.strangeness(self.network.see(_as_taken(x, self.network.entry)))
 
     def p_value(self, x: Tensor) -> Tensor:
         """How often an input that belongs would look at least as strange, [n]."""
@@ -262,15 +280,10 @@ class Sentinel:
         return cls(network, layers, neighbours, state["calibration"].to(device), tuple(state["shape"]), trust)
 
 
-def energy(logits: Tensor) -> Tensor:
-    """logsumexp of the logits about their mean, [n]; a single logit is that of two classes."""
-    # ln p_k = z_k − logsumexp z, so this is minus the mean of ln p: fewer operations than any other way.
-    return -two_sided(logits).log_softmax(1).mean(1)
-
-
-def _defined(scores: Tensor) -> Tensor:
-    """What is not a number is infinitely strange."""
-    return torch.nan_to_num(scores, nan=math.inf, posinf=math.inf)
+def minus_energy(logits: Tensor, out: Tensor | None = None) -> Tensor:
+    """−E: minus the logsumexp of the logits about their mean, [n]; a single logit is that of two classes."""
+    # ln p_k = z_k − logsumexp z, so this is the mean of ln p: fewer operations than any other way.
+    return torch.mean(two_sided(logits).log_softmax(1), 1, out=out)
 
 
 def _inputs(
@@ -283,12 +296,11 @@ def _inputs(
         _check(x, shape)
         shape = tuple(x.shape[1:])
         if len(x):
-            yield _as_taken(x, model), None if y is None else torch.as_tensor(y)
+            yield _as_taken(x, next(model.parameters(), None)), None if y is None else torch.as_tensor(y)
 
 
-def _as_taken(x: Tensor, model: nn.Module) -> Tensor:
+def _as_taken(x: Tensor, parameter: Tensor | None) -> Tensor:
     """Inputs where the model is and in its precision."""
-    parameter = next(model.parameters(), None)
     return x if parameter is None else x.to(parameter)
 
 
