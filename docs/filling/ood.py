@@ -103,9 +103,12 @@ TABLES: dict[str, Callable[[], str]] = {
     "ood-cifar10": lambda: outliers("ood-cifar10.jsonl"),
     "ood-cifar10-cost": lambda: alone(
         {
-            "first run": "ood-cifar10-cost-started.jsonl",
-            "second run": "ood-cifar10-cost.jsonl",
-            "third run": "ood-cifar10-cost-again.jsonl",
+            "before, 1": "ood-cifar10-cost-started.jsonl",
+            "before, 2": "ood-cifar10-cost.jsonl",
+            "before, 3": "ood-cifar10-cost-again.jsonl",
+            "recorded, 1": "ood-cifar10-cost-recorded-1.jsonl",
+            "recorded, 2": "ood-cifar10-cost-recorded-2.jsonl",
+            "recorded, 3": "ood-cifar10-cost-recorded-3.jsonl",
         }
     ),
     "ood-cifar10-trained": lambda: trained("ood-cifar10-trained.jsonl", "ood-cifar10.jsonl", BESIDE),
@@ -113,6 +116,7 @@ TABLES: dict[str, Callable[[], str]] = {
     "ood-cifar10-small-cnn": lambda: outliers("ood-cifar10-small-cnn.jsonl"),
     "streams-cifar10": lambda: streams("streams-cifar10.json"),
     "ood-mnist": lambda: outliers("ood-mnist.jsonl"),
+    "ood-mnist-10000": lambda: outliers("ood-mnist-10000.jsonl"),
     "ood-mnist-trained": lambda: trained("ood-mnist-trained.jsonl", "ood-mnist.jsonl", BESIDE),
     "streams-mnist": lambda: streams("streams-mnist.json"),
 }

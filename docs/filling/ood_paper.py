@@ -143,8 +143,10 @@ TABLES: dict[str, Callable[[], str]] = {
         {
             "MNIST": ("ood-mnist-ablations.jsonl", "none"),
             "MNIST, 20% wrong labels": ("ood-mnist-ablations.jsonl", "symmetric-20"),
-            "CIFAR-10": ("ood-cifar10-ablations.jsonl", "none"),
-            "CIFAR-10, 20% wrong labels": ("ood-cifar10-ablations.jsonl", "symmetric-20"),
+            "CIFAR-10, LeNet": ("ood-cifar10-ablations.jsonl", "none"),
+            "CIFAR-10, LeNet, 20% wrong labels": ("ood-cifar10-ablations.jsonl", "symmetric-20"),
+            "CIFAR-10, ResNet-18": ("ood-cifar10-ablations-resnet18.jsonl", "none"),
+            "CIFAR-10, ResNet-18, 20% wrong labels": ("ood-cifar10-ablations-resnet18.jsonl", "symmetric-20"),
         }
     ),
 }

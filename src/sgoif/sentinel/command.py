@@ -36,14 +36,20 @@ ALARM = 3
 """Exit code of `watch` when it has raised an alarm."""
 
 app = typer.Typer(
-    help="Tell whether images belong to what a model was trained on, and whether a stream of them has changed.",
+    help="Tell whether images belong to what a model was trained on, and whether a stream of them has changed."
+    " `fit` comes first, once for a model; `score` and `watch` go by the file that it writes.",
     no_args_is_help=True,
 )
 
 Fitted = Annotated[Path, typer.Option("--sentinel", help="The file that `sgoif sentinel fit` wrote.")]
-OtherModel = Annotated[str | None, typer.Option("--model", help="The model, where it goes by another name than then.")]
+OtherModel = Annotated[
+    str | None, typer.Option("--model", help="The same model, where its name is no longer the one given to `fit`.")
+]
 OtherWeights = Annotated[
-    Path | None, typer.Option("--weights", help="The weights, where they are not where they were and not beside it.")
+    Path | None,
+    typer.Option(
+        "--weights", help="Its weights, where they lie neither where `fit` found them nor beside the sentinel's file."
+    ),
 ]
 
 
@@ -58,7 +64,7 @@ def fit_command(
         Path | None,
         typer.Argument(
             help="Images that belong, best those the model was trained on: a folder with one subfolder per class, a"
-            " manifest, CIFAR or idx files, or an .npz file. With --run it may be left away."
+            " manifest, CIFAR or idx files, or an .npz file. With --run it may be left out."
         ),
     ] = None,
     run: Annotated[

@@ -23,7 +23,7 @@ from sgoif.bench.labels.problem import Problem
 from sgoif.bench.methods import resolve
 from sgoif.bench.ood import online, runner
 from sgoif.bench.ood.detector import Bank, Detector
-from sgoif.bench.ood.evaluation import Panel, exactly
+from sgoif.bench.ood.evaluation import WARM, Panel, exactly
 from sgoif.bench.ood.grid import KIND, read_results
 from sgoif.bench.ood.measures import auroc
 from sgoif.bench.ood.registry import ABLATIONS, METHODS, Method, choose, in_order, new_detector, title_of
@@ -629,7 +629,7 @@ def test_cost_is_that_of_looking_and_scoring_in_turn(monkeypatch: pytest.MonkeyP
     found = panel.cost(plain, torch.zeros(10, 1), rounds=3)
     assert found["quick"] == pytest.approx({"ms_per_image": 400.0, "time_ratio": 2.0})
     assert found["slow"] == pytest.approx({"ms_per_image": 1000.0, "time_ratio": 5.0})
-    assert order == ["plain", "see", "quick", "see", "slow"] * 4, "one round warms up"
+    assert order == ["plain", "see", "quick", "see", "slow"] * (WARM + 3), "the first rounds warm up"
 
 
 def test_every_score_pays_for_its_own_pooling() -> None:
@@ -643,7 +643,7 @@ def test_every_score_pays_for_its_own_pooling() -> None:
         return Seen(x, torch.zeros(4, 2), torch.zeros(4, 3), (torch.zeros(4, 2, 5, 5),))
 
     Panel(see, {"one": look, "other": look}).cost(nn.Identity(), torch.zeros(4, 1), rounds=1)
-    assert looks == [False] * 4
+    assert looks == [False] * 2 * (WARM + 1)
 
 
 def test_images_are_repeated_to_fill_a_batch() -> None:

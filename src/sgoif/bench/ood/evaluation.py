@@ -2,7 +2,8 @@
 
 The cost of a method is the time from images on the device to scores: the forward pass that its detector looks at, plus
 its score. It is compared with a plain forward pass of the network on the same 256 images. All are measured in turn,
-round after round, so that a change of the machine's pace meets all of them alike, and the middle round counts.
+round after round, so that a change of the machine's pace meets all of them alike, and the middle round counts. The
+first rounds warm up and do not count.
 """
 
 from __future__ import annotations
@@ -25,6 +26,8 @@ from sgoif.errors import SettingError
 S = TypeVar("S")
 BATCH = 256
 ROUNDS = 9
+WARM = 3
+"""Rounds before those: in them a GPU sets memory aside, and what can be started at once is recorded."""
 PLAIN = ""
 
 
@@ -70,10 +73,10 @@ class Panel(Generic[S]):
         every: dict[str, Callable[[], object]] = {PLAIN: lambda: forward(x)}
         every |= {name: self._from_images(score, x) for name, score in self.score.items()}
         spent: dict[str, list[float]] = {name: [] for name in every}
-        for number in range(rounds + 1):
+        for number in range(WARM + rounds):
             for name, task in every.items():
                 seconds = timed(task, x.device)
-                if number:  # the first round warms up
+                if number >= WARM:
                     spent[name].append(seconds)
         base = median(spent.pop(PLAIN))
         return {
