@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 from matplotlib.figure import Figure
 
+from sgoif.bench.labels.panels import BLUE, GREEN, RED, look_of
 from sgoif.bench.labels.plots import KINDS, PlotSettings, cumulative_gain, pareto_front, plot
 from sgoif.cli import main
 from sgoif.errors import MissingExtraError, SettingError
@@ -212,3 +213,11 @@ def test_a_run_is_drawn_as_before(tmp_path: Path) -> None:
         picture = tmp_path / f"{number}.png"
         assert main(["bench", "plot", *words, "--out", str(picture)]) == 0
         assert picture.exists()
+
+
+def test_the_influence_stands_for_ours_where_the_label_score_is_not_drawn() -> None:
+    gates = ["influence", "moving-average-gate-influence", "without-gate-influence"]
+    assert [look_of(name, gates)["color"] for name in gates] == [GREEN, BLUE, RED]
+    both = ["sgoif", "influence"]
+    assert look_of("sgoif", both)["color"] == GREEN != look_of("influence", both)["color"]
+    assert look_of("influence", gates)["linewidth"] > look_of("influence", both)["linewidth"]

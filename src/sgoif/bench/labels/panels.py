@@ -103,8 +103,8 @@ def new_panel(
 
 
 def colour_of(name: str, names: Sequence[str]) -> str:
-    """Ours green; gates as in the paper: a moving average blue, none red."""
-    if name == OURS:
+    """Ours green, or the influence where that stands for it; gates as in the paper: a moving average blue, none red."""
+    if name == _ours_among(names):
         return GREEN
     if "moving" in name:
         return BLUE
@@ -116,7 +116,12 @@ def colour_of(name: str, names: Sequence[str]) -> str:
 def look_of(name: str, names: Sequence[str]) -> dict[str, Any]:
     """How the line of a method is drawn: ours thick, beyond ten methods dashed, then dotted."""
     style = ("-", "--", ":")[names.index(name) // 10 % 3]
-    return {"color": colour_of(name, names), "linewidth": 2.4 if name == OURS else 1.4, "linestyle": style}
+    width = 2.4 if name == _ours_among(names) else 1.4
+    return {"color": colour_of(name, names), "linewidth": width, "linestyle": style}
+
+
+def _ours_among(names: Sequence[str]) -> str:
+    return OURS if OURS in names else "influence"
 
 
 def tidy(*panels: Axes) -> None:
