@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
+from statistics import mean
 
 from filling.cells import Line, marked, number, read_lines, table
 from sgoif.bench.curriculum.registry import METHODS, in_order, title_of
@@ -19,7 +20,8 @@ OURS, PLAIN = "curriculum", "plain"
 SMALL_SETS, SMALL_NOISES = {"mnist": "MNIST", "digits": "digits"}, ("symmetric-40", "class-dependent-20")
 SMALL_HEAD = [f"{title}, {NOISES[noise]}" for title in SMALL_SETS.values() for noise in SMALL_NOISES]
 """Data and noises on which settings and mistakes were looked at with three seeds."""
-BRIEF = "CIFAR-10, symmetric 40%, first seed"
+BRIEF = "CIFAR-10, symmetric 40%"
+DATA_SETS = {"mnist": "MNIST", "fashion-mnist": "Fashion-MNIST", "digits": "digits", "cifar10": "CIFAR-10"}
 VARIANTS = {
     **{name: title_of(name) for name in ("curriculum", "told", "told-wrong", "told-right")},
     "rate-alone": "present answer and noise rate, no judgement",
@@ -108,22 +110,57 @@ def weight(name: str) -> str:
 
 
 def memory(metric: str) -> str:
-    """The curriculum by what it remembers: three seeds on small data, the first on CIFAR-10 under symmetric noise."""
+    """The curriculum by what it remembers: three seeds on small data, what there is on CIFAR-10."""
     before, default, head = "by the loss on held-out data (before)", "`--fade 0.9` (default)", [*SMALL_HEAD, BRIEF]
     rows: dict[str, dict[str, list[float]]] = {before: {}, "`--fade 0.7`": {}, default: {}, "`--fade 1`": {}}
-    for data, title in SMALL_SETS.items():
-        for noise in SMALL_NOISES:
+    for data, title in DATA_SETS.items():
+        noises = [noise for noise in SMALL_NOISES if f"{title}, {NOISES[noise]}" in head]
+        for noise in noises:
             for row, end in ((before, "-ledger"), (default, "")):
                 values = Results(f"curriculum-{data}{end}.jsonl", None).values(OURS, noise, metric)
                 rows[row][f"{title}, {NOISES[noise]}"] = values
         for line in read_lines(f"curriculum-{data}-memory.jsonl"):
-            cells = rows.setdefault(_asked(line), {})
-            cells.setdefault(f"{title}, {NOISES[line['noise']]}", []).append(100 * line["metrics"][metric])
-    rows[before][BRIEF] = Results("curriculum-cifar10.jsonl", None).values(OURS, "symmetric-40", metric)[:1]
-    for line in read_lines("curriculum-cifar10-memory.jsonl"):
-        rows.setdefault(_asked(line), {})[BRIEF] = [100 * line["metrics"][metric]]
-    cells = [[row, *(number(found.get(column, []), digits=2) for column in head)] for row, found in rows.items()]
-    return table(["how epochs count", *head], cells)
+            if line["noise"] in noises:
+                cells = rows.setdefault(_asked(line), {})
+                cells.setdefault(f"{title}, {NOISES[line['noise']]}", []).append(100 * line["metrics"][metric])
+    body = [[row, *(number(found.get(column, []), digits=2) for column in head)] for row, found in rows.items()]
+    return table(["how epochs count", *head], body)
+
+
+def quicker() -> str:
+    """What was tried on all small data sets has above the defaults, seed by seed."""
+    tried: dict[str, list[Line]] = {}
+    for data in DATA_SETS:
+        for line in read_lines(f"curriculum-{data}-memory.jsonl"):
+            tried.setdefault(_asked(line), []).append(line)
+    tried["(all of the way at the end)"] = read_lines("curriculum-final.jsonl")
+    rows = []
+    for what, lines in tried.items():
+        gains = {data: _gained([line for line in lines if line["set"] == data], data) for data in DATA_SETS}
+        small = [gains[data] for data in DATA_SETS if data != "cifar10"]
+        if not all(small):
+            continue
+        for data, found in gains.items():
+            if found:
+                rows.append([what, DATA_SETS[data], *(_signed(found.get(noise, [])) for noise in NOISES)])
+        means = [[mean(found[noise]) for found in small if noise in found] for noise in NOISES]
+        rows.append([what, "mean without CIFAR-10", *(_signed(values, spread=False) for values in means)])
+    return table(["changed", "data", *NOISES.values()], rows)
+
+
+def _gained(lines: list[Line], data: str) -> dict[str, list[float]]:
+    """By noise, what these lines have above the curriculum with its defaults."""
+    defaults, found = Results(f"curriculum-{data}.jsonl", None), dict[str, list[float]]()
+    for line in lines:
+        default = defaults.values(OURS, line["noise"], "accuracy")[line["seed"]]
+        found.setdefault(line["noise"], []).append(100 * line["metrics"]["accuracy"] - default)
+    return found
+
+
+def _signed(gains: list[float], spread: bool = True) -> str:
+    """A difference with its sign."""
+    text = number(gains, spread=spread, digits=2)
+    return text.replace("-", "−") if not gains or mean(gains) < 0 else f"+{text}"
 
 
 def settings() -> str:
@@ -184,11 +221,10 @@ def _tables(data: str) -> dict[str, Callable[[], str]]:
     }
 
 
-TABLES: dict[str, Callable[[], str]] = {
-    name: make for data in ("cifar10", "fashion-mnist", "mnist", "digits") for name, make in _tables(data).items()
-} | {
+TABLES: dict[str, Callable[[], str]] = {name: make for data in DATA_SETS for name, make in _tables(data).items()} | {
     "curriculum-memory": partial(memory, "accuracy"),
     "curriculum-memory-weight": partial(memory, "wrong_weight"),
+    "curriculum-quicker": quicker,
     "curriculum-settings": settings,
     "curriculum-told": told,
     "curriculum-limits": limits,
