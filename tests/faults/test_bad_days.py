@@ -162,7 +162,9 @@ def test_the_second_writer_is_told_and_the_first_is_unharmed(tmp_path: Path, cap
         first.kill()
     assert first.returncode == 0, messages
     assert json.loads(printed)["steps"] == json.loads((run / "live.json").read_text())["steps"]
-    assert main(["audit", str(photos), "--out", str(tmp_path / "alone"), *given[4:]]) == 0
+    # In a process of its own: what other tests leave behind in this one can move the last digits.
+    alone = [sys.executable, "-m", "sgoif", "audit", str(photos), "--out", str(tmp_path / "alone"), *given[4:]]
+    subprocess.run(alone, env=ENVIRONMENT, capture_output=True, check=True, timeout=120)
     assert (tmp_path / "alone" / "issues.csv").read_bytes() == (run / "issues.csv").read_bytes()
 
 
