@@ -70,14 +70,15 @@ def compared(of: Mapping[str, Sequence[Line]]) -> dict[str, list[str]]:
 def alone(runs: Mapping[str, str]) -> str:
     """What a score takes in units of a plain forward pass, and nothing else of result files of `sgoif bench ood`.
 
-    `runs` are the files by the title of their column.
+    `runs` are the files by the title of their row.
     """
-    found = [{line["method"]: line["metrics"]["time_ratio"] for line in read_lines(name)} for name in runs.values()]
-    rows = [
-        [detectors.title_of(method), *(f"{run[method]:.2f}" for run in found)]
-        for method in detectors.in_order(found[0])
-    ]
-    return table(["detector", *runs], rows)
+    found = {
+        title: {line["method"]: line["metrics"]["time_ratio"] for line in read_lines(name)}
+        for title, name in runs.items()
+    }
+    methods = detectors.in_order(next(iter(found.values())))
+    rows = [[title, *(f"{run[method]:.2f}" for method in methods)] for title, run in found.items()]
+    return table(["run", *map(detectors.title_of, methods)], rows)
 
 
 def streams(name: str) -> str:
@@ -106,9 +107,8 @@ TABLES: dict[str, Callable[[], str]] = {
             "before, 1": "ood-cifar10-cost-started.jsonl",
             "before, 2": "ood-cifar10-cost.jsonl",
             "before, 3": "ood-cifar10-cost-again.jsonl",
-            "recorded, 1": "ood-cifar10-cost-recorded-1.jsonl",
-            "recorded, 2": "ood-cifar10-cost-recorded-2.jsonl",
-            "recorded, 3": "ood-cifar10-cost-recorded-3.jsonl",
+            **{f"recorded, {number}": f"ood-cifar10-cost-recorded-{number}.jsonl" for number in range(1, 4)},
+            **{f"warm, {number}": f"ood-cifar10-cost-warm-{number}.jsonl" for number in range(1, 7)},
         }
     ),
     "ood-cifar10-trained": lambda: trained("ood-cifar10-trained.jsonl", "ood-cifar10.jsonl", BESIDE),

@@ -112,6 +112,20 @@ def test_halves_are_multiplied_where_that_is_possible(monkeypatch: pytest.Monkey
     torch.testing.assert_close(half, single, rtol=0, atol=1e-3)
 
 
+def test_the_sample_does_not_depend_on_defaults() -> None:
+    rows, chosen = layers(200, 0), everyone(200)
+    plain = Sample(50)
+    plain.add(rows, chosen)
+    torch.set_default_dtype(torch.float64)
+    try:
+        with torch.device("meta"):
+            other = Sample(50)
+            other.add(rows, chosen)
+    finally:
+        torch.set_default_dtype(torch.float32)
+    assert torch.equal(other.neighbours().rows, plain.neighbours().rows)
+
+
 def test_halves_are_not_multiplied_elsewhere(monkeypatch: pytest.MonkeyPatch) -> None:
     cuda = torch.device("cuda")
     assert not multiplies_halves(torch.device("cpu"))

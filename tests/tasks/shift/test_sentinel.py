@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import copy
+import gc
 import math
+import weakref
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -23,9 +25,10 @@ from sgoif.bench.metrics import auroc
 from sgoif.errors import LayerError, SettingError, StateError
 from sgoif.state import load_state, save_state
 from sgoif.tasks import Sentinel
+from sgoif.tasks.shift.formula import minus_energy
 from sgoif.tasks.shift.grid import Grid
 from sgoif.tasks.shift.reference import LEAST_TRUST, outvoted
-from sgoif.tasks.shift.sentinel import HELD_BACK, minus_energy
+from sgoif.tasks.shift.sentinel import HELD_BACK
 
 
 @pytest.fixture(scope="module")
@@ -84,7 +87,7 @@ def test_a_score_takes_few_operations_beyond_the_forward_pass(
     sentinel.score(x)
     forward = operations(lambda: sentinel.network.model(x))
     stages = len(sentinel.network.stages)
-    assert operations(lambda: sentinel.score(x)) - forward <= stages + 24
+    assert operations(lambda: sentinel.score(x)) - forward <= stages + 25
     monkeypatch.setattr(sentinel, "_recorded", lambda parts: torch.cat(parts, 1))
     assert operations(lambda: sentinel.score(x)) - forward == stages + 2  # and two to start what is recorded
 
@@ -249,7 +252,7 @@ def test_saved_and_loaded_it_says_the_same(sentinel: Sentinel, tmp_path: Path) -
 def test_a_copy_goes_by_its_own_state(sentinel: Sentinel) -> None:
     again, x = copy.deepcopy(sentinel), strangers(10)
     assert torch.equal(again.score(x), sentinel.score(x))
-    again._power.zero_()
+    again._formula._power.zero_()
     assert not again.score(x).any()
     assert sentinel.score(x).any()
 
@@ -337,6 +340,51 @@ def test_inputs_of_another_precision_are_brought_to_that_of_the_network(sentinel
     rounded = [(images.float(), labels) for images, labels in others]
     fitted = Sentinel.fit(trained(), others, calibration=others)
     assert torch.equal(fitted.score(x), Sentinel.fit(trained(), rounded, calibration=rounded).score(x))
+
+
+def test_the_precision_of_the_caller_is_that_of_the_network_alone(sentinel: Sentinel) -> None:
+    x = torch.cat([blobs(20, 5)[0], strangers(20)])
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        rough = sentinel.score(x)
+        assert torch.equal(rough, sentinel.score(x))
+        seen = sentinel.network.see(x)
+        made = Sentinel.fit(trained(), batches(600, 0), calibration=batches(500, 1))
+    assert seen.logits.dtype == rough.dtype == torch.float32
+    torch.testing.assert_close(rough, sentinel.strangeness(seen))
+    assert float((made.score(x) - sentinel.score(x)).abs().max()) < 0.2
+    assert float((sentinel.score(x) - rough).abs().max()) < 0.2
+
+
+def test_another_default_precision_changes_nothing(sentinel: Sentinel) -> None:
+    x, data, held_out = strangers(20), batches(600, 0), batches(500, 1)
+    torch.set_default_dtype(torch.float64)
+    try:
+        made = Sentinel.fit(trained(), data, calibration=held_out)
+        assert made.score(x).dtype == torch.float32
+    finally:
+        torch.set_default_dtype(torch.float32)
+    torch.testing.assert_close(made.score(x), sentinel.score(x))
+
+
+def test_a_model_that_moved_away_is_noticed() -> None:
+    model = copy.deepcopy(trained())
+    made = Sentinel.fit(model, batches(300, 0))
+    model.to("meta")
+    with pytest.raises(StateError, match=r"model is on meta and its sentinel on cpu.*save the sentinel"):
+        made.score(strangers(3))
+
+
+def test_it_goes_when_nobody_holds_it() -> None:
+    """What is recorded on a GPU holds its memory, which no collector of garbage sees."""
+    made = Sentinel.fit(trained(), batches(300, 0))
+    made.score(strangers(3))
+    held = weakref.ref(made)
+    gc.disable()
+    try:
+        del made
+        assert held() is None
+    finally:
+        gc.enable()
 
 
 def test_nothing_is_nothing(sentinel: Sentinel) -> None:

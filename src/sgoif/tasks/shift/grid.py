@@ -36,10 +36,10 @@ class Grid:
     def pieces(self, parts: Sequence[Tensor]) -> list[Tensor]:
         """The layers and what is missing after each: side by side they fill the grid."""
         pieces: list[Tensor] = []
-        for part, blank in zip(parts, self._blanks, strict=True):
+        for part, size in zip(parts, self.sizes, strict=True):
             pieces.append(part)
-            if blank is not None:
-                pieces.append(blank.expand(len(part), -1))
+            if size < self.width:
+                pieces.append(self._zeros.expand(len(part), self.width - size))
         return pieces
 
     def of(self, rows: Tensor) -> Tensor:
@@ -52,7 +52,6 @@ class Grid:
         return self.of(torch.cat(self.pieces(parts), 1))
 
     @cached_property
-    def _blanks(self) -> list[Tensor | None]:
-        """What is put after each layer."""
-        missing = [self.width - size for size in self.sizes]
-        return [torch.zeros(1, count, device=self.device) if count else None for count in missing]
+    def _zeros(self) -> Tensor:
+        """What is put after a layer, in as many rows and columns as are missing."""
+        return torch.zeros(1, 1, device=self.device, dtype=torch.float32)

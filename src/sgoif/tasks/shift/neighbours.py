@@ -33,13 +33,14 @@ class Sample:
 
     def __init__(self, most: int = MOST) -> None:
         self.most = most
-        self._generator = torch.Generator().manual_seed(0)
-        self._keys = torch.zeros(0)
+        self._generator = torch.Generator("cpu").manual_seed(0)
+        self._keys = torch.zeros(0, device="cpu")
         self._rows: list[Tensor] | None = None
 
     def add(self, parts: Sequence[Tensor], chosen: Tensor) -> None:
         """Consider a batch, the columns of each row given in parts; only rows that are `chosen` may be taken."""
-        keys = torch.rand(len(chosen), generator=self._generator)  # the rows with the smallest keys stay
+        # The rows with the smallest keys stay.
+        keys = torch.rand(len(chosen), generator=self._generator, device="cpu", dtype=torch.float32)
         limit = float(self._keys.max()) if len(self._keys) >= self.most else math.inf
         taken = ((keys < limit) & chosen.cpu()).nonzero().squeeze(1)
         if not len(taken):

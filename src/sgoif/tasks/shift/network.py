@@ -14,12 +14,15 @@ from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import cached_property
+from threading import get_ident
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
+from sgoif.anchors import forward
 from sgoif.errors import LayerError
+from sgoif.ranks import unwrapped
 
 TOKEN_STAGES = 4
 """Depths at which a transformer is looked at."""
@@ -49,7 +52,8 @@ class Network:
     """A classifier in evaluation mode with places to look at.
 
     `example` is a batch as the network takes it, one image is enough; it is used to find the head and the stages, and
-    not needed where both are given by the names of their modules. The network is left in evaluation mode.
+    not needed where both are given by the names of their modules. The network is left in evaluation mode. What
+    torch.compile or parallel training put around it is left aside, and the names of modules are those of the network.
     """
 
     def __init__(
@@ -59,21 +63,25 @@ class Network:
         stages: Sequence[str] | None = None,
         head: str | None = None,
     ) -> None:
-        self.model = model.eval()
-        calls = _calls(model, example) if example is not None else []
-        self.head_name = _head(model, calls) if head is None else head
-        self.stages = tuple(_stages(calls)) if stages is None else tuple(stages)
+        self.model = model = _bare(model.eval())
+        calls, outputs = _calls(model, example) if example is not None else ([], 0)
         known = dict(model.named_modules())
+        self._norms_channels = any(isinstance(part, nn.LayerNorm) for part in known.values())
+        self.head_name = _head(model, calls, outputs) if head is None else head
+        self.stages = tuple(_stages(calls, self._norms_channels)) if stages is None else tuple(stages)
         if unknown := [name for name in (self.head_name, *self.stages) if name not in known]:
             raise LayerError(f"the model has no modules {', '.join(unknown)}; it has {', '.join(filter(None, known))}")
         found = known[self.head_name]
         if not isinstance(found, nn.Linear):
             raise LayerError(f"the head {self.head_name!r} is a {type(found).__name__}; a linear layer is needed")
         self.head = found
-        self._watched = [known[name] for name in self.stages]
+        self._watched = {name: known[name] for name in (*self.stages, self.head_name)}
         self._parts = list(known.values())
-        self.entry = next(model.parameters(), None)
+
+    @property
+    def entry(self) -> Tensor | None:
         """A parameter that lies where inputs must lie and has their precision."""
+        return next(self.model.parameters(), None)
 
     @property
     def classes(self) -> int:
@@ -87,21 +95,33 @@ class Network:
 
     @torch.no_grad()
     def see(self, images: Tensor, stages: bool = True) -> Seen:
-        """One forward pass. Without `stages`, none are kept."""
+        """One forward pass. Without `stages`, none are kept. Other threads may use the network meanwhile."""
         found: dict[nn.Module, Tensor] = {}
+        me = get_ident()
 
         def keep(module: nn.Module, inputs: tuple[Any, ...], output: Any) -> None:
-            found[module] = inputs[0] if module is self.head else output
+            if get_ident() == me:
+                found[module] = inputs[0] if module is self.head else output
 
-        watched = self._watched if stages else []
-        with ExitStack() as hooks:
-            for module in (self.head, *watched):
-                hooks.enter_context(module.register_forward_hook(keep))
-            logits = self.model(images)
-        if self.head not in found:
-            raise LayerError(f"the head {self.head_name!r} was not used for these inputs; the model changed its path")
-        kept = tuple(_positions_last(found[module]) for module in watched)
-        return Seen(images, logits.float(), found[self.head].float(), kept)
+        watched = self._watched if stages else {self.head_name: self.head}
+        hooks = [module.register_forward_hook(keep) for module in watched.values()]
+        try:
+            logits = forward(self.model, images)
+        finally:
+            for hook in hooks:
+                hook.remove()
+        if unused := [name for name, module in watched.items() if module not in found]:
+            raise LayerError(
+                f"{', '.join(unused)} had no part in the answer to these inputs: the model changed its path, or parts"
+                " of it were exchanged since it was looked at first"
+            )
+        *maps, features = (found[module] for module in watched.values())
+        if logits.dim() == 1:
+            logits = logits.unsqueeze(1)
+        if logits.dim() != 2 or len(logits) != len(images):
+            raise LayerError(f"{len(images)} inputs gave answers of shape {list(logits.shape)}, not a row for each")
+        kept = tuple(_positions_last(stage.float(), self._norms_channels) for stage in maps)
+        return Seen(images, logits.float(), features.float(), kept)
 
     def answer(self, features: Tensor) -> Tensor:
         """The head's logits for features that may have been changed."""
@@ -109,6 +129,12 @@ class Network:
 
     def _bias(self) -> Tensor | None:
         return None if self.head.bias is None else self.head.bias.detach().float()
+
+
+def _bare(model: nn.Module) -> nn.Module:
+    """The network inside what was put around it to run it faster or on several devices."""
+    inner = unwrapped(model)
+    return inner.module if isinstance(inner, nn.DataParallel) else inner
 
 
 @dataclass(frozen=True)
@@ -121,8 +147,8 @@ class _Call:
     container: bool
 
 
-def _calls(model: nn.Module, example: Tensor) -> list[_Call]:
-    """Modules with a tensor as output, in the order in which they finish."""
+def _calls(model: nn.Module, example: Tensor) -> tuple[list[_Call], int]:
+    """Modules with a tensor as output, in the order in which they finish, and the number of logits."""
     calls: list[_Call] = []
 
     def note(name: str, module: nn.Module) -> Callable[..., None]:
@@ -136,21 +162,23 @@ def _calls(model: nn.Module, example: Tensor) -> list[_Call]:
         for name, module in model.named_modules():
             if name:
                 hooks.enter_context(module.register_forward_hook(note(name, module)))
-        model(example)
-    return calls
+        logits = forward(model, example)
+    return calls, logits.shape[1] if logits.dim() > 1 else 1
 
 
-def _head(model: nn.Module, calls: Sequence[_Call]) -> str:
-    linear = [call.name for call in calls if issubclass(call.kind, nn.Linear) and len(call.output) == 2]
+def _head(model: nn.Module, calls: Sequence[_Call], outputs: int) -> str:
+    """The last linear layer, or the last with as many outputs as there are logits: others may do something beside."""
+    linear = [call for call in calls if issubclass(call.kind, nn.Linear) and len(call.output) == 2]
     if not linear:
         raise LayerError(
             f"{type(model).__name__} uses no linear layer with one output row per input; its last layer must be one"
         )
-    return linear[-1]
+    return ([call for call in linear if call.output[1] == outputs] or linear)[-1].name
 
 
-def _stages(calls: Sequence[_Call]) -> list[str]:
-    maps = {call.output[2:]: call.name for call in calls if len(call.output) == 4 and max(call.output[2:]) > 1}
+def _stages(calls: Sequence[_Call], norms_channels: bool) -> list[str]:
+    sides = [(_sides(call.output, norms_channels), call.name) for call in calls if len(call.output) == 4]
+    maps = {size: name for size, name in sides if max(size) > 1}
     if len(maps) > 1 or not (tokens := _token_blocks(calls)):
         return list(maps.values())
     at = [round((number + 1) * len(tokens) / TOKEN_STAGES) - 1 for number in range(TOKEN_STAGES)]
@@ -167,6 +195,18 @@ def _token_blocks(calls: Sequence[_Call]) -> list[str]:
     return max(groups.values(), key=len, default=[])
 
 
-def _positions_last(stage: Tensor) -> Tensor:
-    """Maps as they are; tokens [n, T, D] as [n, D, T]."""
-    return stage.float() if stage.dim() == 4 else stage.float().transpose(1, 2)
+def _channels_last(shape: torch.Size, norms_channels: bool) -> bool:
+    """Whether a map is [n, H, W, D], as networks with layer normalisation may have it; told by its square."""
+    return norms_channels and shape[1] == shape[2] != shape[3]
+
+
+def _sides(shape: torch.Size, norms_channels: bool) -> torch.Size:
+    """H and W of a map."""
+    return shape[1:3] if _channels_last(shape, norms_channels) else shape[2:]
+
+
+def _positions_last(stage: Tensor, norms_channels: bool) -> Tensor:
+    """Maps as [n, D, H, W]; tokens [n, T, D] as [n, D, T]."""
+    if stage.dim() == 4:
+        return stage.movedim(3, 1) if _channels_last(stage.shape, norms_channels) else stage
+    return stage.transpose(1, 2)

@@ -20,6 +20,8 @@ AFTER = 2
 """Calls with the same number of rows before these are recorded."""
 MOST = 4
 """Recordings that are kept; each has its own memory on the GPU."""
+LARGEST = 2**22
+"""Values in the rows of a recording: with more, operations are not small, and the memory would be large."""
 
 
 class Recorded:
@@ -41,11 +43,17 @@ class Recorded:
             return self.function(torch.cat(parts, 1))
         key = (count, torch.cuda.current_stream(device).cuda_stream)
         with self._lock, torch.cuda.device(device):
+            if (recording := self._recordings.get(key)) is not None:
+                return recording.of(parts)
+            rows = torch.cat(parts, 1)
             self._calls[key] += 1
-            if key not in self._recordings and self._calls[key] > AFTER and len(self._recordings) < MOST:
-                self._recordings[key] = record(self.function, torch.cat(parts, 1))
-            recording = self._recordings.get(key)
-            return self.function(torch.cat(parts, 1)) if recording is None else recording.of(parts)
+            if self._calls[key] > AFTER and self._may_record(key, rows):
+                self._recordings[key] = record(self.function, rows)
+            return self.function(rows)
+
+    def _may_record(self, key: tuple[int, int], rows: Tensor) -> bool:
+        """Whether there is room, and it has not been tried in vain."""
+        return key not in self._recordings and len(self._recordings) < MOST and rows.numel() <= LARGEST
 
 
 def can_record(device: torch.device) -> bool:

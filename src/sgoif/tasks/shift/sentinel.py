@@ -18,7 +18,6 @@ tell less.
 from __future__ import annotations
 
 import itertools
-import math
 import os
 from collections.abc import Iterable, Iterator
 from contextlib import nullcontext
@@ -31,12 +30,12 @@ from sgoif.anchors import evaluation
 from sgoif.errors import LayerError, SettingError, StateError
 from sgoif.state import load_state, save_state
 from sgoif.tasks.shift.conformal import p_values, threshold
-from sgoif.tasks.shift.grid import Grid
-from sgoif.tasks.shift.moments import SMALLEST, Layer, Spread
+from sgoif.tasks.shift.formula import Formula
+from sgoif.tasks.shift.moments import Layer
 from sgoif.tasks.shift.neighbours import Neighbours
 from sgoif.tasks.shift.network import Network, Seen
 from sgoif.tasks.shift.recorded import Recorded
-from sgoif.tasks.shift.reference import Kept, Reference, activations_of, two_sided
+from sgoif.tasks.shift.reference import Kept, Reference, activations_of
 
 if TYPE_CHECKING:
     from sgoif.monitor import InfluenceMonitor
@@ -74,13 +73,8 @@ class Sentinel:
         self.shape = shape
         """Of one input."""
         self._trust = trust
-        device = layers[0].root.device
-        self._grid = Grid(tuple(len(layer.root) for layer in layers), device)
-        self._spread = Spread(layers)
-        self._recorded = Recorded(self._of_rows)
-        # Measured are κ, 1 − ν and −E. Each gives a factor of exp(s): (origin + sign · what is measured) ** power.
-        factors = [(0.0, 1.0, 0.5), (1.0, -1.0, 0.5), (0.0, -1.0, -trust)]
-        self._origin, self._sign, self._power = torch.tensor(factors, device=device).T.unsqueeze(2).unbind()
+        self._formula = Formula(layers, neighbours, trust)
+        self._recorded = Recorded(self._formula)
 
     @property
     def trust(self) -> float:
@@ -191,29 +185,24 @@ class Sentinel:
     @torch.no_grad()
     def strangeness(self, seen: Seen) -> Tensor:
         """s of a batch that the network has seen, [n]; infinite where the input or what came of it is not a number."""
-        images = seen.images.float()
-        largest = torch.linalg.vector_norm(images, math.inf, tuple(range(1, images.dim()))).unsqueeze(1)
-        return self._recorded([*self._grid.pieces(activations_of(seen)), seen.logits, largest])
-
-    def _of_rows(self, rows: Tensor) -> Tensor:
-        """s from activations in the places of the grid, logits and the largest value of the input, side by side."""
-        grid, measured = self._grid.of(rows), torch.empty(3, len(rows), device=rows.device)
-        self._spread.mean(grid, out=measured[0])
-        self.neighbours.nearest(grid, out=measured[1])
-        minus_energy(rows[:, self._grid.columns : -1], out=measured[2])
-        factors = torch.addcmul(self._origin, measured, self._sign).clamp_min_(SMALLEST)
-        scores = torch.xlogy(self._power, factors).sum(0)
-        # A network may make something finite of an input that is not. In evaluation no row sees another, so such an
-        # input spoils only its own score, and 0 times its largest value sees to it that it does.
-        return scores.add_(rows[:, -1], alpha=0).nan_to_num_(nan=math.inf, posinf=math.inf)
+        return self._recorded(self._formula.parts(seen))
 
     def score(self, x: Tensor) -> Tensor:
         """How strange each input is, [n]; one that holds an infinite value or none at all is infinitely strange."""
         _check(x, self.shape)
         if len(x) == 0:
             return torch.empty(0, device=x.device)
+        self._check_place()
         with evaluation(self.network.model) if self.network.is_training else nullcontext():
             return self.strangeness(self.network.see(_as_taken(x, self.network.entry)))
+
+    def _check_place(self) -> None:
+        there, here = self.network.head.weight.device, self._formula.device
+        if there != here:
+            raise StateError(
+                f"the model is on {there} and its sentinel on {here}: move the model back, or save the sentinel and"
+                " load it where the model is now"
+            )
 
     def p_value(self, x: Tensor) -> Tensor:
         """How often an input that belongs would look at least as strange, [n]."""
@@ -278,12 +267,6 @@ class Sentinel:
         if not 0 < trust <= 1:
             raise StateError(f"{os.fspath(path)} is damaged: its trust {trust} is not a share; fit it again")
         return cls(network, layers, neighbours, state["calibration"].to(device), tuple(state["shape"]), trust)
-
-
-def minus_energy(logits: Tensor, out: Tensor | None = None) -> Tensor:
-    """−E: minus the logsumexp of the logits about their mean, [n]; a single logit is that of two classes."""
-    # ln p_k = z_k − logsumexp z, so this is the mean of ln p: fewer operations than any other way.
-    return torch.mean(two_sided(logits).log_softmax(1), 1, out=out)
 
 
 def _inputs(
