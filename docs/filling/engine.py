@@ -97,6 +97,53 @@ def cost() -> str:
     return table(["setting", "watched", "time", "peak memory", "time meant to be at most"], rows)
 
 
+PARTS_DONE = {
+    "plain": "plain training",
+    "plain again": "plain training, a second copy",
+    "enter": "`monitor.step` entered and left, no hook on the model",
+    "hooks": "and input, output and gradient of the head kept",
+    "collect": "and steps collected in blocks, which are thrown away",
+    "blocks": "and blocks scored",
+    "curvature": "and the curvature updated",
+    "all": "and anchors refreshed: the whole monitor",
+    "all, one thread": "the same, one thread for operations on the host",
+}
+PARTS_ALONE = {
+    "enter": "entering a step",
+    "leave": "leaving a step, nothing else being due",
+    "block": "a block",
+    "curvature": "an update of the curvature",
+    "refresh": "a refresh",
+}
+
+
+def parts() -> str:
+    """Time by how much of the monitor's work is done, and of its parts alone."""
+    found = _read("overhead-cuda-parts.json")
+    rows = [
+        [
+            PARTS_DONE[name],
+            f"{row['ms_per_step']:.2f}",
+            f"{row['added_ms']:+.2f} ± {row['added_ms_error']:.2f}",
+            f"{row['time_ratio']:.3f}",
+        ]
+        for name, row in found["levels"].items()
+    ]
+    alone = [
+        [
+            PARTS_ALONE[name],
+            f"{row['steps_between']:.0f}",
+            f"{row['host_ms']:.2f}",
+            f"{row['card_ms']:.2f}" if "card_ms" in row else "–",
+            f"{row['host_ms'] / row['steps_between']:.3f}",
+        ]
+        for name, row in found["single"].items()
+    ]
+    levels = table(["what is done", "ms a step", "added", "time"], rows)
+    single = table(["part", "every … steps", "ms of the host", "of the card", "of the host a step"], alone)
+    return f"{levels}\n{single}"
+
+
 def intervals() -> str:
     """How often intervals cover, by the number of epochs they rest on."""
     rows = []
@@ -146,6 +193,7 @@ def scaling() -> str:
 TABLES: dict[str, Callable[[], str]] = {
     "engine-detection": detection,
     "engine-cost": cost,
+    "engine-parts": parts,
     "engine-intervals": intervals,
     "engine-scaling": scaling,
 }

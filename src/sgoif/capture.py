@@ -211,10 +211,14 @@ class Capture:
         return None if _anchor_pass_of and _anchor_pass_of[-1] is not self else self._record
 
     def close(self) -> None:
+        self.unhook()
+        self.closed = True
+
+    def unhook(self) -> None:
+        """Take the hooks off the model; nothing is seen from then on."""
         for handle in self._handles:
             handle.remove()
         self._handles.clear()
-        self.closed = True
 
     def _layer_hook(self, layer: WatchedLayer) -> Callable[..., Tensor | None]:
         def hook(_: nn.Module, args: tuple[Any, ...], output: Any) -> Tensor | None:

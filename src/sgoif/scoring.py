@@ -165,10 +165,14 @@ class WaitingSteps:
         """
         whole = self.whole()
         self.copying |= len(whole) < len(self.steps)
+        self.drop()
+        return gather(whole) if whole else None
+
+    def drop(self) -> None:
+        """Let nothing wait any longer."""
         for named in self._named:
             self._examples[named] = False
         self.steps, self._named = [], []
-        return gather(whole) if whole else None
 
 
 def per_step(values: Tensor, sizes: Sequence[int]) -> Tensor:

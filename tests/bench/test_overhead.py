@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 import json
+from functools import partial
 from pathlib import Path
 
 import pytest
+import torch
+from torch import nn
 
+from sgoif.bench.models import MODELS
 from sgoif.bench.overhead import OverheadSettings, Plan, Training, _slices, main
+from sgoif.bench.overhead_parts import ALL, BLOCKS, COLLECT, CURVATURE, ENTER, HOOKS, LEVELS, PartialMonitor
 from sgoif.errors import SettingError
 
 SMALL = ["--device", "cpu", "--examples", "96", "--batch-size", "16", "--anchors", "10", "--repeats", "3"]
@@ -55,6 +60,55 @@ def test_what_cannot_be_measured_is_said() -> None:
         OverheadSettings(repeats=0)
     with pytest.raises(SettingError, match="larger than the training set"):
         Plan.of(OverheadSettings(device="cpu", examples=10, batch_size=20))
+
+
+@pytest.fixture
+def tiny(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A network that takes next to no time in place of the default."""
+    monkeypatch.setitem(MODELS, "small-cnn", _tiny)
+
+
+def _tiny(channels: int, classes: int) -> nn.Module:
+    return nn.Sequential(nn.AvgPool2d(8), nn.Flatten(), nn.Linear(16 * channels, classes))
+
+
+@pytest.mark.usefixtures("tiny")
+def test_parts_are_measured_against_plain_training(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    out = tmp_path / "parts.json"
+    assert main([*SMALL[:-1], "2", "--parts", "--slice-steps", "8", "--json", "--out", str(out)]) == 0
+    result = json.loads(capsys.readouterr().out)
+    assert list(result["levels"]) == ["plain", "plain again", *LEVELS]
+    plain = [result["levels"][name]["added_ms"] for name in ("plain", "plain again")]
+    assert plain[0] == pytest.approx(-plain[1])
+    assert set(result["single"]) == {"enter", "leave", "block", "curvature", "refresh"}
+    assert json.loads(out.read_text()) == result
+
+
+@pytest.mark.usefixtures("tiny")
+@pytest.mark.parametrize("level", [ENTER, HOOKS, COLLECT, BLOCKS, CURVATURE, ALL])
+def test_a_level_does_its_own_part_and_no_more(level: int) -> None:
+    training = Training(_plan(), "head", partial(PartialMonitor, level))
+    monitor = training.monitor
+    assert isinstance(monitor, PartialMonitor)
+    training.run(8)
+    hooked = any(module._forward_hooks for module in training.model.modules())
+    assert hooked == (level >= HOOKS)
+    assert (monitor.directions is not None) == (level >= COLLECT)
+    assert bool(monitor.ledger.sums.any()) == (level >= BLOCKS)
+    assert ("curvature" in monitor.host) == (level >= CURVATURE)
+    assert bool(monitor.history) == (level == ALL)
+
+
+@pytest.mark.usefixtures("tiny")
+def test_the_last_level_is_the_monitor_itself() -> None:
+    tables = []
+    for make in ({}, {"make": partial(PartialMonitor, ALL)}):
+        training = Training(_plan(), "head", **make)
+        training.run(20)
+        assert training.monitor is not None
+        tables.append(torch.as_tensor(training.monitor.scores()["influence"]))
+        training.monitor.close()
+    assert torch.equal(*tables)
 
 
 def _plan() -> Plan:

@@ -23,7 +23,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import asdict, dataclass, replace
 from functools import partial
@@ -39,6 +39,7 @@ from torch.utils.data import TensorDataset
 from sgoif.bench.command import Device, Say, choose_device, run_command, say, setting
 from sgoif.bench.memory import resident_peak
 from sgoif.bench.models import MODELS
+from sgoif.bench.overhead_parts import PartialMonitor, measure_parts, parts_table
 from sgoif.errors import SettingError, SgoifError
 from sgoif.monitor import InfluenceMonitor
 from sgoif.processes import choose_gpu, joined, launch, placed
@@ -81,6 +82,7 @@ class OverheadSettings:
     slice_steps: int | None = setting(None, help="steps before the two copies take turns; unset: 3 (CPU), 32 (CUDA)")
     least_steps: int = setting(60, help="least number of steps in a repeat")
     memory: bool = setting(True, help="measure peak memory as well")
+    parts: bool = setting(False, help="the head alone, with parts of the monitor left out, so many repeats of a period")
     nproc: int = setting(1, help="processes that share every batch; their time is measured without memory")
     seed: int = setting(0, help="seed of data and weights")
 
@@ -138,7 +140,9 @@ class Plan:
 class Training:
     """One copy of the model in training, on made-up images of CIFAR's shape."""
 
-    def __init__(self, plan: Plan, layers: str | None) -> None:
+    def __init__(
+        self, plan: Plan, layers: str | None, make: Callable[..., InfluenceMonitor] = InfluenceMonitor
+    ) -> None:
         self.device = torch.device(plan.device)
         self.batch_size = plan.batch_size
         self.part = slice(None) if plan.nproc == 1 else SeveralRanks().share(plan.batch_size)
@@ -160,7 +164,7 @@ class Training:
         if layers is not None:
             held_out = torch.arange(plan.anchors) % CLASSES
             anchors, size = TensorDataset(self._images(held_out), held_out), plan.examples
-            self.monitor = InfluenceMonitor(
+            self.monitor = make(
                 self.network,
                 self.optimizer,
                 anchors=anchors,
@@ -222,6 +226,8 @@ def run_overhead(settings: OverheadSettings, tell: Say = say) -> dict[str, Any]:
     plan = Plan.of(settings)
     if plan.nproc > 1 and not placed():
         return _together(settings, plan)
+    if settings.parts:
+        return {"plan": asdict(plan), **_parts(plan, tell), "seconds": time.perf_counter() - start}
     measured: dict[str, dict[str, Any]] = {}
     plain_peak = _peak_memory(plan, None) if settings.memory else None
     for layers in plan.layers:
@@ -231,6 +237,13 @@ def run_overhead(settings: OverheadSettings, tell: Say = say) -> dict[str, Any]:
             row |= {"memory_ratio": peak / plain_peak, "memory_plain_mb": plain_peak, "memory_monitored_mb": peak}
         measured[layers] = row | _time(plan, layers, tell)
     return {"plan": asdict(plan), "layers": measured, "seconds": time.perf_counter() - start}
+
+
+def _parts(plan: Plan, tell: Say) -> dict[str, Any]:
+    def training(level: int | None) -> Training:
+        return Training(plan, None) if level is None else Training(plan, "head", partial(PartialMonitor, level))
+
+    return measure_parts(training, plan.repeats, plan.slice_steps, tell)
 
 
 def _together(settings: OverheadSettings, plan: Plan) -> dict[str, Any]:
@@ -358,6 +371,8 @@ def _probe(request: str) -> int:
 
 
 def _table(result: Mapping[str, Any]) -> str:
+    if "levels" in result:
+        return parts_table(result)
     lines = [
         f"{'watched':<12}{'time':>9}{'range':>18}{'quiet':>9}{'target':>9}{'memory':>9}{'ms/step':>10}{'refresh':>10}"
     ]
