@@ -88,9 +88,10 @@ def removal(file: str) -> str:
     """Test accuracy after training without what a method suspects, mean over seeds."""
     results = Results(file)
     rows = []
-    for noise in TWO_NOISES:
-        found = {name: [line["removal"] for line in results.lines(name, noise)] for name in results.methods()}
-        wrong = results.lines(results.methods()[0], noise)[0]["wrong"]
+    for noise in (noise for noise in NOISES if any(results.lines(name, noise) for name in results.methods())):
+        lines = {name: results.lines(name, noise) for name in results.methods() if results.lines(name, noise)}
+        found = {name: [line["removal"] for line in some] for name, some in lines.items()}
+        wrong = next(iter(lines.values()))[0]["wrong"]
         accuracies = marked([[100 * again["test_accuracy"] for again in some] for some in found.values()])
         for (name, some), accuracy in zip(found.items(), accuracies, strict=True):
             title = title_of(name) if some[0]["share"] else "nothing"
@@ -137,44 +138,15 @@ def ablations(file: str) -> str:
     return table([*head, "P@1%, flips", "R@1/5/10%, flips", "Kendall τ", "curvature products a step"], rows)
 
 
-def seventy() -> str:
-    """Runs with 70% wrong labels, judged with the released score, with the former one and with checked labels."""
-    rows = []
-    for line in read_lines("labels-cifar10-seventy.jsonl"):
-        methods, former, checked = line["methods"], line["before"]["label_errors"], line["checked"]["label_errors"]
-        single = (methods[name] for name in ("influence", "loss", "margin", "prob_margin"))
-        noise = NOISES[line["name"].partition("-augmented-")[0]]
-        precise = (f"{100 * found['p_at_1']:.1f}" for found in (former, methods["label_errors"], checked))
-        areas = (f"{100 * found['aupr']:.1f}" for found in (former, methods["label_errors"], checked, *single))
-        rows.append([noise, *areas, *precise])
-    areas_head = ["before", "SG-OIF", "40 checked", "influence only", "mean loss", "AUM", "probability margin"]
-    return table(["noise", *areas_head, "P@1%, before", "P@1%", "P@1%, 40 checked"], rows)
-
-
-def small_seventy() -> str:
-    """The same of runs on small sets, whole: the label score before and now, and the influence."""
-    lines = read_lines("labels-small-seventy.jsonl")
-    rows = []
-    for which, title in (("digits", "digits"), ("mnist", "MNIST"), ("mnist-uneven", "MNIST, uneven classes")):
-        own = [line for line in lines if line["set"] == which]
-        for noise in (noise for noise in NOISES if any(line["noise"] == noise for line in own)):
-            here = [line for line in own if line["noise"] == noise]
-            whole, alone = ([x for x in here if x["method"] == name] for name in ("sgoif", "influence"))
-            former = [100 * line["before"]["metrics"]["aupr"] for line in whole]
-            now, influence = ([100 * line["metrics"]["aupr"] for line in some] for some in (whole, alone))
-            rows.append([title, NOISES[noise], *marked([former, now, influence])])
-    return table(["set", "noise", "before", "SG-OIF", "influence only"], rows)
-
-
 TABLES: dict[str, Callable[[], str]] = {
     "cifar10-aupr": lambda: simple("aupr"),
     "cifar10-p-at-1": lambda: simple("p_at_1"),
     "cifar10-heavy": heavy,
     "digits": lambda: all_methods("labels-digits.jsonl"),
+    "cifar10-removal": lambda: removal("labels-cifar10-removal.jsonl"),
     "digits-removal": lambda: removal("labels-digits-removal.jsonl"),
     "mnist": lambda: all_methods("labels-mnist-small.jsonl"),
     "digits-ablations": lambda: ablations("labels-digits-ablations.jsonl"),
+    "mnist-ablations": lambda: ablations("labels-mnist-small-ablations.jsonl"),
     "cifar10-ablations": lambda: ablations("labels-cifar10-ablations.jsonl"),
-    "cifar10-seventy": seventy,
-    "small-seventy": small_seventy,
 }

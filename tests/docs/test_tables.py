@@ -56,3 +56,8 @@ def test_f1_by_hand_and_of_an_empty_selection(tables: ModuleType) -> None:
     thresholds = sys.modules["filling.labels_thresholds"]
     assert thresholds.f1(0.2, 0.6) == pytest.approx(2 * 0.8 * 0.6 / 1.4)
     assert thresholds.f1(None, 0.0) == 0
+
+
+def test_the_recall_of_a_list_without_a_mistake_by_hand(tables: ModuleType) -> None:
+    metrics = sys.modules["filling.labels_metrics"]
+    assert metrics.best_recall([0.05, 0.5], 0.1) == pytest.approx((1 + 0.2) / 2)
