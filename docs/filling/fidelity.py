@@ -20,6 +20,14 @@ LAYERS = "fidelity-cifar10-layers.json"
 READINGS = "fidelity-readings.json"
 """Other readings of a run that could tell how far a query's scores are right."""
 PARTS = ("signal", "sparsity", "coherence", "concentration")
+PLAIN = {
+    "doubt": "1 − largest p",
+    "entropy": "entropy",
+    "near zero": "−\\|margin\\|",
+    "gradient of the head": "length of the gradient, head",
+    "gradient": "all weights",
+}
+"""What anybody could look at instead of an expected error."""
 CHECK = "fidelity-digits-check.jsonl"
 """Another seed, which no choice was made on."""
 TITLES = {"digits": "digits", "mnist": "MNIST", "cifar10": "CIFAR-10"}
@@ -214,66 +222,19 @@ def readings() -> str:
 
 
 def expected_errors() -> str:
-    """Whether the stated error goes with the real one, beside what the network's own margin says."""
+    """Whether the stated error goes with the real one, beside what anybody could look at instead."""
     rows = []
     for place, by_method in asked().items():
         for method in in_order(by_method):
             figures = [line["metrics"] for line in ran(by_method[method]) if "error_spearman" in line["metrics"]]
             if figures:
-                parts = ("error_spearman", "error_margin_spearman")
-                cells = [by_seed([metrics[part] for metrics in figures], 2) for part in parts]
-                rows.append([shown_place(place), title_of(method), *cells])
-    return table(["data", "method", "expected error", "margin alone"], rows)
-
-
-def others() -> str:
-    """Groups left out, removal of what helps most, and wrong labels."""
-    rows = []
-    for place, by_method in found().items():
-        for method in in_order(by_method):
-            lines = ran(by_method[method])
-            if not lines or not (place[1] or lines[0]["metrics"]["left_out"] or lines[0]["metrics"]["brittle"]):
-                continue
-            groups = [line["metrics"]["left_out"] for line in lines]
-            left = [next(iter(group.values()), None) for group in groups]
-            brittle = [line["metrics"]["brittle"] for line in lines]
-            flips = [
-                f"{mean([parts[turn]['flipped'] for parts in brittle], 0, 100)}"
-                f" ({mean([parts[turn]['margin_change'] for parts in brittle], 1)})"
-                if all(brittle)
-                else "–"
-                for turn in range(2)
-            ]
-            rows.append(
-                [
-                    shown_place(place),
-                    title_of(method),
-                    mean([part and part["spearman"] for part in left], 2),
-                    *flips,
-                    mean([line["metrics"]["wrong_aupr"] for line in lines], 1, 100),
-                    mean([line["metrics"]["wrong_auroc"] for line in lines], 1, 100),
+                naive = [
+                    [metrics.get("error_plain_spearman", {}).get(reading) for metrics in figures] for reading in PLAIN
                 ]
-            )
-    head = [
-        "data",
-        "method",
-        "groups left out, Spearman",
-        "flips % (margin), 1% removed",
-        "flips % (margin), 5% removed",
-        "wrong labels AUPR",
-        "AUROC",
-    ]
-    return table(head, rows)
-
-
-def groups_ceiling() -> str:
-    """What the truth of the groups that are left out allows."""
-    rows = []
-    for place, by_method in found().items():
-        line = next((line for lines in by_method.values() for line in ran(lines)), None)
-        for size, part in line["metrics"]["left_out"].items() if line else ():
-            rows.append([shown_place(place), size, f"{part['ceiling']:.2f}"])
-    return table(["data", "examples left out", "most that could be reached"], rows)
+                parts = ("error_spearman", "error_margin_spearman")
+                own = [[metrics[part] for metrics in figures] for part in parts]
+                rows.append([shown_place(place), title_of(method), *(by_seed(cell, 2) for cell in [*own, *naive])])
+    return table(["data", "method", "expected error", "margin", *PLAIN.values()], rows)
 
 
 def absent() -> str:
@@ -326,7 +287,5 @@ TABLES: dict[str, Callable[[], str]] = {
     "fidelity-errors": expected_errors,
     "fidelity-many": many,
     "fidelity-layers": layers,
-    "fidelity-others": others,
-    "fidelity-groups": groups_ceiling,
     "fidelity-absent": absent,
 }

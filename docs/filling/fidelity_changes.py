@@ -6,13 +6,13 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from filling.cells import RESULTS, read_lines, table
-from filling.fidelity import mean
+from filling.fidelity import TITLES, mean
 from sgoif.bench.fidelity.registry import in_order, title_of
 
-FILE = "fidelity-digits-changes.jsonl"
+FILES = {"digits": "fidelity-digits-changes.jsonl", "mnist": "fidelity-mnist-changes.jsonl"}
 NETWORKS = {"linear": "softmax regression", "mlp": "network"}
-Place = tuple[str, float]
-"""Network, and share of wrong labels."""
+Place = tuple[str, str, float]
+"""Data set, network, and share of wrong labels."""
 Line = dict[str, Any]
 CEILING = "most that could be reached"
 
@@ -20,15 +20,17 @@ CEILING = "most that could be reached"
 def found() -> dict[Place, dict[str, Line]]:
     """What ran, by place and method; of several lines of one cell the last one counts."""
     places: dict[Place, dict[str, Line]] = {}
-    for line in read_lines(FILE) if (RESULTS / FILE).is_file() else []:
-        if line["error"] is None and "alone" in line["metrics"]:
-            places.setdefault((line["recipe"]["model"], line["wrong_share"]), {})[line["method"]] = line
-    return dict(sorted(places.items(), key=lambda item: (list(NETWORKS).index(item[0][0]), item[0][1])))
+    for name, file in FILES.items():
+        for line in read_lines(file) if (RESULTS / file).is_file() else []:
+            if line["error"] is None and "alone" in line["metrics"]:
+                places.setdefault((name, line["recipe"]["model"], line["wrong_share"]), {})[line["method"]] = line
+    order = {place: (list(FILES).index(place[0]), list(NETWORKS).index(place[1]), place[2]) for place in places}
+    return dict(sorted(places.items(), key=lambda item: order[item[0]]))
 
 
 def shown(place: Place) -> str:
     """A network with its share of wrong labels, for a person."""
-    return f"{NETWORKS[place[0]]}, {100 * place[1]:g}% wrong"
+    return f"{TITLES[place[0]]}, {NETWORKS[place[1]]}, {100 * place[2]:g}% wrong"
 
 
 def methods_of(places: Mapping[Place, Mapping[str, Line]]) -> list[str]:

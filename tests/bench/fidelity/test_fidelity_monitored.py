@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from sgoif.bench.fidelity.base import train_once
-from sgoif.bench.fidelity.monitored import Pairs, by_groups
+from sgoif.bench.fidelity.monitored import Pairs, by_groups, leverage
 from sgoif.bench.fidelity.recipes import training_for
 from sgoif.bench.fidelity.study import make_study
 from sgoif.bench.labels.datasets import load
@@ -31,6 +31,9 @@ def test_copies_of_a_query_help_it_and_hurt_it_under_another_label():
     places = answer.scores.argsort(1).argsort(1)
     assert np.median(places[np.arange(20), same]) >= 396
     assert np.median(places[np.arange(20), other]) <= 3
+    assert answer.error.shape == answer.confidence.shape == (20,)
+    assert np.isfinite(answer.error).all()
+    assert answer.error.min() > 0
 
 
 def test_passes_count_alike_whatever_their_size_and_the_first_does_not():
@@ -48,3 +51,12 @@ def test_passes_count_alike_whatever_their_size_and_the_first_does_not():
         step([1], [4 * size])
     np.testing.assert_allclose(pairs.scores(), [[0.0, -1.6, 1.2]], rtol=1e-6)
     assert pairs.passes == 3
+    np.testing.assert_allclose(pairs.lengths, [np.log(5) + np.log(5000)], rtol=1e-6)
+
+
+def test_the_leverage_of_a_margin_is_that_of_the_loss_over_what_is_left_to_one():
+    gradient, loss = torch.tensor([[3.0, 0.0], [0.0, 1.0]]), -torch.tensor([0.75, 0.5]).log()
+    bank = SimpleNamespace(phi=torch.tensor([[1.0, 7.0], [7.0, 4.0]]), member_groups=torch.tensor([1, 0]))
+    of_loss, of_margin = leverage(bank, gradient, loss)
+    np.testing.assert_allclose(of_loss, [2.0, 3**0.5], rtol=1e-6)
+    np.testing.assert_allclose(of_margin, [2.0 / 0.5, 3**0.5 / 0.25], rtol=1e-6)

@@ -79,6 +79,8 @@ def test_a_run_lists_what_could_not_run_and_goes_on_where_it_stopped(tmp_path: P
     assert ours["metrics"]["error_spearman"] == pytest.approx(spearman(np.array(expected), np.array(real)), abs=0.05)
     assert list(ours["metrics"]["left_out"]) == ["3"]
     assert [part["removed"] for part in ours["metrics"]["brittle"]] == [1, 5]
+    assert [part["queries"] for part in ours["brittle_at_random"]] == [2, 2]
+    assert set(ours["metrics"]["error_plain_spearman"]) >= {"doubt", "gradient"}
     assert other["metrics"]["wrong_aupr"] == other["metrics"]["wrong_auroc"] == 1.0
     assert not {"confidence_spearman", "error_spearman"} & set(other["metrics"])
 

@@ -11,15 +11,15 @@ DOCS = Path(__file__).resolve().parents[3] / "docs"
 
 
 @pytest.fixture
-def filling(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> tuple[ModuleType, ModuleType]:
+def filling(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> tuple[ModuleType, ModuleType, ModuleType]:
     monkeypatch.syspath_prepend(str(DOCS))
     for name in [name for name in sys.modules if name.partition(".")[0] == "filling"]:
         monkeypatch.delitem(sys.modules, name)
-    from filling import cells, fidelity, fidelity_changes  # type: ignore[import-not-found]
+    from filling import cells, fidelity, fidelity_changes, fidelity_removed  # type: ignore[import-not-found]
 
-    for module in (cells, fidelity, fidelity_changes):
+    for module in (cells, fidelity, fidelity_changes, fidelity_removed):
         monkeypatch.setattr(module, "RESULTS", tmp_path)
-    return fidelity, fidelity_changes
+    return fidelity, fidelity_changes, fidelity_removed
 
 
 def line(method: str, **metrics: object) -> dict[str, object]:
@@ -46,7 +46,7 @@ def write(folder: Path, name: str, *lines: dict[str, object]) -> None:
 
 
 def test_cifar10_fills_itself_once_it_was_run(filling, tmp_path: Path):
-    fidelity, _ = filling
+    fidelity, _, _ = filling
     assert fidelity.cifar10() == "Not run yet.\n"
     other = {**line("ekfac", lds=0.1), "seed": 1, "seconds": None}
     write(tmp_path, "fidelity-cifar10.jsonl", line("sgoif", lds=0.3), line("ekfac", lds=0.2), line("lissa"), other)
@@ -61,7 +61,7 @@ def test_cifar10_fills_itself_once_it_was_run(filling, tmp_path: Path):
 
 
 def test_confidence_is_held_against_what_could_be_seen_seed_by_seed(filling, tmp_path: Path):
-    fidelity, _ = filling
+    fidelity, _, _ = filling
     parts = {f"{part}_spearman": 0.1 for part in fidelity.PARTS}
     seeds = []
     for seed, own, reliable, cost in ((1, 0.4, 0.0, 0.75), (0, 0.3, 0.25, 1.5)):
@@ -83,17 +83,18 @@ def test_confidence_is_held_against_what_could_be_seen_seed_by_seed(filling, tmp
 
 
 def test_errors_are_listed_where_a_method_states_them(filling, tmp_path: Path):
-    fidelity, _ = filling
-    stated = line("sgoif-head", error_spearman=0.7, error_margin_spearman=-0.4)
+    fidelity, _, _ = filling
+    plain = {"gradient": 0.25, "doubt": -0.1}
+    stated = line("sgoif-head", error_spearman=0.7, error_margin_spearman=-0.4, error_plain_spearman=plain)
     other = {**line("sgoif-head", error_spearman=0.6, error_margin_spearman=0.3), "seed": 1}
     write(tmp_path, "fidelity-queries.jsonl", other, stated, line("ekfac", lds=0.2))
     assert fidelity.expected_errors().splitlines()[2:] == [
-        "| CIFAR-10, 0% wrong | SG-OIF, head alone | 0.70 / 0.60 | -0.40 / 0.30 |"
+        "| CIFAR-10, 0% wrong | SG-OIF, head alone | 0.70 / 0.60 | -0.40 / 0.30 | -0.10 | – | – | – | 0.25 |"
     ]
 
 
 def test_other_readings_are_shown_seed_by_seed(filling, tmp_path: Path):
-    fidelity, _ = filling
+    fidelity, _, _ = filling
     assert fidelity.readings() == "Not run yet.\n"
     seeds = [
         {"set": "mnist", "wrong_share": 0.1, "method": "sgoif-head", "confidence": own, "spearman": found}
@@ -110,7 +111,7 @@ def test_other_readings_are_shown_seed_by_seed(filling, tmp_path: Path):
 
 
 def test_layers_come_after_settings(filling, tmp_path: Path):
-    fidelity, _ = filling
+    fidelity, _, _ = filling
     assert fidelity.layers() == "Not run yet.\n"
     part = {"lds": 0.2, "low": 0.1, "high": 0.3, "queries": 9}
     whole = {"lds": {"head": part}, "layers": {"prep.0": part}, "unit_length": {"all layers": part}}
@@ -123,14 +124,14 @@ def test_layers_come_after_settings(filling, tmp_path: Path):
 
 
 def test_changes_are_shown_where_a_line_has_them(filling, tmp_path: Path):
-    _, changes = filling
+    _, changes, _ = filling
     assert changes.alone() == changes.relabelled() == "Not run yet.\n"
     part = {"spearman": 0.6, "low": 0.5, "high": 0.7, "ceiling": 0.99}
     both = {**part, "predicted_from": "both labels", "given_label_spearman": 0.25}
     given = {**part, "spearman": 0.3, "predicted_from": "given label"}
     write(
         tmp_path,
-        changes.FILE,
+        changes.FILES["digits"],
         line("sgoif", alone=part, relabelled={"1": both}),
         line("trak-1", alone={**part, "spearman": 0.2}, relabelled={"1": given}),
         line("ekfac", lds=0.5),
@@ -146,3 +147,35 @@ def test_changes_are_shown_where_a_line_has_them(filling, tmp_path: Path):
         "| TRAK, 1 network (traker) | – (0.30) |",
         "| most that could be reached | 0.99 |",
     ]
+
+
+def test_what_is_removed_stands_beside_chance(filling, tmp_path: Path):
+    _, _, removed = filling
+    assert removed.brittle() == removed.groups() == "Not run yet.\n"
+    part = {"removed": 14, "queries": 24, "flipped": 0.25, "margin_change": -3.04}
+    chance = {"brittle_at_random": [{**part, "flipped": 1 / 24, "margin_change": 0.1}], "examples": 1437}
+    own = {**line("sgoif", brittle=[part]), **chance}
+    other = {**line("ekfac", brittle=[{**part, "flipped": 0.125}]), **chance}
+    write(tmp_path, removed.BRITTLE["digits"], own, other, line("lissa"))
+    left = {"20": {"spearman": 0.2, "low": 0.1, "high": 0.3, "ceiling": 0.5}}
+    small = {**line("sgoif", brittle=[part], left_out=left), **chance, "examples": 1500}
+    write(tmp_path, removed.BRITTLE["mnist"], small)
+    assert removed.brittle().splitlines() == [
+        "| method | digits, 14 of 1,437 removed, of 24 | MNIST, 14 of 1,500 removed, of 24 |",
+        "| --- | ---: | ---: |",
+        "| SG-OIF | 6 (-3.0) | 6 (-3.0) |",
+        "| EK-FAC (kronfluence) | 3 (-3.0) | – |",
+        "| removed at random | 1 (0.1) | 1 (0.1) |",
+    ]
+    assert removed.groups().splitlines()[2:] == [
+        "| SG-OIF | 0.20 [0.10, 0.30] |",
+        "| most that could be reached | 0.50 |",
+    ]
+
+
+def test_wrong_labels_have_a_column_for_every_data_set_that_has_some(filling, tmp_path: Path):
+    _, _, removed = filling
+    for name, aupr in (("digits", 0.5), ("mnist", 0.25)):
+        found = {**line("sgoif", wrong_aupr=aupr, wrong_auroc=0.75), "set": name, "wrong_share": 0.1}
+        write(tmp_path, removed.FILES[name], found, {**line("sgoif", lds=0.1), "set": name})
+    assert removed.wrong_labels().splitlines()[2:] == ["| SG-OIF | 50.0 | 75.0 | 25.0 | 75.0 |"]

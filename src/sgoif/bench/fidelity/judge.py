@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -47,8 +48,11 @@ class Judge:
         judging: Judging,
         base: NDArray[np.float32],
         relabelled: Relabelled | None = None,
+        plain: Mapping[str, NDArray[np.float64]] | None = None,
     ) -> None:
         self.study, self.judging, self.relabelled = study, judging, relabelled
+        self.plain = plain or {}
+        """What anybody could look at instead of an expected error, by name, for every query."""
         self.base = base
         """Logits [Q, C] of the network that the methods look at."""
         everything = judging.wanted()
@@ -58,6 +62,7 @@ class Judge:
         self.measured = half.mean(1)
         self.losses = study.losses(_flat(self.truth[HALF].logits)).reshape(half.shape).mean(1)
         self.ceiling = ceiling(half)
+        self.at_random = self._brittle(_any_scores(study)) if judging.brittle else []
 
     def about(self) -> dict[str, Any]:
         """Figures of the truth itself."""
@@ -67,6 +72,7 @@ class Judge:
             "queries": len(right),
             "query_accuracy": float(right.mean()),
             "ceiling": float(self.ceiling.mean()) if self.judging.trainings > 1 else None,
+            "brittle_at_random": self.at_random,
         }
 
     def metrics(self, answer: Answer) -> dict[str, Any]:
@@ -106,6 +112,7 @@ class Judge:
             off = errors(scores, half.kept, self.measured)
             figures["error_spearman"] = spearman(answer.error, off)
             figures["error_margin_spearman"] = spearman(self.study.margins(self.base), off)
+            figures["error_plain_spearman"] = {name: spearman(values, off) for name, values in self.plain.items()}
             figures["error_by_query"] = rounded(off.tolist(), DIGITS)
             figures["expected_error_by_query"] = rounded(answer.error.tolist(), DIGITS)
         figures["left_out"] = {kind.removeprefix(OUT): self._left_out(scores, kind) for kind in self._groups()}
@@ -201,6 +208,12 @@ class Judge:
                 }
             )
         return found
+
+
+def _any_scores(study: Study) -> NDArray[np.float32]:
+    """Scores that know nothing: what retraining and the smaller number of examples do by themselves."""
+    generator = np.random.default_rng(study.problem.seed)
+    return generator.random((len(study.queries), len(study)), dtype=np.float32)
 
 
 def _flat(logits: NDArray[np.float32]) -> NDArray[np.float32]:

@@ -347,17 +347,25 @@ class QueryWatch:
         return None if self.asked is None else self._changes * (self._length / max(1, self.epochs)).unsqueeze(1)
 
     def trust(self) -> dict[str, NDArray[np.float64]]:
-        """Signal, sparsity and coherence of every query, the confidence made of them, concentration, expected error."""
+        """How far the scores of every query can be trusted."""
         self.end()
-        tiny, epochs = torch.finfo(torch.float64).tiny, max(1, self.epochs)
-        units = self._units.double()
-        squares = units.square().sum(1).clamp_min(tiny)
-        found = {
-            "signal": ((self._lengths - self._chance).double() / epochs).exp(),
-            "sparsity": squares.sqrt() / units.abs().sum(1).clamp_min(tiny),
-            "coherence": squares.sqrt() / epochs,
-            "concentration": units.pow(4).sum(1) / squares.square(),
-            "error": (self._chance.double() / epochs).exp(),
-        }
-        found["confidence"] = found["signal"] * found["sparsity"] * found["coherence"]
-        return {name: values.cpu().numpy() for name, values in found.items()}
+        return trust_of(self._units, self._lengths, self._chance, max(1, self.epochs))
+
+
+def trust_of(units: Tensor, lengths: Tensor, chance: Tensor, epochs: int) -> dict[str, NDArray[np.float64]]:
+    """Signal, sparsity and coherence of every query, the confidence made of them, concentration, expected error.
+
+    `units` [Q, N] is the sum over epochs of scores at unit length, `lengths` [Q] that of the logarithms of the lengths
+    they had, `chance` [Q] that of the logarithms of √(gᵀH⁻¹g).
+    """
+    tiny, units = torch.finfo(torch.float64).tiny, units.double()
+    squares = units.square().sum(1).clamp_min(tiny)
+    found = {
+        "signal": ((lengths - chance).double() / epochs).exp(),
+        "sparsity": squares.sqrt() / units.abs().sum(1).clamp_min(tiny),
+        "coherence": squares.sqrt() / epochs,
+        "concentration": units.pow(4).sum(1) / squares.square(),
+        "error": (chance.double() / epochs).exp(),
+    }
+    found["confidence"] = found["signal"] * found["sparsity"] * found["coherence"]
+    return {name: values.cpu().numpy() for name, values in found.items()}

@@ -15,6 +15,7 @@ from sgoif.bench.fidelity.ours import along_the_run, at_the_end
 from sgoif.bench.fidelity.peers.captum import tracin
 from sgoif.bench.fidelity.peers.curvlinops import gauss_newton
 from sgoif.bench.fidelity.peers.dattri import dattri
+from sgoif.bench.fidelity.peers.head import on_head
 from sgoif.bench.fidelity.peers.kronfluence import kronfluence
 from sgoif.bench.fidelity.peers.trak import trak
 from sgoif.bench.fidelity.refined import RefinedWatch
@@ -71,6 +72,19 @@ METHODS: dict[str, Entry] = {
     "lissa": Entry("Hessian, LiSSA (dattri)", PEER, partial(dattri, name="IFAttributorLiSSA")),
     "datainf": Entry("DataInf (dattri)", PEER, partial(dattri, name="IFAttributorDataInf")),
     "ggn-cg": Entry("Gauss–Newton, CG (curvlinops)", PEER, gauss_newton),
+    "ekfac-head": Entry(
+        "EK-FAC, head alone (kronfluence)", PEER, partial(on_head, method=partial(kronfluence, strategy="ekfac"))
+    ),
+    "if-cg-head": Entry(
+        "Hessian, CG, head alone (dattri)", PEER, partial(on_head, method=partial(dattri, name="IFAttributorCG"))
+    ),
+    "lissa-head": Entry(
+        "Hessian, LiSSA, head alone (dattri)", PEER, partial(on_head, method=partial(dattri, name="IFAttributorLiSSA"))
+    ),
+    "datainf-head": Entry(
+        "DataInf, head alone (dattri)", PEER, partial(on_head, method=partial(dattri, name="IFAttributorDataInf"))
+    ),
+    "ggn-cg-head": Entry("Gauss–Newton, CG, head alone (curvlinops)", PEER, partial(on_head, method=gauss_newton)),
 }
 """In the order of tables."""
 

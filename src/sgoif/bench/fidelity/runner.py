@@ -17,6 +17,7 @@ from sgoif.bench.fidelity.judge import Judge
 from sgoif.bench.fidelity.online import OnlineSettings
 from sgoif.bench.fidelity.ours import along_the_run
 from sgoif.bench.fidelity.paired import asked_about, changes, train_changes
+from sgoif.bench.fidelity.plain import plain_readings
 from sgoif.bench.fidelity.registry import METHODS, PEER
 from sgoif.bench.fidelity.settings import FidelitySettings
 from sgoif.bench.fidelity.study import Study, make_study
@@ -115,7 +116,8 @@ class Runner:
             along_the_run(warm, OnlineSettings(epochs=1))
         relabelled = asked_about(study, job.judging.wanted())
         trained = train_once(study, lambda message: self.tell(f"  {job}: {message}"), relabelled)
-        judge = Judge(study, self.folder(job), job.judging, study.answers(trained.model), relabelled)
+        plain = plain_readings(trained) if any(METHODS[name].kind != PEER for name in job.methods) else None
+        judge = Judge(study, self.folder(job), job.judging, study.answers(trained.model), relabelled, plain)
         lines, failures = [], {}
         for name in job.methods:
             entry = METHODS[name]

@@ -17,6 +17,8 @@ from sgoif.bench.fidelity.study import negative_margin
 
 EXAMPLES, ITERATIONS, DAMPING = 1000, 20, 0.01
 CHUNK = 250
+LARGE, FEW = 2**20, 1
+"""Weights from which on queries are solved for a few at a time, and how many; below, all together."""
 
 
 def gauss_newton(trained: Trained) -> Answer:
@@ -45,22 +47,26 @@ def gauss_newton(trained: Trained) -> Answer:
         )
         size = sum(value.numel() for value in parameters.values())
         identity = need("curvlinops.examples", "curvlinops-for-pytorch").IdentityLinearOperator
-        damped = matrix + DAMPING * identity([value.shape for value in parameters.values()], device, x.dtype)
+        damped = matrix + DAMPING * identity([value.shape for value in parameters.values()], x.device, x.dtype)
         inverse = core.CGInverseLinearOperator(damped, max_iter=ITERATIONS, max_tridiag_iter=0)
         wanted = flat(vmap(grad(figure), in_dims=(None, 0, 0))(frozen, asked, labels))
-        solved = inverse @ wanted.T
+        few, found = FEW if size > LARGE else len(asked), []
+        for part in wanted.split(few):
+            found.append(inverse @ part.T)
+            trained.tell(f"{sum(part.shape[1] for part in found)} of {len(asked)} queries solved")
+        solved = torch.cat(found, dim=1)
         assert solved.shape == (size, len(asked))
         parts = [
             solved.T @ flat(vmap(grad(loss), in_dims=(None, 0, 0))(frozen, a, b)).T
             for a, b in zip(x.split(CHUNK), y.split(CHUNK), strict=True)
         ]
         scores = torch.cat(parts, dim=1)
-    found = scores.detach().float().cpu().numpy()
+    answers = scores.detach().float().cpu().numpy()
     changes = None
     if trained.relabelled is not None:
         parts = [
             solved.T @ flat(vmap(grad(loss), in_dims=(None, 0, 0))(frozen, a, b)).T
             for a, b in batches(with_new_labels(study, trained.relabelled), CHUNK, device)
         ]
-        changes = label_changes(found, torch.cat(parts, dim=1).detach().float().cpu().numpy(), trained.relabelled)
-    return Answer(found, cost.seconds, cost.memory, relabelled=changes)
+        changes = label_changes(answers, torch.cat(parts, dim=1).detach().float().cpu().numpy(), trained.relabelled)
+    return Answer(answers, cost.seconds, cost.memory, relabelled=changes)

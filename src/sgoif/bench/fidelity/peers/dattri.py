@@ -18,13 +18,17 @@ from torch.utils.data import DataLoader, TensorDataset
 
 from sgoif.bench.fidelity.answer import Answer, Cost, Trained
 from sgoif.bench.fidelity.peers.common import ended, examples, label_changes, need, queries, with_new_labels
-from sgoif.bench.fidelity.study import Floats, negative_margin
+from sgoif.bench.fidelity.study import Floats, Tell, negative_margin
 
 REGULARISATION = 0.01
 HESSIAN_EXAMPLES = 1000
 """Examples from which curvature is taken; the score is of all of them."""
 GRADIENT_FLOATS = 2**28
 """Numbers in the table of gradients that is held at once."""
+LARGE = 2**20
+"""Weights from which on queries are solved for a few at a time; below, all together."""
+AT_ONCE = {"IFAttributorCG": 1, "IFAttributorLiSSA": 10, "IFAttributorDataInf": 20}
+"""Queries at a time on a large network: as many as keep a GPU busy."""
 OPTIONS: dict[str, dict[str, Any]] = {
     "IFAttributorCG": {"max_iter": 10, "regularization": REGULARISATION},
     "IFAttributorLiSSA": {"recursion_depth": 100, "batch_size": 100, "damping": REGULARISATION, "scaling": 50.0},
@@ -50,8 +54,11 @@ def dattri(trained: Trained, name: str) -> Answer:
     train, asked = examples(study), queries(study)
     spread = torch.linspace(0, len(train) - 1, min(HESSIAN_EXAMPLES, len(train))).long()
     some = torch.utils.data.TensorDataset(*(part[spread] for part in train.tensors))
-    # It solves anew for every batch of training examples, so these are as large as their gradients allow.
-    at_once = max(50, min(len(train), GRADIENT_FLOATS // sum(value.numel() for value in model.parameters())))
+    weights = sum(value.numel() for value in model.parameters())
+    at_once = max(50, min(len(train), GRADIENT_FLOATS // weights))
+    few = AT_ONCE[name] if weights > LARGE else len(asked)
+    # The others solve for every batch that they are given here, and add the solutions up.
+    cached = min(len(some), at_once) if name == "IFAttributorDataInf" else len(some)
     state = {name: value.detach().clone() for name, value in model.state_dict().items()}
 
     def attributed(data: TensorDataset) -> Floats:
@@ -63,7 +70,8 @@ def dattri(trained: Trained, name: str) -> Answer:
         torch.manual_seed(study.problem.seed)
         task = make_task(loss_func=loss, model=model, checkpoints=state, target_func=target)
         attributor = getattr(core, name)(task=task, device=str(device), **OPTIONS[name])
-        attributor.cache(DataLoader(some, batch_size=len(some)))
+        solve_once(attributor, few, trained.tell)
+        attributor.cache(DataLoader(some, batch_size=cached))
         scores = attributed(train)
     changes = None
     if trained.relabelled is not None:
@@ -72,3 +80,21 @@ def dattri(trained: Trained, name: str) -> Answer:
             relabelled = attributed(with_new_labels(study, trained.relabelled))
         changes = label_changes(scores, relabelled, trained.relabelled)
     return Answer(scores, cost.seconds, cost.memory, relabelled=changes)
+
+
+def solve_once(attributor: Any, few: int, tell: Tell) -> None:
+    """Solve for so many queries at a time and keep what was found, instead of anew for every batch of examples."""
+    generate, solve = attributor.generate_test_rep, attributor.transform_test_rep
+    kept: list[Tensor] = []
+
+    def solved(ckpt_idx: int, data: tuple[Tensor, ...]) -> Tensor:
+        if not kept:
+            parts: list[Tensor] = []
+            for some in zip(*(whole.split(few, dim=1) for whole in data), strict=True):
+                parts.append(solve(ckpt_idx, generate(ckpt_idx, some)))
+                tell(f"{sum(map(len, parts))} of {data[0].shape[1]} queries solved")
+            kept.append(torch.cat(parts))
+        return kept[0]
+
+    attributor.generate_test_rep = solved
+    attributor.transform_test_rep = lambda ckpt_idx, test_rep: test_rep
