@@ -177,6 +177,7 @@ def test_human_labels_from_a_file(tmp_path: Path) -> None:
         ({"data": "", "spared": 1.5}, "spared"),
         ({"data": "", "noise": "human"}, "--human"),
         ({"data": "", "noise": "human", "human": "labels.npz"}, "FILE.npz:KEY"),
+        ({"data": "", "opinion": "labels.npz"}, "FILE.npz:KEY"),
     ],
 )
 def test_settings_are_checked_when_made(changes: dict[str, Any], message: str) -> None:
@@ -248,6 +249,30 @@ def test_figures_of_a_run_whose_truth_is_known() -> None:
     assert "calibration_without_decoys" not in found
     never = evaluate({**known, "first_percent": np.array([0.3, 0.4])})
     assert never["found_at_share"] is None
+
+
+def test_people_contest_right_labels_of_the_list() -> None:
+    known = known_run(seed=0)
+    true, given, training = known["true"], known["given"], known["training"]
+    right = np.flatnonzero(given[:2000] == true[:2000])[:40]
+    strange = {name: getattr(training, name).copy() for name in ("influence", "margin", "logit_margin")}
+    for name, values in strange.items():
+        values[right] = 1.5 if name == "influence" else -1.5
+    p, groups = training.classes.mean.copy(), training.groups.mean.copy()
+    p[right], groups[right] = 0.01, -1.0
+    suggested = (true[right] + 3) % 10
+    p[right, suggested], groups[right, suggested] = 0.91, 1.5
+    run = {**known, "training": replace(training, **strange, classes=Rows(p), groups=Rows(groups))}
+    people = true.copy()
+    people[right[:10]] = suggested[:10]
+    people[right[10:30]] = (true[right[10:30]] + 5) % 10
+    found = evaluate(run, people=people)
+    opinion, calibration = found["opinion"], found["calibration"]
+    assert opinion["selected"] == calibration["selected"]
+    assert opinion["right"] == round(calibration["false_discovery_rate"] * calibration["selected"]) >= 40
+    assert (opinion["contested"], opinion["agreed"]) == (30, 10)
+    assert opinion["share"] == pytest.approx(30 / (given == true).sum())
+    assert "opinion" not in evaluate(run)
 
 
 def test_decoys_that_nobody_told_of_are_not_judged_either() -> None:

@@ -16,6 +16,7 @@ from sgoif.tasks.labels.channel import Array
 from sgoif.tasks.labels.evidence import Evidence, Rows
 from sgoif.tasks.labels.judgement import agreement, judge, rates, suggestions
 from sgoif.tasks.labels.likelihood import RATES, NoiseRate, offset, offsets, plain_rate
+from sgoif.tasks.labels.named import Named
 
 CLASSES = 10
 
@@ -65,6 +66,37 @@ def test_without_decoys_the_held_out_examples_speak_alone() -> None:
     assert few == alone
     enough = calibrate(v, decoys[:LEAST_DECOYS], estimates, anchors=2000, classes=CLASSES)
     assert enough.estimates.keys() != alone.estimates.keys()
+
+
+def test_a_small_set_without_decoys_is_sure_of_half_its_rate() -> None:
+    """A model that knows few images is wrong about some of them, which looks like wrong labels."""
+    v, _, _ = mixture(0.3, count=200)
+    few, some, many = (
+        calibrate(v, None, {"confident joint": 0.4}, anchors=anchors, classes=CLASSES) for anchors in (40, 100, 150)
+    )
+
+    def sure(one: Calibration, anchors: int) -> float:
+        return one.rate.low + 1.64 * float(np.sqrt(0.4 * 0.6 / anchors))
+
+    assert sure(few, 40) == pytest.approx(0.2)
+    assert sure(some, 100) == pytest.approx(0.3)
+    assert sure(many, 150) == pytest.approx(0.4)
+    assert few.rate.estimate == many.rate.estimate == pytest.approx(0.4)
+    assert few.caution < 0.1 < many.caution
+
+
+def test_a_rate_by_naming_takes_the_place_of_the_likelihood_as_far_as_it_is_believed() -> None:
+    v, _, decoys = mixture(0.2)
+
+    def found(naming: Named | None, looks: float = 0.0) -> float:
+        rates = {"confident joint": 0.2}
+        one = calibrate(v, decoys, rates, anchors=2000, classes=CLASSES, naming=naming, looks=looks)
+        return one.estimates["decoys"]
+
+    assert found(Named(0.1, 1.0)) == pytest.approx(0.1)
+    assert found(Named(0.1, 0.0)) == found(Named(0.1, 1.0), looks=1.0) == pytest.approx(found(None))
+    assert found(Named(0.1, 0.5)) == pytest.approx(np.sqrt(0.1 * found(None)))
+    assert 0 < found(Named(0.0, 1.0)) < 1e-4
 
 
 @pytest.mark.parametrize("with_decoys", [False, True])
@@ -153,7 +185,7 @@ def test_more_held_out_examples_make_the_interval_narrower() -> None:
 
 
 def test_equal_scores_and_extreme_rates_give_numbers() -> None:
-    same = calibrate(np.ones(100), None, {"confident joint": 0.3, "posterior": 0.3}, anchors=50, classes=2)
+    same = calibrate(np.ones(100), None, {"confident joint": 0.3, "posterior": 0.3}, anchors=500, classes=2)
     assert same.probability(np.ones(3)) == pytest.approx([0.3] * 3, abs=1e-6)
     for rate in (0.0, 1.0):
         v, _, decoys = mixture(min(rate, 0.9), count=500, decoys=50)

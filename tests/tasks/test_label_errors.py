@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import html
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +18,10 @@ from torch.utils.data import DataLoader, Dataset, TensorDataset
 
 from sgoif import InfluenceMonitor, indexed, split_holdout
 from sgoif.errors import SettingError, SgoifError
+from sgoif.report import labels as page
 from sgoif.tasks import Decoys, LabelErrors, plant_decoys
+from sgoif.tasks.labels.evidence import Rows
+from sgoif.tasks.labels.judgement import unknown_classes
 
 COLUMNS = [
     "index", "is_label_issue", "label_score", "given_label", "predicted_label", "probability_wrong", "confidence",
@@ -311,6 +314,22 @@ def test_a_model_that_knows_nothing_says_so(ignorant: LabelErrors) -> None:
     assert "%" in repr(ignorant)
 
 
+def test_a_class_that_the_model_does_not_know_is_named(plain: LabelErrors, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its right labels look wrong, all of them, and the list is full of them."""
+    held_out = plain.judgement.anchors
+    assert plain.notes() == []
+    p = held_out.probabilities(4).copy()
+    own = held_out.given == 2
+    p[own] = np.where(np.arange(4) == 1, 0.97, 0.01)
+    confused = replace(plain.judgement, anchors=replace(held_out, classes=Rows(p)))
+    monkeypatch.setattr(plain, "judgement", confused)
+    (note,) = plain.notes()
+    assert "few held-out labels of '2' (0%): either most of these are wrong" in note
+    few = confused.anchors.take(np.flatnonzero(own)[:9])
+    assert unknown_classes(few, 4) == {}
+    assert unknown_classes(confused.anchors.take(np.flatnonzero(own)[:10]), 4) == {2: 0.0}
+
+
 def test_a_model_that_knows_nothing_leaves_every_rate_open(ignorant: LabelErrors, plain: LabelErrors) -> None:
     assert not ignorant.rate_told
     rate = ignorant.noise_rate()
@@ -323,6 +342,14 @@ def test_a_model_that_knows_nothing_leaves_every_rate_open(ignorant: LabelErrors
 
 def test_a_model_that_knows_nothing_selects_nothing(ignorant: LabelErrors) -> None:
     assert len(ignorant.select(0.1)) == 0
+
+
+def test_a_model_that_knows_nothing_expects_no_precision(ignorant: LabelErrors, plain: LabelErrors) -> None:
+    assert np.isnan(ignorant.expected_precision(10))
+    assert page.precision(ignorant, COUNT) == []
+    assert [k for k, _ in page.precision(plain, 60)] == [20, 50]
+    with pytest.raises(SettingError, match="from 1 to"):
+        ignorant.expected_precision(0)
 
 
 def test_a_running_monitor_is_read_without_disturbing_it(problem: Problem) -> None:

@@ -38,7 +38,7 @@ from sgoif.bench.noise import (
     noise_matrix_from_trace,
     symmetric,
 )
-from sgoif.bench.noise.human import read_human
+from sgoif.bench.noise.human import human, read_human
 from sgoif.bench.noise.labels import checked_share
 from sgoif.bench.optimizers import make_optimizer
 from sgoif.bench.signals import SignalTracker
@@ -88,6 +88,9 @@ class ErrorsSettings:
     evidence: str | None = setting(None, help="FILE.npz to keep what the run knew")
     checked: int = setting(0, help="held-out examples, drawn at random, whose right label is told to the judge")
     again: str | None = setting(None, help="FILE.npz kept by --evidence: judge it again instead of training")
+    opinion: str | None = setting(
+        None, help="FILE.npz:KEY of people's labels: which right ones of the list they contest"
+    )
 
     def __post_init__(self) -> None:
         if self.data is None and self.again is None:
@@ -97,6 +100,8 @@ class ErrorsSettings:
         checked_share(self.spared, "spared")
         if self.noise == "human" and (self.human is None or ":" not in self.human) and self.again is None:
             raise SettingError("--noise human needs --human FILE.npz:KEY")
+        if self.opinion is not None and ":" not in self.opinion:
+            raise SettingError(f"opinion = {self.opinion!r} must be FILE.npz:KEY")
 
 
 def plant(
@@ -179,7 +184,11 @@ def run_errors(settings: ErrorsSettings, tell: Say = say) -> dict[str, Any]:
         known = _train(settings, tell)
     if settings.evidence is not None:
         save_evidence(Path(settings.evidence), known)
-    result = evaluate(known, settings.checked, settings.seed)
+    people = None
+    if settings.opinion is not None:
+        path, _, key = settings.opinion.rpartition(":")
+        people = human(known["true"], path, key, CLASSES).labels
+    result = evaluate(known, settings.checked, settings.seed, people)
     return {**result, "seconds": time.perf_counter() - start}
 
 
@@ -260,10 +269,11 @@ def _first_percent(monitor: InfluenceMonitor, wrong: NDArray[np.bool_], decoys: 
     return float(wrong[evidence.index[order[: max(1, len(order) // 100)]]].mean())
 
 
-def evaluate(known: Mapping[str, Any], checked: int = 0, seed: int = 0) -> dict[str, Any]:
+def evaluate(known: Mapping[str, Any], checked: int = 0, seed: int = 0, people: Labels | None = None) -> dict[str, Any]:
     """Everything that is asked of a judgement, from what a run knew and the truth.
 
-    Of so many held-out examples somebody has checked the label.
+    Of so many held-out examples somebody has checked the label. `people` are labels of all examples by people, who may
+    contest what counts as the truth.
     """
     true, given, decoys = known["true"], known["given"], known["decoys"]
     wrong = given != true
@@ -290,6 +300,8 @@ def evaluate(known: Mapping[str, Any], checked: int = 0, seed: int = 0) -> dict[
         reached = np.flatnonzero(np.asarray(known["first_percent"]) >= FOUND)
         result["found_at_share"] = float(reached[0] + 1) / int(known["epochs"]) if len(reached) else None
     result["calibration"] = stated_and_real(verdict, wrong, true)
+    if people is not None:
+        result["opinion"] = contested(verdict, wrong, people)
     if len(decoys):
         result["calibration_without_decoys"] = stated_and_real(judged(None), wrong, true)
     return result
@@ -320,6 +332,28 @@ def stated_and_real(verdict: Judgement, wrong: NDArray[np.bool_], true: NDArray[
         "top_100_expected": float(p[top].mean()),
         "top_100_real": float(is_wrong[top].mean()),
         "suggested_right": float((other[caught] == true[index[caught]]).mean()) if len(caught) else None,
+    }
+
+
+def contested(verdict: Judgement, wrong: NDArray[np.bool_], people: Labels) -> dict[str, Any]:
+    """Of the examples that are selected at 0.1 though their labels are right: how many people would label otherwise.
+
+    `agreed` are those to which they give the suggested label: a data set has wrong labels of its own, and these may be
+    some. `share` is that of contested labels among all right ones.
+    """
+    parts = (verdict.training, verdict.anchors)
+    index = np.concatenate([part.index for part in parts])
+    other = np.concatenate([suggestions(part, by_group=True) for part in parts])
+    given = np.concatenate([part.given for part in parts])
+    chosen = verdict.calibration.selected(np.concatenate([verdict.probability, verdict.anchor_probability]), 0.1)
+    right = chosen[~wrong[index[chosen]]]
+    otherwise = people[index] != given
+    return {
+        "selected": len(chosen),
+        "right": len(right),
+        "contested": int(otherwise[right].sum()),
+        "agreed": int((people[index[right]] == other[right]).sum()),
+        "share": float(otherwise[~wrong[index]].mean()),
     }
 
 

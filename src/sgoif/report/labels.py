@@ -95,7 +95,8 @@ def page_data(errors: LabelErrors, table: ScoreTable, fdr: float, shown: Shown) 
 
 def precision(errors: LabelErrors, examples: int) -> list[tuple[int, float]]:
     """Expected share of wrong labels among the first k of the list; nothing where it cannot be told."""
-    return [(k, errors.expected_precision(k)) for k in TOPS if k <= examples and errors.rate_told]
+    found = ((k, errors.expected_precision(k)) for k in TOPS if k <= examples)
+    return [(k, share) for k, share in found if math.isfinite(share)]
 
 
 def _observed(errors: LabelErrors) -> str:

@@ -13,14 +13,16 @@ would fix both a and b: P cannot exceed one, so its plateau tells the share of w
 allowed for. Real errors can be harder than uniform decoys (people confuse what looks alike); then decoys are
 ∝ P f e^{θx} with θ ≥ 0. And a label that was wrong already can be flipped to the right one, so a share π/(C − 1) of
 the decoys, π being the noise rate, is right after all. The mean of log π under this likelihood, over b and θ, is one
-estimate of the noise rate. The other comes from the held-out examples: the confident joint, which counts some doubtful
-examples as wrong, and the mean of the channel's posterior, which is too low; the geometric mean of the two is near the
-truth where labels are wrong regardless of the image. Decoys and held-out examples are drawn apart from each other, and
-where there is no noise the decoys see nothing: the geometric mean of both estimates is the noise rate. A network that
-has memorised its training examples has memorised the decoys as well. They then lie lower than b and θ allow for, and
-the likelihood makes up for it with errors that are not there; held-out examples are as they were, and decoys count as
-far as nothing was memorised (`fitted`). The spread of the estimates, with the sampling error, is the interval. With the
-rate fixed, the likelihood of the decoys gives b.
+estimate of the noise rate. Errors that have structure are easier to see on v than decoys, which θ does not allow for,
+so where the model can name the true class of wrong labels, decoys are counted by that instead (see `named`). The other
+estimate comes from the held-out examples: the confident joint, which counts some doubtful examples as wrong, and the
+mean of the channel's posterior, which is too low; the geometric mean of the two is near the truth where labels are
+wrong regardless of the image. Decoys and held-out examples are drawn apart from each other, and where there is no noise
+the decoys see nothing: the geometric mean of both estimates is the noise rate. A network that has memorised its
+training examples has memorised the decoys as well. They then lie lower than b and θ allow for, and the likelihood makes
+up for it with errors that are not there; held-out examples are as they were, and decoys count as far as nothing was
+memorised (`fitted`). The spread of the estimates, with the sampling error, is the interval. With the rate fixed, the
+likelihood of the decoys gives b.
 
 A model that understands its images badly disagrees with many labels that are right, and everything that rests on its
 disagreement is then too high. So is the likelihood with θ: right labels of unclear images look like hard errors. What
@@ -49,7 +51,9 @@ the agreement of a guess, or so few examples are held out that it may be (`known
 reaches from zero to what the agreement leaves room for, (1 − agreement)(C − 1)/C, and its estimate is the middle.
 
 *Without decoys* the rate comes from the held-out examples alone, as confident joint and as mean of the channel's
-posterior, and b is the slope that runs with decoys have shown.
+posterior, and b is the slope that runs with decoys have shown. So it is in a set that is too small for enough decoys.
+It cannot teach a model much either, and what that disagrees with may be its own mistakes: no more than half of the
+lower end of the interval is sure there.
 """
 
 from __future__ import annotations
@@ -71,6 +75,7 @@ from sgoif.tasks.labels.likelihood import (
     sigmoid,
     slope_at,
 )
+from sgoif.tasks.labels.named import Named
 
 STEEP, FREE = (6.0, 0.08), (5.0, 0.4)
 """Slope and its logarithmic spread while the rate is unknown: narrow, since slope and hardness can stand in for each
@@ -94,8 +99,10 @@ UNABLE, ABLE, UNCERTAIN = 0.47, 0.55, 0.8
 UNLIKE = 1.1
 """Decoys need not look quite like real errors: a factor on either end of what they say about the rate."""
 HALF = 0.5
-"""What decoys count beside held-out examples, what of the channel's posterior a weak model is believed, and the most
-that is said of a doubtful label."""
+"""What decoys count beside held-out examples, what of the channel's posterior a weak model is believed, what is sure of
+a rate in a small set, and the most that is said of a doubtful label."""
+FEW, MANY = 50, 150
+"""Held-out examples below which a set without decoys is too small to be sure of more, and from which it is not."""
 TOO_LITTLE = "the model has learned too little to judge labels"
 LEAST_DECOYS = 30
 POINTS = 4001
@@ -174,13 +181,15 @@ def calibrate(
     margins: tuple[Array, Array] | None = None,
     looks: float = 0.0,
     fitted: float = 1.0,
+    naming: Named | None = None,
 ) -> Calibration:
     """Fit the curve to the ranking of examples and, where there are enough, of decoys.
 
     `estimates` are those of the noise rate from the held-out examples, of which there are `anchors`. `agreement` is how
     far predictions for them agree with their labels, beyond chance. `margins` are the logit margins of examples and of
     decoys, higher = more suspicious; without them v has to do. `looks` says whether the noise follows looks, `fitted`
-    whether decoys look like examples that were never trained on, 0 to 1 both.
+    whether decoys look like examples that were never trained on, 0 to 1 both. `naming` is the rate by naming,
+    which counts as far as the noise does not follow looks.
     """
     centre = float(np.median(v))
     scale = float(v.std()) or 1.0
@@ -192,6 +201,7 @@ def calibrate(
         found, slope = dict(estimates), SLOPE
         rate = _mean_rate(found)
         low, high, narrow = min(found.values()), max(found.values()), 1.0
+        low *= 1 - HALF * (1 - ramp(anchors, FEW, MANY))
     else:
         x = (decoys - centre) / scale
         joint = estimates["confident joint"]
@@ -207,9 +217,12 @@ def calibrate(
         noisy = min(1.0, 2 * (1 - weight)) * ramp(alike.low, 0, NOTICEABLE) ** 3
         # Where the free slope sees next to nothing there is nothing to be hard: a steep one would invent it.
         steep = min(rate_by_decoys(points, x, classes, *STEEP), seen * (1 + seen / NOTICEABLE))
+        by_decoys = steep
+        if naming is not None:
+            by_decoys = _between(steep, max(naming.rate, LEAST_RATE), naming.trust * (1 - looks))
         held_out = _mean_rate(estimates)
-        found = {"confident joint": joint, "held out": held_out, "decoys": steep}
-        mean = _between(held_out, steep, HALF * fitted)
+        found = {"confident joint": joint, "held out": held_out, "decoys": by_decoys}
+        mean = _between(held_out, by_decoys, HALF * fitted)
         narrow = max(weight, alike.structured)
         found = {name: _between(alike.rate, value, narrow) for name, value in found.items()}
         low = _between(min(alike.low / UNLIKE, *found.values()), min(found.values()), weight)

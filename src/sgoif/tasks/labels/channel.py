@@ -60,15 +60,23 @@ def sharpened(probabilities: Array, exponent: float) -> Array:
     return out
 
 
+def confident_classes(probabilities: Array, known: Array, labels: Labels) -> Labels:
+    """The likeliest class of each row that reaches the mean of the `known` rows with that label; −1 where none does."""
+    classes = probabilities.shape[1]
+    given = np.bincount(labels, minlength=classes)
+    own = np.bincount(labels, weights=known[np.arange(len(labels)), labels], minlength=classes)
+    threshold = np.where(given > 0, own / np.maximum(given, 1), np.inf)
+    reached = probabilities >= threshold
+    found: Labels = np.where(reached.any(1), np.where(reached, probabilities, -1.0).argmax(1), -1)
+    return found
+
+
 def confident_joint(probabilities: Array, labels: Labels) -> Array:
     """Share of examples with given label i (row) and confident class j (column), [C, C], sums to one."""
     classes = probabilities.shape[1]
     given = np.bincount(labels, minlength=classes)
-    own = np.bincount(labels, weights=probabilities[np.arange(len(labels)), labels], minlength=classes)
-    threshold = np.where(given > 0, own / np.maximum(given, 1), np.inf)
-    reached = probabilities >= threshold
-    confident = reached.any(1)
-    best = np.where(reached, probabilities, -1.0).argmax(1)
+    best = confident_classes(probabilities, probabilities, labels)
+    confident = best >= 0
     counts = np.zeros((classes, classes))
     np.add.at(counts, (labels[confident], best[confident]), 1.0)
     empty = counts.sum(1) == 0

@@ -26,7 +26,7 @@ from sgoif.tasks.labels.checked import to_check
 from sgoif.tasks.labels.decoys import Decoys, Relabelled
 from sgoif.tasks.labels.evidence import Evidence, anchor_evidence, from_ledger, training_evidence
 from sgoif.tasks.labels.fusion import aligned, suspicion
-from sgoif.tasks.labels.judgement import Judgement, judge, suggestions
+from sgoif.tasks.labels.judgement import Judgement, judge, suggestions, unknown_classes
 from sgoif.tasks.labels.likelihood import NoiseRate
 
 if TYPE_CHECKING:
@@ -34,6 +34,8 @@ if TYPE_CHECKING:
 
 FDR = 0.1
 DECIDED = 0.5
+NAMED = 5
+"""Classes that a note names."""
 BINS = np.array([0.0, 0.02, 0.1, 0.3, 0.5, 0.7, 0.9, 0.98, 1.0])
 Reliability = tuple[float, float, float, float, int]
 
@@ -130,11 +132,11 @@ class LabelErrors:
         return counts
 
     def expected_precision(self, k: int) -> float:
-        """Expected share of wrong labels among the k most suspicious."""
+        """Expected share of wrong labels among the k most suspicious; NaN where it cannot be told (`rate_told`)."""
         p = np.sort(np.nan_to_num(self._rows["probability"]))[::-1]
         if not isinstance(k, (int, np.integer)) or not 1 <= k <= len(p):
             raise SettingError(f"k={k!r} is not valid: expected a whole number from 1 to {len(p)}")
-        return float(p[:k].mean())
+        return float(p[:k].mean()) if self.rate_told else float("nan")
 
     def reliability(self) -> list[Reliability]:
         """Predicted against observed share of wrong labels, with a 90% interval and the number of examples, per bin.
@@ -196,8 +198,18 @@ class LabelErrors:
                 f" on purpose, and the share of wrong labels may be anything from {rate.low:.0%} to {rate.high:.0%}."
                 " Train longer, on more examples, or start from a model that knows such examples (--weights)"
             )
-        elif calibration.caution < 1:
+            return found
+        if calibration.caution < 1:
             found.append("there may be no wrong labels at all, so probabilities are kept low on purpose")
+        unknown = unknown_classes(held_out, self.classes)
+        if unknown:
+            some = [f"{self.class_names[y]!r} ({share:.0%})" for y, share in list(unknown.items())[:NAMED]]
+            more = f" and {len(unknown) - NAMED} more classes" if len(unknown) > NAMED else ""
+            found.append(
+                f"the model agrees with few held-out labels of {', '.join(some)}{more}: either most of these are wrong,"
+                " or it has not learned to tell the class from others, and then the list names many that are right."
+                " Look at some of them before you believe the figures"
+            )
         return found
 
     # --- for a look ---------------------------------------------------------------------------------------------

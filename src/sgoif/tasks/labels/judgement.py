@@ -23,8 +23,11 @@ from sgoif.tasks.labels.fusion import (
     weights,
 )
 from sgoif.tasks.labels.lookalike import follows_looks, lookalike
+from sgoif.tasks.labels.named import by_naming
 
 LEAST_EXAMPLES = 20
+LEAST_OF_CLASS, KNOWN = 10, 0.5
+"""Held-out examples of a class that tell whether it is known, and the share of them that has to agree."""
 
 
 @dataclass(frozen=True)
@@ -77,12 +80,13 @@ def judge(
     everything, even = signals.weighed(weigh), signals.weighed(steady)
     planted = np.isin(training.index, decoys) if decoys is not None else np.zeros(len(training), dtype=bool)
     v, scale, marked = everything[~planted], even[~planted], even[planted]
-    found, looks, fit = rates(anchors, joint, classes), 0.0, fitted(training, anchors)
+    found, looks, fit, naming = rates(anchors, joint, classes), 0.0, fitted(training, anchors), None
     if joint is not None and decoys is not None:
         own = np.flatnonzero(~planted)
         seen, given = training.classes.take(own), training.given[own]
         correlation = lookalike(seen, given, scale, joint, found["posterior"])
         looks = follows_looks(correlation, structure, fit)
+        naming = by_naming(training, planted, classes, joint)
     calibration = calibrate(
         scale,
         marked if decoys is not None else None,
@@ -93,6 +97,7 @@ def judge(
         margins=(signals.logit_margin[~planted], signals.logit_margin[planted]),
         looks=looks,
         fitted=fit,
+        naming=naming,
     )
     apart = suspicion(anchors, joint, weigh)
     return Judgement(
@@ -112,6 +117,14 @@ def judge(
 def agreement(anchors: Evidence, classes: int) -> float:
     """How far the model's held-out predictions agree with the given labels beyond chance: 0 none, 1 all."""
     return (anchors.agreement() - 1 / classes) / (1 - 1 / classes)
+
+
+def unknown_classes(anchors: Evidence, classes: int) -> dict[int, float]:
+    """Classes with most of whose held-out labels the model disagrees, and the share that it agrees with."""
+    agreed = anchors.probabilities(classes).argmax(1) == anchors.given
+    count = np.bincount(anchors.given, minlength=classes)
+    share = np.bincount(anchors.given, weights=agreed, minlength=classes) / np.maximum(count, 1)
+    return {int(y): float(share[y]) for y in np.flatnonzero((count >= LEAST_OF_CLASS) & (share < KNOWN))}
 
 
 def rates(anchors: Evidence, joint: Array | None, classes: int) -> dict[str, float]:
