@@ -33,6 +33,20 @@ VARIANTS = {
     "weighed-gce-after": "weights times GCE (q = 0.7), once weights have moved",
 }
 """What was tried in place of the weights, as the result file calls it and as the page does."""
+TRIES = {
+    "default": "default",
+    "goes-on": "judging goes on",
+    "remembered-targets": "remembered answers as targets",
+    "goes-on-targets": "both",
+    "goes-on-targets-early": "both, hold-out joins for the last 40%",
+}
+TRIED_ON = {"symmetric-30": "symmetric 30%", "symmetric-50": "symmetric 50%"}
+STRUCTURES = {"default": "the last batches", "both": "batches and memory, the smaller (default)"}
+"""Where the structure of the noise is read off, as the result file calls it and as the page does."""
+TRIES_FILE = "curriculum-cifar10-tries.jsonl"
+METRICS = {"accuracy": "accuracy", "wrong_weight": "wrong labels weigh"}
+JUDGED_AT = (5.0, 7.0, 9.0, 11.0, 13.0, 15.0)
+"""Epochs after which a judgement is shown."""
 
 
 class Results:
@@ -67,6 +81,11 @@ class Results:
         if METHODS[method].knows_truth:
             return "–"
         return f"{next(lines[0]['trainings'] for (name, _), lines in self._found.items() if name == method):.2f}"
+
+
+def defaults_of(data: str) -> Results:
+    """Those that variants are compared with: from before the ranking of labels changed, as the variants are."""
+    return Results(f"curriculum-{data}.jsonl" if data == "cifar10" else f"curriculum-{data}-ranking.jsonl", None)
 
 
 def compared(name: str, tail: float | None, metric: str) -> str:
@@ -116,9 +135,11 @@ def memory(metric: str) -> str:
     for data, title in DATA_SETS.items():
         noises = [noise for noise in SMALL_NOISES if f"{title}, {NOISES[noise]}" in head]
         for noise in noises:
-            for row, end in ((before, "-ledger"), (default, "")):
-                values = Results(f"curriculum-{data}{end}.jsonl", None).values(OURS, noise, metric)
-                rows[row][f"{title}, {NOISES[noise]}"] = values
+            for row, found in (
+                (before, Results(f"curriculum-{data}-ledger.jsonl", None)),
+                (default, defaults_of(data)),
+            ):
+                rows[row][f"{title}, {NOISES[noise]}"] = found.values(OURS, noise, metric)
         for line in read_lines(f"curriculum-{data}-memory.jsonl"):
             if line["noise"] in noises:
                 cells = rows.setdefault(_asked(line), {})
@@ -133,7 +154,9 @@ def quicker() -> str:
     for data in DATA_SETS:
         for line in read_lines(f"curriculum-{data}-memory.jsonl"):
             tried.setdefault(_asked(line), []).append(line)
-    tried["(all of the way at the end)"] = read_lines("curriculum-final.jsonl")
+    tried["(all of the way at the end)"] = [
+        line for line in read_lines("curriculum-final.jsonl") if line["recipe"]["tail"] is None
+    ]
     rows = []
     for what, lines in tried.items():
         gains = {data: _gained([line for line in lines if line["set"] == data], data) for data in DATA_SETS}
@@ -150,7 +173,7 @@ def quicker() -> str:
 
 def _gained(lines: list[Line], data: str) -> dict[str, list[float]]:
     """By noise, what these lines have above the curriculum with its defaults."""
-    defaults, found = Results(f"curriculum-{data}.jsonl", None), dict[str, list[float]]()
+    defaults, found = defaults_of(data), dict[str, list[float]]()
     for line in lines:
         default = defaults.values(OURS, line["noise"], "accuracy")[line["seed"]]
         found.setdefault(line["noise"], []).append(100 * line["metrics"]["accuracy"] - default)
@@ -211,6 +234,54 @@ def limits() -> str:
     return table(["symmetric 40%, first seed", *sets.values()], rows)
 
 
+def tries() -> str:
+    """Accuracy and what wrong labels weigh in the last epoch, one run each, on noises that no claim is about."""
+    lines = {(line["variant"], line["noise"]): line["metrics"] for line in read_lines(TRIES_FILE)}
+    rows = [
+        [title, *(_figures(lines.get((variant, noise)), metric) for metric in METRICS for noise in TRIED_ON)]
+        for variant, title in TRIES.items()
+    ]
+    return table(
+        ["curriculum", *(f"{name}, {noise}" for name in METRICS.values() for noise in TRIED_ON.values())], rows
+    )
+
+
+def _figures(metrics: dict[str, float] | None, metric: str) -> str:
+    return number([] if metrics is None else [100 * metrics[metric]], digits=2)
+
+
+def judged() -> str:
+    """How well the default told wrong labels from right ones, judgement by judgement."""
+    rows = []
+    for line in read_lines(TRIES_FILE):
+        if line["variant"] != "default":
+            continue
+        for entry in line["details"]["judgements"]:
+            if entry["epochs"] not in JUDGED_AT:
+                continue
+            right, wrong = entry["given_up_right_wrong"]
+            shares = [100 * entry["noise_rate"], *(entry[name][1] for name in ("by_rank", "held_out_by_probability"))]
+            cells = [number([value]) for value in [*shares, 100 * right, 100 * (1 - wrong)]]
+            rows.append([TRIED_ON[line["noise"]], f"{entry['epochs']:.0f}", *cells])
+    head = ["noise", "after epoch", "noise rate", "missed", "missed, held-out", "right labels lose", "wrong ones keep"]
+    return table(head, rows)
+
+
+def structure() -> str:
+    """Digits by where the structure of the noise is read off: accuracy with every seed, and the mean."""
+    found: dict[tuple[str, str], dict[int, float]] = {}
+    for line in read_lines("curriculum-structure.jsonl"):
+        if line["set"] == "digits" and line["recipe"]["tail"] is None:
+            found.setdefault((line["noise"], line["variant"]), {})[line["seed"]] = 100 * line["metrics"]["accuracy"]
+    rows = []
+    for noise in SMALL_NOISES:
+        seeds = sorted(set.intersection(*(set(found[noise, variant]) for variant in STRUCTURES)))
+        for variant, title in STRUCTURES.items():
+            values = [found[noise, variant][seed] for seed in seeds]
+            rows.append([NOISES[noise], title, ", ".join(f"{value:.1f}" for value in values), number(values, digits=2)])
+    return table(["digits", "structure read off", "by seed", "mean"], rows)
+
+
 def _tables(data: str) -> dict[str, Callable[[], str]]:
     file = f"curriculum-{data}.jsonl"
     return {
@@ -228,4 +299,7 @@ TABLES: dict[str, Callable[[], str]] = {name: make for data in DATA_SETS for nam
     "curriculum-settings": settings,
     "curriculum-told": told,
     "curriculum-limits": limits,
+    "curriculum-tries": tries,
+    "curriculum-judged": judged,
+    "curriculum-structure": structure,
 }

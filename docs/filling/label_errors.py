@@ -181,6 +181,7 @@ def audits() -> str:
             [
                 line["about"]["images"],
                 line["about"]["noise"],
+                f"{line['steps'] // line['plan']['steps_per_epoch']}",
                 several([line["aupr"]]),
                 *said(c),
                 f"{top_100([c], 'expected')} ({top_100([c], 'real')})",
@@ -188,7 +189,8 @@ def audits() -> str:
                 f"{line['seconds'] / 60:.1f}",
             ]
         )
-    return table(["images", "noise", "AUPR", *CHANGED, "top 100, %", "suggested right, %", "minutes"], rows)
+    head = ["images", "noise", "epochs", "AUPR", *CHANGED, "top 100, %", "suggested right, %", "minutes"]
+    return table(head, rows)
 
 
 def checks() -> str:

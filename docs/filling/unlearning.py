@@ -8,7 +8,11 @@ from filling.cells import number, read_lines, table
 from sgoif.bench.unlearning.table import PREDICTION_HEAD, TITLES, WHAT, figure, over, prediction_rows
 
 PAGE = "unlearning.md"
-FILES = {"digits": "unlearning-digits.jsonl", "MNIST": "unlearning-mnist.jsonl"}
+FILES = {
+    "digits": "unlearning-digits.jsonl",
+    "MNIST": "unlearning-mnist.jsonl",
+    "CIFAR-10": "unlearning-cifar10.jsonl",
+}
 
 
 def predictions() -> str:

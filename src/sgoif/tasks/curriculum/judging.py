@@ -14,6 +14,7 @@ import torch
 
 from sgoif.instruments import half_width
 from sgoif.ledger import Ledger
+from sgoif.stability.competence import SUSPICIOUS, concentration
 from sgoif.tasks.curriculum.memory import Memory
 from sgoif.tasks.curriculum.settings import CurriculumSettings
 from sgoif.tasks.curriculum.weights import Weighed, class_limits, decided, lowered, not_helpful, settled, weigh
@@ -52,7 +53,8 @@ def form_opinion(
     anchors, anchor_width = _heard(memory, joining)
     if len(training) < LEAST_EXAMPLES or not len(anchors):
         return None
-    verdict = judge(training, anchors, monitor.classes, monitor.competence.structure)
+    structure = min(monitor.competence.structure, structure_of(training, monitor.classes))
+    verdict = judge(training, anchors, monitor.classes, structure)
     probability, evidence = verdict.probability, training
     if joining:
         probability = np.concatenate([probability, verdict.anchor_probability])
@@ -62,6 +64,19 @@ def form_opinion(
     return Opinion(
         evidence.index, len(training), weighed, calibration.rate.estimate, calibration.trust, calibration.caution
     )
+
+
+def structure_of(evidence: Evidence, classes: int) -> float:
+    """How structured the noise looks (`Competence`), by what is remembered of the most suspicious of all examples.
+
+    The monitor's own figure is about the last batches. In a small data set these have few suspicious examples, and it
+    swings up to that of classes that are called by each other's names. Noise is as structured as both say.
+    """
+    rival, _ = evidence.classes.largest_but(evidence.given)
+    worst = np.argsort(evidence.margin, kind="stable")[: max(1, int(SUSPICIOUS * len(evidence)))]
+    worst = worst[rival[worst] >= 0]
+    counts = np.bincount(evidence.given[worst] * classes + rival[worst], minlength=classes**2)
+    return concentration(torch.from_numpy(counts.reshape(classes, classes)))
 
 
 def _seen(monitor: InfluenceMonitor, ledger: Ledger) -> tuple[Evidence, Array]:
