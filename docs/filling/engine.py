@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from filling.cells import RESULTS, number, table
+from sgoif.bench.overhead_parts import LEVELS
 
 PAGE = "engine.md"
 SEEDS = (0, 1, 2)
@@ -100,12 +101,7 @@ def cost() -> str:
 PARTS_DONE = {
     "plain": "plain training",
     "plain again": "plain training, a second copy",
-    "enter": "`monitor.step` entered and left, no hook on the model",
-    "hooks": "and input, output and gradient of the head kept",
-    "collect": "and steps collected in blocks, which are thrown away",
-    "blocks": "and blocks scored",
-    "curvature": "and the curvature updated",
-    "all": "and anchors refreshed: the whole monitor",
+    **LEVELS,
     "all, one thread": "the same, one thread for operations on the host",
 }
 PARTS_ALONE = {

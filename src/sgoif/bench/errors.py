@@ -309,11 +309,8 @@ def evaluate(known: Mapping[str, Any], checked: int = 0, seed: int = 0, people: 
 
 def stated_and_real(verdict: Judgement, wrong: NDArray[np.bool_], true: NDArray[np.int64]) -> dict[str, Any]:
     """Stated against real: over training and held-out examples together."""
-    index = np.concatenate([verdict.training.index, verdict.anchors.index])
-    p = np.concatenate([verdict.probability, verdict.anchor_probability])
+    index, other, p, chosen = _whole(verdict)
     is_wrong = wrong[index]
-    other = np.concatenate([suggestions(part, by_group=True) for part in (verdict.training, verdict.anchors)])
-    chosen = verdict.calibration.selected(p, 0.1)
     caught = chosen[is_wrong[chosen]]
     top = np.argsort(-p, kind="stable")[:100]
     rate = verdict.calibration.stated
@@ -341,13 +338,9 @@ def contested(verdict: Judgement, wrong: NDArray[np.bool_], people: Labels) -> d
     `agreed` are those to which they give the suggested label: a data set has wrong labels of its own, and these may be
     some. `share` is that of contested labels among all right ones.
     """
-    parts = (verdict.training, verdict.anchors)
-    index = np.concatenate([part.index for part in parts])
-    other = np.concatenate([suggestions(part, by_group=True) for part in parts])
-    given = np.concatenate([part.given for part in parts])
-    chosen = verdict.calibration.selected(np.concatenate([verdict.probability, verdict.anchor_probability]), 0.1)
+    index, other, _, chosen = _whole(verdict)
     right = chosen[~wrong[index[chosen]]]
-    otherwise = people[index] != given
+    otherwise = people[index] != np.concatenate([verdict.training.given, verdict.anchors.given])
     return {
         "selected": len(chosen),
         "right": len(right),
@@ -355,6 +348,15 @@ def contested(verdict: Judgement, wrong: NDArray[np.bool_], people: Labels) -> d
         "agreed": int((people[index[right]] == other[right]).sum()),
         "share": float(otherwise[~wrong[index]].mean()),
     }
+
+
+def _whole(verdict: Judgement) -> tuple[Labels, Labels, NDArray[np.float64], Labels]:
+    """Index, suggested label and probability of training and held-out examples together, and which are selected."""
+    parts = (verdict.training, verdict.anchors)
+    p = np.concatenate([verdict.probability, verdict.anchor_probability])
+    index = np.concatenate([part.index for part in parts])
+    other = np.concatenate([suggestions(part, by_group=True) for part in parts])
+    return index, other, p, verdict.calibration.selected(p, 0.1)
 
 
 def save_evidence(path: Path, known: Mapping[str, Any]) -> None:

@@ -42,11 +42,15 @@ def plain_readings(trained: Trained) -> dict[str, Values]:
             slopes, logits = vmap(grad(figure, has_aux=True), in_dims=(None, 0, 0))(weights, images, labels)
             squares = {name: slope.flatten(1).square().sum(1) for name, slope in slopes.items()}
             p = logits.softmax(-1)
-            parts.setdefault("doubt", []).append(1 - p.amax(-1))
-            parts.setdefault("entropy", []).append(-(p * logits.log_softmax(-1)).sum(-1))
-            parts.setdefault("near zero", []).append(-margin(logits, labels).abs())
-            parts.setdefault("gradient of the head", []).append(sum(squares[name] for name in inside).sqrt())
-            parts.setdefault("gradient", []).append(sum(squares.values()).sqrt())
+            read = {
+                "doubt": 1 - p.amax(-1),
+                "entropy": -(p * logits.log_softmax(-1)).sum(-1),
+                "near zero": -margin(logits, labels).abs(),
+                "gradient of the head": sum(squares[name] for name in inside).sqrt(),
+                "gradient": sum(squares.values()).sqrt(),
+            }
+            for name, values in read.items():
+                parts.setdefault(name, []).append(values)
         for name, values in parts.items():
             found.setdefault(name, []).append(torch.cat(values))
     return {name: torch.stack(values).mean(0).double().cpu().numpy() for name, values in found.items()}

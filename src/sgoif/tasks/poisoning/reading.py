@@ -13,11 +13,11 @@ from torch import Tensor, nn
 from torch.utils.data import DataLoader, Dataset, IterableDataset, RandomSampler, TensorDataset
 
 from sgoif.anchors import evaluation
+from sgoif.capture import two_classes
 from sgoif.data import Indexed, Part, isolated_random_state
 from sgoif.errors import SettingError
 from sgoif.tasks.poisoning.geometry import narrowed
 from sgoif.tasks.shift.network import Network
-from sgoif.tasks.shift.reference import two_sided
 
 Rows = NDArray[np.int64]
 KEEP_ON_DEVICE = 2 * 2**30
@@ -78,7 +78,7 @@ def _view(model: nn.Module, device: torch.device, batches: Iterable[Any], labels
         kept.append(features if feature_bytes <= KEEP_ON_DEVICE else features.cpu())
         given.append(y.to(device))
         places.append(index)
-        logits = two_sided(seen.logits)
+        logits = two_classes(seen.logits)
         column = y.to(device).long().clamp(0, logits.shape[1] - 1).unsqueeze(1)
         guesses.append(logits.scatter(1, column, float("-inf")).argmax(1).cpu())
         if stage_bytes <= MOST_STAGE_BYTES:

@@ -21,6 +21,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from sgoif.anchors import evaluation
+from sgoif.capture import two_classes
 from sgoif.data import isolated_random_state
 from sgoif.errors import SettingError
 from sgoif.tasks.poisoning.families import find_families
@@ -33,7 +34,6 @@ from sgoif.tasks.poisoning.restoring import Level, RestoreEstimate, estimate
 from sgoif.tasks.poisoning.signature import LARGE_APART, LARGEST_SHARE, LEAST_EXAMPLES, apart, signature
 from sgoif.tasks.poisoning.watch import PoisonWatch, wrong_labels
 from sgoif.tasks.shift.network import Seen
-from sgoif.tasks.shift.reference import two_sided
 
 Rows = NDArray[np.int64]
 LARGE = Thresholds(separation=LARGE_APART, contrast=LARGE_APART, members=3, share=0.5)
@@ -93,7 +93,7 @@ class PoisonTrace:
         network answers. Victims of several labels are traced label by label.
         """
         seen = self._see(victims)
-        answers = two_sided(seen.logits)
+        answers = two_classes(seen.logits)
         wrong = answers.argmax(1).cpu() if labels is None else wrong_labels(labels, len(victims), self.views.classes)
         features = narrowed(seen.features).to(self.views.features.device)
         along = None if self.watch is None else self.watch.kinships(self.views.index)

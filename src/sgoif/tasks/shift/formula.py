@@ -13,11 +13,11 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from sgoif.tasks.shift.grid import Grid
+from sgoif.capture import two_classes
 from sgoif.tasks.shift.moments import SMALLEST, Layer, Spread
 from sgoif.tasks.shift.neighbours import Neighbours
 from sgoif.tasks.shift.network import Seen
-from sgoif.tasks.shift.reference import activations_of, two_sided
+from sgoif.tasks.shift.reference import activations_of
 
 
 class Formula:
@@ -25,8 +25,8 @@ class Formula:
 
     def __init__(self, layers: Sequence[Layer], neighbours: Neighbours, trust: float) -> None:
         self.device = layers[0].root.device
-        self._grid = Grid(tuple(len(layer.root) for layer in layers), self.device)
         self._spread = Spread(layers)
+        self._grid = self._spread.grid
         self._neighbours = neighbours
         # Measured are κ, 1 − ν and −E. Each gives a factor of exp(s): (origin + sign · what is measured) ** power.
         factors = [(0.0, 1.0, 0.5), (1.0, -1.0, 0.5), (0.0, -1.0, -trust)]
@@ -56,4 +56,4 @@ class Formula:
 def minus_energy(logits: Tensor, out: Tensor | None = None) -> Tensor:
     """−E: minus the logsumexp of the logits about their mean, [n]; a single logit is that of two classes."""
     # ln p_k = z_k − logsumexp z, so this is the mean of ln p: fewer operations than any other way.
-    return torch.mean(two_sided(logits).log_softmax(1), 1, out=out)
+    return torch.mean(two_classes(logits).log_softmax(1), 1, out=out)

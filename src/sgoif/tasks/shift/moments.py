@@ -93,13 +93,14 @@ class Spread:
         return torch.addcmul(nearest, length, length, out=out)
 
     @cached_property
-    def _grid(self) -> Grid:
+    def grid(self) -> Grid:
+        """Where activations of the layers lie."""
         return Grid(tuple(len(layer.root) for layer in self.layers), self.layers[0].root.device)
 
     @cached_property
     def _roots(self) -> Tensor:
         """[L, W, W]: scales and the mean over layers are in them; zeros where a layer is narrower."""
-        count, width = len(self.layers), self._grid.width
+        count, width = len(self.layers), self.grid.width
         roots = self.layers[0].root.new_zeros(count, width, width)
         for place, layer in zip(roots, self.layers, strict=True):
             size = len(layer.root)
@@ -109,7 +110,7 @@ class Spread:
     @cached_property
     def _middle(self) -> Tensor:
         """The middle of each layer's centres, [L, W]: far from it, squares would lose their last digits."""
-        return self._grid.join([layer.centres.mean(0, keepdim=True) for layer in self.layers])[0]
+        return self.grid.join([layer.centres.mean(0, keepdim=True) for layer in self.layers])[0]
 
     @cached_property
     def _several(self) -> list[_Centres]:

@@ -17,6 +17,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from sgoif.capture import two_classes
 from sgoif.errors import SettingError
 from sgoif.tasks.shift.moments import Layer, Sums
 from sgoif.tasks.shift.neighbours import Neighbours, Sample
@@ -133,9 +134,4 @@ def activations_of(seen: Seen) -> tuple[Tensor, ...]:
 
 def answers_of(logits: Tensor) -> Tensor:
     """Probabilities [n, C]."""
-    return two_sided(logits).softmax(1)
-
-
-def two_sided(logits: Tensor) -> Tensor:
-    """The logits; a single one as those of two classes."""
-    return torch.cat([torch.zeros_like(logits), logits], 1) if logits.shape[1] == 1 else logits
+    return two_classes(logits).softmax(1)

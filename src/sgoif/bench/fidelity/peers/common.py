@@ -15,6 +15,8 @@ from sgoif.bench.fidelity.study import Floats, Study
 from sgoif.errors import MissingExtraError
 
 EXTRA = "peers"
+LARGE = 2**20
+"""Weights from which on queries are solved for a few at a time; below, all together."""
 
 
 def need(module: str, package: str) -> Any:

@@ -12,13 +12,13 @@ from torch.func import functional_call, grad, vmap
 from torch.nn import functional as F
 
 from sgoif.bench.fidelity.answer import Answer, Cost, Trained
-from sgoif.bench.fidelity.peers.common import batches, ended, label_changes, need, with_new_labels
+from sgoif.bench.fidelity.peers.common import LARGE, batches, ended, label_changes, need, with_new_labels
 from sgoif.bench.fidelity.study import negative_margin
 
 EXAMPLES, ITERATIONS, DAMPING = 1000, 20, 0.01
 CHUNK = 250
-LARGE, FEW = 2**20, 1
-"""Weights from which on queries are solved for a few at a time, and how many; below, all together."""
+FEW = 1
+"""Queries at a time on a large network."""
 
 
 def gauss_newton(trained: Trained) -> Answer:

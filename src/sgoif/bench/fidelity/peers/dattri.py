@@ -17,7 +17,7 @@ from torch.nn import functional as F
 from torch.utils.data import DataLoader, TensorDataset
 
 from sgoif.bench.fidelity.answer import Answer, Cost, Trained
-from sgoif.bench.fidelity.peers.common import ended, examples, label_changes, need, queries, with_new_labels
+from sgoif.bench.fidelity.peers.common import LARGE, ended, examples, label_changes, need, queries, with_new_labels
 from sgoif.bench.fidelity.study import Floats, Tell, negative_margin
 
 REGULARISATION = 0.01
@@ -25,8 +25,6 @@ HESSIAN_EXAMPLES = 1000
 """Examples from which curvature is taken; the score is of all of them."""
 GRADIENT_FLOATS = 2**28
 """Numbers in the table of gradients that is held at once."""
-LARGE = 2**20
-"""Weights from which on queries are solved for a few at a time; below, all together."""
 AT_ONCE = {"IFAttributorCG": 1, "IFAttributorLiSSA": 10, "IFAttributorDataInf": 20}
 """Queries at a time on a large network: as many as keep a GPU busy."""
 OPTIONS: dict[str, dict[str, Any]] = {
