@@ -16,7 +16,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from time import perf_counter
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 from weakref import ref
 
 import torch
@@ -84,6 +84,11 @@ class Record:
     def output_gradients(self, loss: Tensor, names: Sequence[str]) -> list[Tensor]:
         """∂loss/∂output of these layers, zero where the loss does not depend on one (anchors)."""
         edges = [self.edges[name] for name in names]
+        if not loss.requires_grad:
+            raise LayerError(
+                f"the model's answer does not depend on the watched layers ({_some(names)}). Name layers it depends on"
+                " with layers=[...]"
+            )
         found = torch.autograd.grad(loss, [edge for edge, _ in edges], allow_unused=True)
         return [
             loss.new_zeros(shape) if delta is None else delta for delta, (_, shape) in zip(found, edges, strict=True)
@@ -323,45 +328,58 @@ class Capture:
         logits.register_hook(on_gradient)
 
 
-Call = tuple[str, nn.Module, torch.Size]
-"""A layer that ran: its name, the module, and the shape of its output."""
+class Call(NamedTuple):
+    """A layer that ran: its name, the module, the shape of its output, and whether that is what the model answers."""
+
+    name: str
+    module: nn.Module
+    shape: torch.Size
+    answers: bool = False
+
+
 _MAPS = (nn.Conv2d, nn.BatchNorm2d, nn.GroupNorm)
 _NUMBERED = re.compile(r".*?\d(?=\.|$)")
 
 
-def trace(model: nn.Module, run: Callable[[], Any]) -> list[Call]:
-    """Supported modules in the order in which `run` calls them, with the shapes of their outputs."""
-    calls: list[Call] = []
+def trace(model: nn.Module, run: Callable[[], Tensor]) -> tuple[list[Call], Tensor]:
+    """Supported modules in the order in which `run` calls them, and the logits that it returns."""
+    ran: list[tuple[Call, Tensor]] = []
 
     def recorder(name: str) -> Callable[..., None]:
         @uncompiled
         def hook(module: nn.Module, _: Any, output: Any) -> None:
             if isinstance(output, Tensor):
-                calls.append((name, module, output.shape))
+                ran.append((Call(name, module, output.shape), output.detach()))
 
         return hook
 
     handles = [m.register_forward_hook(recorder(n)) for n, m in model.named_modules() if is_supported(m)]
     try:
-        run()
+        logits = run()
     finally:
         for handle in handles:
             handle.remove()
-    return calls
+    return [call._replace(answers=_same(output, logits)) for call, output in ran], logits
+
+
+def _same(output: Tensor, logits: Tensor) -> bool:
+    """Whether they are one tensor, or views of one."""
+    return output.numel() == logits.numel() and output.data_ptr() == logits.data_ptr()
 
 
 def choose_layers(calls: Sequence[Call], layers: str | Sequence[str], classes: int, batch: int) -> list[WatchedLayer]:
     """The watched layers, in the order of the forward pass.
 
-    "head" is the last linear layer that ran (or, in an all-convolutional net, the last convolution with one channel
-    per class); "last-stage" adds what ran from the final resolution of a convolutional net on, or in the last block of
-    another; "all" is every supported layer; anything else is a name or a pattern such as "layer4.*". Layers whose
-    output does not have the batch of `batch` examples on its first axis (an embedding of positions, a layer that sees
-    the tokens of all examples in one row) have no gradient of single examples and are left out.
+    "head" is the last linear layer that ran, in a model with several heads that whose output is the answer (or, in an
+    all-convolutional net, the last convolution with one channel per class); "last-stage" adds what ran from the final
+    resolution of a convolutional net on, or in the last block of another; "all" is every supported layer; anything else
+    is a name or a pattern such as "layer4.*". Layers whose output does not have the batch of `batch` examples on its
+    first axis (an embedding of positions, a layer that sees the tokens of all examples in one row) have no gradient of
+    single examples and are left out.
     """
-    shared = {name for name, _, shape in calls if not shape or shape[0] != batch}
-    calls = [call for call in calls if call[0] not in shared]
-    ran = {name: (module, shape) for name, module, shape in calls}
+    shared = {call.name for call in calls if not call.shape or call.shape[0] != batch}
+    calls = [call for call in calls if call.name not in shared]
+    ran = {call.name: call.module for call in calls}
     head = _head(calls, classes)
     if layers == "head":
         chosen = [head] if head is not None else []
@@ -384,37 +402,38 @@ def choose_layers(calls: Sequence[Call], layers: str | Sequence[str], classes: i
             f" that fits layers={layers!r}. Layers it ran: {_some(list(ran))}{_left_out(shared)}. Unfreeze the head"
             " (requires_grad_(True)) or name layers with layers=[...]"
         )
-    counts = {name: sum(1 for other, _, _ in calls if other == name) for name in chosen}
+    counts = {name: sum(call.name == name for call in calls) for name in chosen}
     twice = [name for name in chosen if counts[name] > 1]
     if twice:
         raise LayerError(
             f"layer {twice[0]!r} is used {counts[twice[0]]} times in one forward pass; shared layers cannot be watched."
             " Name other layers with layers=[...]"
         )
-    return [watch(name, ran[name][0]) for name in ran if name in set(chosen)]
+    return [watch(name, ran[name]) for name in ran if name in set(chosen)]
 
 
 def _head(calls: Sequence[Call], classes: int) -> str | None:
-    linear = [name for name, module, _ in calls if isinstance(module, nn.Linear)]
+    linear = [call for call in calls if isinstance(call.module, nn.Linear)]
     if linear:
-        return linear[-1]
-    conv = [name for name, module, _ in calls if isinstance(module, nn.Conv2d) and module.out_channels == classes]
+        return ([call for call in linear if call.answers] or linear)[-1].name
+    conv = [call.name for call in calls if isinstance(call.module, nn.Conv2d) and call.module.out_channels == classes]
     return conv[-1] if conv else None
 
 
 def _last_stage(calls: Sequence[Call], head: str) -> list[str]:
-    names = [name for name, _, _ in calls]
-    before = [call for call in calls[: names.index(head)] if call[0] != head]
+    names = [call.name for call in calls]
+    before = calls[: names.index(head)]
     if not before:
         return [head]
-    maps = [shape[2:] if isinstance(module, _MAPS) and len(shape) == 4 else None for _, module, shape in before]
+    maps = [call.shape[2:] if isinstance(call.module, _MAPS) and len(call.shape) == 4 else None for call in before]
     last = max((number for number, size in enumerate(maps) if size is not None), default=-1)
-    if last >= 0 and all(len(shape) == 2 for _, _, shape in before[last + 1 :]):
-        return [before[n][0] for n, size in enumerate(maps) if size == maps[last] or n > last] + [head]
+    if last >= 0 and all(len(call.shape) == 2 for call in before[last + 1 :]):
+        return [before[n].name for n, size in enumerate(maps) if size == maps[last] or n > last] + [head]
     # Without feature maps: the outermost numbered part of the last layer that has one, such as "blocks.11".
-    prefixes = [match.group() for name, _, _ in before if (match := _NUMBERED.match(name))]
-    prefix = prefixes[-1] if prefixes else before[-1][0]
-    return [n for n, _, _ in before if n == prefix or n.startswith(prefix + ".") or n == before[-1][0]] + [head]
+    prefixes = [match.group() for call in before if (match := _NUMBERED.match(call.name))]
+    prefix = prefixes[-1] if prefixes else before[-1].name
+    own = {prefix, before[-1].name}
+    return [call.name for call in before if call.name in own or call.name.startswith(prefix + ".")] + [head]
 
 
 def _some(names: Sequence[str], most: int = 20) -> str:

@@ -57,22 +57,21 @@ def probe(model: nn.Module, anchors: Any, settings: Settings) -> Setup:
     with isolated_random_state(parameter.device):
         items = [split_item(dataset[i])[0] for i in range(min(2, len(dataset)))]  # type: ignore[arg-type]
         inputs = to_device(collate(items), parameter.device)
-        outputs: list[Tensor] = []
         try:
             with evaluation(model), torch.no_grad():
-                calls = trace(model, lambda: outputs.append(forward(model, inputs)))
+                calls, output = trace(model, lambda: forward(model, inputs))
         except (RuntimeError, TypeError, ValueError, IndexError) as error:
             raise AnchorError(
                 f"the model cannot run on the anchors ({_described(inputs)} on {parameter.device}; model weights are"
                 f" {parameter.dtype}). Give anchors the same transforms as the evaluation data. The cause: {error}"
             ) from error
-    logits = two_classes(outputs[0])
+    logits = two_classes(output)
     if logits.dim() != 2 or len(logits) != len(items):
-        shape = tuple(outputs[0].shape)
+        shape = tuple(output.shape)
         raise AnchorError(
             f"the model must return logits [batch, classes]; for {len(items)} anchors its output is {shape}"
         )
-    layers = choose_layers(calls, settings.layers, outputs[0].shape[-1], len(logits))
+    layers = choose_layers(calls, settings.layers, output.shape[-1], len(logits))
     for number, layer in enumerate(layers):
         limit = HEAD_BLOCK if number == len(layers) - 1 else BODY_BLOCK
         if layer.rows * layer.cols > limit:
@@ -81,7 +80,7 @@ def probe(model: nn.Module, anchors: Any, settings: Settings) -> Setup:
     return Setup(
         device=parameter.device,
         classes=logits.shape[1],
-        single_logit=is_single(outputs[0]),
+        single_logit=is_single(output),
         layers=layers,
         layout=layout,
         dataset=dataset,

@@ -20,6 +20,7 @@ from engine_cases import (
 from torch import Tensor, nn
 
 from sgoif import InfluenceMonitor
+from sgoif.anchors import forward
 from sgoif.bench.models import ResNet9, digits_net, resnet18_cifar, small_cnn, tiny_vit
 from sgoif.capture import choose_layers, trace
 from sgoif.curvature import ExactGGN
@@ -30,7 +31,7 @@ from sgoif.operators import watched_output
 def names(model: nn.Module, layers: Any, *shape: int, classes: int = CLASSES) -> list[str]:
     model.eval()
     with torch.no_grad():
-        calls = trace(model, lambda: model(torch.randn(2, *shape)))
+        calls, _ = trace(model, lambda: forward(model, torch.randn(2, *shape)))
     return [layer.name for layer in choose_layers(calls, layers, classes, 2)]
 
 
@@ -92,6 +93,34 @@ class Attentive(nn.Module):
 )
 def test_head(model: nn.Module, shape: tuple[int, ...], expected: str) -> None:
     assert names(model, "head", *shape) == [expected]
+
+
+class TwoHeads(nn.Module):
+    """A second head beside the one that answers, of the same size and later in the forward pass."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.body, self.main, self.beside = nn.Linear(4, 6), nn.Linear(6, CLASSES), nn.Linear(6, CLASSES)
+
+    def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        features = torch.relu(self.body(x))
+        return self.main(features), self.beside(features)
+
+
+def test_of_two_heads_the_one_that_answers_is_watched() -> None:
+    assert names(TwoHeads(), "head", 4) == ["main"]
+    model, x, y = TwoHeads(), torch.randn(6, 4), make_labels(6)
+    monitor = make_monitor(model, (torch.randn(12, 4), make_labels(12)))
+    with monitor.step(torch.arange(6)):
+        answer, beside = model(x)
+        (F.cross_entropy(answer, y) + 0.3 * F.cross_entropy(beside, y)).backward()
+    assert bool((monitor.scores().influence != 0).all())
+
+
+def test_a_layer_that_the_answer_does_not_depend_on() -> None:
+    model = TwoHeads()
+    with pytest.raises(LayerError, match=r"does not depend on the watched layers \(beside\)"):
+        make_monitor(model, (torch.randn(12, 4), make_labels(12)), layers=["beside"]).refresh()
 
 
 def test_last_stage_of_convolutional_nets() -> None:

@@ -61,16 +61,15 @@ class Read:
 
 
 def find_head(model: nn.Module, inputs: Any) -> HeadOf:
-    """The last linear layer that the model uses for these inputs."""
-    outputs: list[Tensor] = []
+    """The last linear layer that the model uses for these inputs; of several heads, that which gives its answer."""
     with evaluation(model), torch.no_grad():
-        calls = trace(model, lambda: outputs.append(forward(model, inputs)))
-        linear = [(name, module) for name, module, shape in calls if isinstance(module, nn.Linear) and len(shape) == 2]
+        calls, _ = trace(model, lambda: forward(model, inputs))
+        linear = [(c.name, c.module, c.answers) for c in calls if isinstance(c.module, nn.Linear) and len(c.shape) == 2]
         if not linear:
             raise LayerError(
                 f"{type(model).__name__} uses no linear layer with one row per example; a head of that kind is needed"
             )
-        name, layer = linear[-1]
+        name, layer, _ = ([head for head in linear if head[2]] or linear)[-1]
         with _kept(layer) as kept:
             logits = forward(model, inputs).float()
     found = kept[-1][1].float()
