@@ -109,6 +109,7 @@ TABLES: dict[str, Callable[[], str]] = {
             "before, 3": "ood-cifar10-cost-again.jsonl",
             **{f"recorded, {number}": f"ood-cifar10-cost-recorded-{number}.jsonl" for number in range(1, 4)},
             **{f"warm, {number}": f"ood-cifar10-cost-warm-{number}.jsonl" for number in range(1, 7)},
+            **{f"in place, {number}": f"ood-cifar10-cost-in-place-{number}.jsonl" for number in range(1, 9)},
         }
     ),
     "ood-cifar10-trained": lambda: trained("ood-cifar10-trained.jsonl", "ood-cifar10.jsonl", BESIDE),

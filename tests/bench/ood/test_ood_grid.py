@@ -544,7 +544,7 @@ def test_wrong_labels_to_train_with(stand_ins: Path, monkeypatch: pytest.MonkeyP
         (["--methods", "brightness,odn"], "odn; choose from brightness, lazy.*groups all, post-hoc, trained"),
         (["--protocol", "v2"], r"no protocol 'v2'; choose from v1\.5, v1, house"),
         (["--noise", "symetric-20"], "symetric-20.*class-dependent-RATE"),
-        (["--noise", "human-worst"], "--human FILE.npz"),
+        (["--noise", "human-worst"], "--human FILE"),
         (["--seeds", "a"], "--seeds.*'a'"),
         (["--model", "resnet1"], "resnet1.*resnet18.*lenet, resnet50"),
         (["--model", "lenet"], "LeNet is for images of 28×28 or 32×32 pixels, not 12×12"),

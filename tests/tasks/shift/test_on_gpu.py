@@ -34,8 +34,10 @@ def inputs(seed: int) -> Tensor:
 
 
 def one_by_one(sentinel: Sentinel, x: Tensor) -> Tensor:
+    seen, formula = sentinel.network.see(x), sentinel._formula
     with torch.no_grad():
-        return sentinel._formula(torch.cat(sentinel._formula.parts(sentinel.network.see(x)), 1))
+        made = (*seen.stages, seen.features, seen.logits)
+        return formula(torch.cat(formula.columns(made, formula.look(seen.images)), 1))
 
 
 def on_another_stream() -> AbstractContextManager[object]:
@@ -62,7 +64,18 @@ def test_what_is_recorded_in_one_surrounding_holds_in_another(sentinel: Sentinel
                 x = inputs(seed)
                 torch.testing.assert_close(sentinel.score(x), one_by_one(sentinel, x))
                 torch.cuda.synchronize()
-    assert [recording is not None for recording in sentinel._recorded._recordings.values()] in ([True], [True, True])
+    shelves = sentinel._recorded._in_place, sentinel._recorded._copied
+    recordings = [recording for shelf in shelves for recording in shelf.kept.values()]
+    assert recordings
+    assert None not in recordings
+
+
+def test_batches_of_one_size_find_their_recording_in_place(sentinel: Sentinel, monkeypatch: pytest.MonkeyPatch) -> None:
+    for seed in range(2 * AFTER + 4):
+        sentinel.score(inputs(seed))
+    monkeypatch.setattr(sentinel._recorded, "_elsewhere", lambda *_: pytest.fail("they lay elsewhere"))
+    for seed in range(8):
+        sentinel.score(inputs(seed))
 
 
 def test_threads_share_a_recording(sentinel: Sentinel) -> None:

@@ -1,118 +1,208 @@
-"""Operations started together: recorded when a number of rows comes again, fresh figures every time."""
+"""Operations started together: recorded when tensors lie where they lay, or come in the same number; fresh figures."""
 
 from __future__ import annotations
 
 import copy
-from contextlib import nullcontext
+from collections.abc import Callable, Sequence
 from types import SimpleNamespace
 
 import pytest
 import torch
+from torch import Tensor
 
 from sgoif.tasks.shift import recorded as module
-from sgoif.tasks.shift.recorded import AFTER, LARGEST, MOST, Recorded, can_record
+from sgoif.tasks.shift.recorded import AFTER, IN_ALL, LARGEST, MOST, Recorded, can_record
 
 
 class Recorder:
-    """Stands in for a GPU: replaying works out the function of what lies in the rows by then."""
+    """Stands in for a GPU: replaying works out the function of what lies in its tensors by then."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch, works: bool = True) -> None:
-        self.recorded: list[int] = []
-        self.replayed: list[int] = []
+        self.recorded: list[tuple[int, ...]] = []
+        self.replayed: list[tuple[int, ...]] = []
         self.works = works
+        self.stream = 0
         monkeypatch.setattr(module, "can_record", lambda device: True)
         monkeypatch.setattr(module, "record", self.record)
-        monkeypatch.setattr(torch.cuda, "device", lambda device: nullcontext())
         monkeypatch.setattr(torch.cuda, "current_stream", lambda device: SimpleNamespace(cuda_stream=self.stream))
-        self.stream = 0
 
-    def record(self, function: object, rows: torch.Tensor) -> object:
-        self.recorded.append(len(rows))
+    def record(self, function: Callable[[Tensor], Tensor], given: Tensor) -> object:
+        self.recorded.append(tuple(given.shape))
         if not self.works:
             return None
-        rows = rows.clone()
-        result = torch.empty(len(rows))
+        given = given.clone()
+        result = torch.empty(len(given))
 
         def replay() -> None:
-            self.replayed.append(len(rows))
-            result.copy_(total(rows))
+            self.replayed.append(tuple(given.shape))
+            result.copy_(function(given))
 
-        return module._Recording(SimpleNamespace(replay=replay), rows, result)  # type: ignore[arg-type]
-
-
-def total(rows: torch.Tensor) -> torch.Tensor:
-    return rows.sum(1)
+        return module._Recording(SimpleNamespace(replay=replay), given, result)  # type: ignore[arg-type]
 
 
-def parts(count: int, seed: int) -> list[torch.Tensor]:
+class Total:
+    """Three columns are made: two by the network, and the largest value of the image."""
+
+    def look(self, images: Tensor, out: Tensor | None = None) -> Tensor:
+        return torch.amax(images, 1, out=out)
+
+    def columns(self, made: Sequence[Tensor], looked: Tensor) -> list[Tensor]:
+        return [*(each.sum(1, keepdim=True) for each in made), looked.unsqueeze(1)]
+
+    def __call__(self, rows: Tensor) -> Tensor:
+        return rows[:, 0] + 10 * rows[:, 1] + 100 * rows[:, 2]
+
+
+def inputs(count: int, seed: int) -> tuple[Tensor, list[Tensor]]:
     generator = torch.Generator().manual_seed(seed)
-    return [torch.randn(count, size, generator=generator) for size in (2, 3)]
+    first, *made = (torch.randn(count, size, generator=generator) for size in (4, 2, 3))
+    return first, made
+
+
+def expected(images: Tensor, made: Sequence[Tensor]) -> Tensor:
+    return made[0].sum(1) + 10 * made[1].sum(1) + 100 * images.amax(1)
+
+
+def elsewhere(function: Recorded, count: int, seed: int, held: list[object]) -> Tensor:
+    """A call with tensors that lie where none has lain; `held` keeps them there."""
+    images, made = inputs(count, seed)
+    held.append(made)
+    result = function(images, made)
+    torch.testing.assert_close(result, expected(images, made))
+    return result
 
 
 def test_without_a_gpu_nothing_is_recorded() -> None:
     assert not can_record(torch.device("cpu"))
-    function, given = Recorded(total), parts(4, 0)
+    function, given = Recorded(Total()), inputs(4, 0)
     for _ in range(AFTER + 2):
-        assert torch.equal(function(given), torch.cat(given, 1).sum(1))
+        torch.testing.assert_close(function(*given), expected(*given))
+    assert not function._in_place.kept
+    assert not function._copied.kept
 
 
-def test_a_number_of_rows_that_comes_again_is_recorded_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    gpu, function = Recorder(monkeypatch), Recorded(total)
+def test_tensors_that_lie_where_they_lay_are_not_copied(monkeypatch: pytest.MonkeyPatch) -> None:
+    gpu, function = Recorder(monkeypatch), Recorded(Total())
+    _, made = inputs(4, 0)
     results = []
     for seed in range(AFTER + 3):
-        results.append(function(parts(4, seed)))
-        function(parts(10 + seed, seed))
-    assert (gpu.recorded, gpu.replayed) == ([4], [4, 4])
+        images, values = inputs(4, seed)  # the images lie elsewhere every time
+        for each, value in zip(made, values, strict=True):
+            each.copy_(value)
+        results.append(function(images, made))
+    assert (gpu.recorded, gpu.replayed) == ([(4,)], [(4,), (4,)])
     for seed, result in enumerate(results):  # no later call may change what an earlier one returned
-        torch.testing.assert_close(result, torch.cat(parts(4, seed), 1).sum(1))
+        torch.testing.assert_close(result, expected(*inputs(4, seed)))
+
+
+@pytest.mark.parametrize(
+    "other", [lambda each: each.t().contiguous().t(), lambda each: each[:3], lambda each: each.view(torch.int32)]
+)
+def test_another_shape_layout_or_type_in_the_same_place_is_another_thing(
+    monkeypatch: pytest.MonkeyPatch, other: Callable[[Tensor], Tensor]
+) -> None:
+    gpu, function = Recorder(monkeypatch), Recorded(Total())
+    images, made = inputs(4, 0)
+    for _ in range(AFTER + 1):
+        function(images, made)
+    lying = []
+    for each in made:
+        like = other(each)
+        lying.append(like.new_empty(0).set_(each.untyped_storage(), 0, like.shape, like.stride()))
+    assert [each.data_ptr() for each in lying] == [each.data_ptr() for each in made]
+    count = len(lying[0])
+    torch.testing.assert_close(function(images[:count], lying), expected(images[:count], lying))
+    assert not gpu.replayed
+
+
+def test_a_number_of_rows_that_comes_again_elsewhere_is_recorded_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    gpu, function = Recorder(monkeypatch), Recorded(Total())
+    held: list[object] = []
+    results = []
+    for seed in range(AFTER + 3):
+        results.append(elsewhere(function, 4, seed, held))
+        elsewhere(function, 10 + seed, seed, held)
+    assert (gpu.recorded, gpu.replayed) == ([(4, 3)], [(4, 3), (4, 3)])
+    for seed, result in enumerate(results):
+        torch.testing.assert_close(result, expected(*inputs(4, seed)))
 
 
 def test_another_stream_has_a_recording_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
-    gpu, function = Recorder(monkeypatch), Recorded(total)
+    gpu, function = Recorder(monkeypatch), Recorded(Total())
+    given = inputs(4, 0)
     for gpu.stream in (0, 1):
         for _ in range(AFTER + 1):
-            function(parts(4, 0))
-    assert gpu.recorded == [4, 4]
+            function(*given)
+    assert gpu.recorded == [(4,), (4,)]
+    assert not gpu.replayed
 
 
-def test_only_so_many_are_kept(monkeypatch: pytest.MonkeyPatch) -> None:
-    gpu, function = Recorder(monkeypatch), Recorded(total)
-    for count in range(1, MOST + 4):
-        for seed in range(AFTER + 1):
-            torch.testing.assert_close(function(parts(count, seed)), torch.cat(parts(count, seed), 1).sum(1))
-    assert gpu.recorded == list(range(1, MOST + 1))
-
-
-def test_many_rows_are_not(monkeypatch: pytest.MonkeyPatch) -> None:
-    gpu, function = Recorder(monkeypatch), Recorded(total)
-    for count, recorded in ((LARGEST + 1, []), (LARGEST, [LARGEST])):
+def test_the_one_not_asked_for_longest_makes_room(monkeypatch: pytest.MonkeyPatch) -> None:
+    gpu, function = Recorder(monkeypatch), Recorded(Total())
+    given = {count: inputs(count, count) for count in range(1, MOST + 2)}
+    for count in range(1, MOST + 1):
         for _ in range(AFTER + 1):
-            assert len(function([torch.ones(count, 1)])) == count
+            function(*given[count])
+    function(*given[1])
+    for _ in range(AFTER + 1):
+        function(*given[MOST + 1])
+    assert len(function._in_place.kept) == MOST
+    gpu.replayed.clear()
+    for count in (1, MOST + 1, 2):
+        torch.testing.assert_close(function(*given[count]), expected(*given[count]))
+    assert gpu.replayed == [(1,), (MOST + 1,)]
+
+
+def test_recordings_are_not_made_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
+    gpu, function = Recorder(monkeypatch), Recorded(Total())
+    for count in range(1, IN_ALL + 5):
+        given = inputs(count, 0)
+        for _ in range(AFTER + 1):
+            torch.testing.assert_close(function(*given), expected(*given))
+    assert len([shape for shape in gpu.recorded if len(shape) == 1]) == IN_ALL
+
+
+def test_many_rows_are_not_recorded(monkeypatch: pytest.MonkeyPatch) -> None:
+    gpu, function = Recorder(monkeypatch), Recorded(Total())
+    most = LARGEST // 3
+    for count, recorded in ((most + 1, []), (most, [(most,)])):
+        given = torch.ones(count, 1), [torch.ones(count, 1), torch.ones(count, 1)]
+        for _ in range(AFTER + 1):
+            assert len(function(*given)) == count
         assert gpu.recorded == recorded
 
 
 def test_what_cannot_be_recorded_is_done_one_by_one_and_not_tried_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    gpu, function = Recorder(monkeypatch, works=False), Recorded(total)
-    for seed in range(AFTER + 3):
-        torch.testing.assert_close(function(parts(4, seed)), torch.cat(parts(4, seed), 1).sum(1))
-    assert (gpu.recorded, gpu.replayed) == ([4], [])
+    gpu, function = Recorder(monkeypatch, works=False), Recorded(Total())
+    given = inputs(4, 0)
+    for _ in range(3 * AFTER + 4):
+        torch.testing.assert_close(function(*given), expected(*given))
+    assert (gpu.recorded, gpu.replayed) == ([(4,), (4, 3)], [])
 
 
 def test_a_copy_has_no_recordings(monkeypatch: pytest.MonkeyPatch) -> None:
-    gpu, function = Recorder(monkeypatch), Recorded(total)
+    gpu, function = Recorder(monkeypatch), Recorded(Total())
+    given = inputs(4, 0)
     for _ in range(AFTER + 1):
-        function(parts(4, 0))
+        function(*given)
     again = copy.deepcopy(function)
-    again(parts(4, 0))
-    assert (gpu.recorded, gpu.replayed) == ([4], [])
-    function(parts(4, 0))
-    assert gpu.replayed == [4]
+    again(*given)
+    assert (gpu.recorded, gpu.replayed) == ([(4,)], [])
+    function(*given)
+    assert gpu.replayed == [(4,)]
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
-def test_a_gpu_says_the_same_when_it_is_started_at_once() -> None:
-    function = Recorded(total)
+def test_a_gpu_says_the_same_in_place_and_elsewhere() -> None:
+    function, held = Recorded(Total()), []
+    made = [each.cuda() for each in inputs(4, 0)[1]]
     for seed in range(AFTER + 3):
-        given = [part.cuda() for part in parts(4, seed)]
-        torch.testing.assert_close(function(given), torch.cat(given, 1).sum(1))
-    assert [recording is not None for recording in function._recordings.values()] == [True]
+        images, values = inputs(4, seed)
+        for each, value in zip(made, values, strict=True):
+            each.copy_(value)
+        torch.testing.assert_close(function(images.cuda(), made), expected(images, values).cuda())
+        other = [each.cuda() for each in values]
+        held.append(other)
+        torch.testing.assert_close(function(images.cuda(), other), expected(images, values).cuda())
+    for shelf in (function._in_place, function._copied):
+        assert [recording is not None for recording in shelf.kept.values()] == [True]

@@ -1,10 +1,11 @@
 """Scores of whole sets and what they cost, for several methods that share one look at every batch.
 
 The cost of a method is the time from images on the device to scores: the forward pass that its detector looks at, plus
-its score. It is compared with a plain forward pass of the network on the same 256 images. All are measured in turn,
-round after round, so that a change of the machine's pace meets all of them alike, and the middle round counts. The
-first rounds warm up and do not count. Where a round is soon over, there are more of them: of nine, the middle one of
-the same steps differs by a few hundredths of a forward pass from run to run.
+its score. It is compared with a plain forward pass of the network on the same 256 images, in the same layout and
+without gradients too, as one would ask a trained network for its answers. All are measured in turn, round after round,
+so that a change of the machine's pace meets all of them alike, and the middle round counts. The first rounds warm up
+and do not count. Where a round is soon over, there are more of them: of nine, the middle one of the same steps differs
+by a few hundredths of a forward pass from run to run.
 """
 
 from __future__ import annotations

@@ -16,12 +16,11 @@ from torch import Tensor
 from sgoif.capture import two_classes
 from sgoif.tasks.shift.moments import SMALLEST, Layer, Spread
 from sgoif.tasks.shift.neighbours import Neighbours
-from sgoif.tasks.shift.network import Seen
-from sgoif.tasks.shift.reference import activations_of
+from sgoif.tasks.shift.network import pooled
 
 
 class Formula:
-    """s of what `parts` gives, side by side."""
+    """s of what `columns` gives, side by side."""
 
     def __init__(self, layers: Sequence[Layer], neighbours: Neighbours, trust: float) -> None:
         self.device = layers[0].root.device
@@ -33,11 +32,17 @@ class Formula:
         columns = torch.tensor(factors, device=self.device, dtype=torch.float32).T
         self._origin, self._sign, self._power = columns.unsqueeze(2).unbind()
 
-    def parts(self, seen: Seen) -> list[Tensor]:
-        """Activations in the places of the grid, logits and the largest value of each input."""
-        images = seen.images.float()
-        largest = torch.linalg.vector_norm(images, math.inf, tuple(range(1, images.dim()))).unsqueeze(1)
-        return [*self._grid.pieces(activations_of(seen)), seen.logits, largest]
+    def look(self, images: Tensor, out: Tensor | None = None) -> Tensor:
+        """The largest value of each input, [n]."""
+        places = tuple(range(1, images.dim()))
+        largest: Tensor = torch.linalg.vector_norm(images.float(), math.inf, places, out=out)
+        return largest
+
+    def columns(self, made: Sequence[Tensor], looked: Tensor) -> list[Tensor]:
+        """Pooled stages and features in the places of the grid, logits and what `look` found."""
+        *stages, features, logits = made
+        activations = [*map(pooled, stages), features.flatten(1)]
+        return [*self._grid.pieces(activations), logits, looked.unsqueeze(1)]
 
     def __call__(self, rows: Tensor) -> Tensor:
         """s, [n]."""

@@ -185,7 +185,7 @@ class Sentinel:
     @torch.no_grad()
     def strangeness(self, seen: Seen) -> Tensor:
         """s of a batch that the network has seen, [n]; infinite where the input or what came of it is not a number."""
-        return self._recorded(self._formula.parts(seen))
+        return self._recorded(seen.images, (*seen.stages, seen.features, seen.logits))
 
     def score(self, x: Tensor) -> Tensor:
         """How strange each input is, [n]; one that holds an infinite value or none at all is infinitely strange."""
