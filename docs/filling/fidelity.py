@@ -101,26 +101,27 @@ def lds() -> str:
 
 
 def cost(files: Mapping[str, str] = FILES) -> str:
-    """What an answer takes beside the one training run."""
+    """What an answer takes beside the one training run, seed by seed."""
     rows = []
     for place, by_method in found(files).items():
         for method in in_order(by_method):
             lines = [line for line in ran(by_method[method]) if line["seconds"] is not None]
             if not lines:
                 continue
+            lines.sort(key=lambda line: line["seed"])
             seconds = [line["seconds"] for line in lines]
             share = [line["seconds"] / line["training_seconds"] for line in lines]
-            per_query = [line["seconds_per_query"] for line in lines]
+            per_query = [1000 * line["seconds_per_query"] for line in lines]
             memory = [line["memory"]["peak_bytes"] / 2**20 for line in lines]
             extra = [line["trainings"] for line in lines]
             rows.append(
                 [
                     shown_place(place),
                     title_of(method),
-                    mean(seconds, 2),
-                    mean(share, 1),
-                    mean(per_query, 1, 1000),
-                    mean(memory, 0),
+                    by_seed(seconds, 2),
+                    by_seed(share, 1),
+                    by_seed(per_query, 1),
+                    by_seed(memory, 0),
                     mean(extra, 0),
                 ]
             )

@@ -17,6 +17,7 @@ from sgoif.curvature.exact import ExactGGN
 from sgoif.data import Part, isolated_random_state
 from sgoif.errors import IndexingError, SgoifError
 from sgoif.ledger import Ledger
+from sgoif.losses import negative_margin
 from sgoif.operators import watched_output
 from sgoif.scoring import held_out_scores, remember
 from sgoif.solvers.base import row_norm
@@ -215,6 +216,24 @@ def most_harmed(monitor: InfluenceMonitor, inputs: Any, labels: Tensor, count: i
     found = torch.where(value > 0, positions, -1)
     missing = count - found.shape[1]
     return found if missing <= 0 else torch.nn.functional.pad(found, (0, missing), value=-1)
+
+
+@full_precision
+def expected_error(monitor: InfluenceMonitor, inputs: Any, labels: Tensor) -> Tensor:
+    """√(gᵀH⁻¹g), g being the gradient of the margin: how far chance moves it from one training to another, [B].
+
+    The margin, since of the loss of an example that the model is sure of next to no gradient is left; solved in closed
+    form with the curvature of this moment, since no direction is kept for examples that are not anchors.
+    """
+    if not monitor.curvature.ready:
+        raise SgoifError("there is no curvature yet, so no error can be foretold; run at least one step first")
+    capture = Capture(monitor.model, monitor.layers)
+    try:
+        with isolated_random_state(monitor.device):
+            gradient, _, _ = monitor.anchor_pass(inputs, labels, capture, negative_margin)
+    finally:
+        capture.close()
+    return (gradient * monitor.curvature.solve(gradient)).sum(1).clamp_min(0).sqrt()
 
 
 @full_precision

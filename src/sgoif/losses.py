@@ -35,6 +35,18 @@ def cross_entropy(logits: Tensor, labels: Tensor) -> Tensor:
     return F.cross_entropy(logits, labels, reduction="none")
 
 
+def margin(logits: Tensor, labels: Tensor) -> Tensor:
+    """Log-odds of every label, [B], from logits [..., B, C]: unlike the loss it goes on moving where it is right."""
+    picked = labels.expand(logits.shape[:-1]).unsqueeze(-1)
+    others = logits.scatter(-1, picked, -torch.inf).logsumexp(-1)
+    return logits.gather(-1, picked).squeeze(-1) - others
+
+
+def negative_margin(logits: Tensor, labels: Tensor) -> Tensor:
+    """The margin in the place of a loss."""
+    return -margin(logits, labels)
+
+
 def _summed(loss: Loss) -> Loss:
     """Losses that keep the class axis (one per logit) are added up over it."""
 

@@ -428,10 +428,15 @@ class InfluenceMonitor:
             done += kept
         return gradients, self.ranks.gathered(torch.cat(losses)), self.ranks.gathered(torch.cat(logits))
 
-    def anchor_pass(self, inputs: Any, labels: Tensor, capture: Capture | None = None) -> tuple[Tensor, Tensor, Tensor]:
-        """Gradients [B, P], losses [B] and logits [B, C] of held-out examples, in the precision of training."""
-        watching = capture or self._capture
-        return anchor_pass(self.model, watching, self.layers, self.layout, self.loss, inputs, labels, self._autocast)
+    def anchor_pass(
+        self, inputs: Any, labels: Tensor, capture: Capture | None = None, loss: Loss | None = None
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        """Gradients [B, P], losses [B] and logits [B, C] of held-out examples, in the precision of training.
+
+        `loss` takes the place of the monitor's own.
+        """
+        watching, loss = capture or self._capture, loss or self.loss
+        return anchor_pass(self.model, watching, self.layers, self.layout, loss, inputs, labels, self._autocast)
 
     def _tolerance(self, condition: float) -> Tolerance:
         weight = self.head.weight
@@ -527,6 +532,10 @@ class InfluenceMonitor:
     def most_harmed(self, inputs: Any, labels: Tensor, count: int = 4) -> Tensor:
         """Positions in the hold-out of the examples that training on these would hurt most, [B, count]; −1: no more."""
         return instruments.most_harmed(self, inputs, labels, count)
+
+    def expected_error(self, inputs: Any, labels: Tensor) -> Tensor:
+        """How far predicted changes of the margin of these examples will be off, [B], up to a factor all share."""
+        return instruments.expected_error(self, inputs, labels)
 
     def error_budget(self) -> instruments.ErrorBudget:
         """Measured parts of the error of a score; see `ErrorBudget`."""

@@ -104,3 +104,35 @@ def test_the_budget_adds_up_and_its_bound_holds() -> None:
     fresh = InfluenceMonitor(model, torch.optim.SGD(model.parameters(), lr=0.1), anchors=data(1, 30))
     with pytest.raises(SgoifError, match="no score yet"):
         fresh.error_budget()
+
+
+def test_the_expected_error_is_the_leverage_of_the_margin() -> None:
+    monitor = watched()
+    x, y = data(3, 7)
+    weight, bias = (part.detach().double() for part in (monitor.model.weight, monitor.model.bias))
+    rest = torch.softmax((x.double() @ weight.T + bias).scatter(1, y[:, None], -torch.inf), 1)
+    gradient = (nn.functional.one_hot(y, 3) - rest)[:, :, None] * torch.cat([x.double(), torch.ones(7, 1)], 1)[:, None]
+    flat = monitor.layout.join([gradient.float()])
+    dense = monitor.curvature.matvec(torch.eye(flat.shape[1])).double()
+    wanted = (flat.double() * torch.linalg.solve(dense, flat.double().T).T).sum(1).sqrt()
+    found = monitor.expected_error(x, y)
+    torch.testing.assert_close(found.double(), wanted, rtol=1e-3, atol=0)
+    monitor.close()
+    assert torch.equal(monitor.expected_error(x, y), found)
+
+
+def test_the_expected_error_of_an_example_the_model_is_sure_of() -> None:
+    monitor = watched()
+    with torch.no_grad():
+        monitor.model.weight.mul_(1e3)
+    x, _ = data(3, 7)
+    sure = monitor.model(x).argmax(1)
+    assert bool((monitor.anchor_pass(x, sure)[1] == 0).all())  # nothing is left of the loss
+    assert float(monitor.expected_error(x, sure).min()) > 0
+
+
+def test_an_expected_error_needs_a_step() -> None:
+    model = nn.Linear(5, 3)
+    fresh = InfluenceMonitor(model, torch.optim.SGD(model.parameters(), lr=0.1), anchors=data(1, 30))
+    with pytest.raises(SgoifError, match="no curvature yet"):
+        fresh.expected_error(*data(3, 2))

@@ -12,10 +12,11 @@ from sgoif.bench.fidelity.lds import agreement
 from sgoif.bench.fidelity.online import SMALL_SIDE, OnlineSettings, QueryWatch, principal
 from sgoif.bench.fidelity.ours import along_the_run, at_the_end
 from sgoif.bench.fidelity.recipes import training_for
-from sgoif.bench.fidelity.study import Study, make_study, negative_margin
+from sgoif.bench.fidelity.study import Study, make_study
 from sgoif.bench.fidelity.truth import Wanted, train_all
 from sgoif.bench.labels.datasets import load
 from sgoif.errors import SettingError
+from sgoif.losses import negative_margin
 
 pytest.importorskip("sklearn")
 WHOLE = OnlineSettings(projection=10_000, epochs=3)

@@ -23,11 +23,12 @@ from sgoif.bench.fidelity.paired import (
     train_changes,
 )
 from sgoif.bench.fidelity.recipes import training_for
-from sgoif.bench.fidelity.study import Study, make_study, margin
+from sgoif.bench.fidelity.study import Study, make_study
 from sgoif.bench.fidelity.together import can_stack, train_together
 from sgoif.bench.fidelity.truth import Wanted, kept, missing, path_of, write_logits
 from sgoif.bench.labels.datasets import load
 from sgoif.errors import SettingError
+from sgoif.losses import margin
 
 pytest.importorskip("sklearn")
 ALONE, LABELS = Wanted("alone", 5, 2), Wanted("label-3", 5, 2)

@@ -9,8 +9,9 @@ import torch
 from sgoif.bench.fidelity.base import train_once
 from sgoif.bench.fidelity.plain import plain_readings
 from sgoif.bench.fidelity.recipes import training_for
-from sgoif.bench.fidelity.study import make_study, margin
+from sgoif.bench.fidelity.study import make_study
 from sgoif.bench.labels.datasets import load
+from sgoif.losses import margin
 
 pytest.importorskip("sklearn")
 

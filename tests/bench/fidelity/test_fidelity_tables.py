@@ -60,6 +60,13 @@ def test_cifar10_fills_itself_once_it_was_run(filling, tmp_path: Path):
     assert "a\\|b" in fidelity.absent()
 
 
+def test_times_are_shown_seed_by_seed(filling, tmp_path: Path):
+    fidelity, _, _ = filling
+    again = {**line("ekfac", lds=0.1), "seed": 1, "seconds": 2.5, "seconds_per_query": 0.0125, "training_seconds": 5.0}
+    write(tmp_path, "fidelity-cifar10.jsonl", again, line("ekfac", lds=0.1))
+    assert "| 3.00 / 2.50 | 0.5 / 0.5 | 15.0 / 12.5 | 1024 / 1024 | 0 |" in fidelity.cifar10()
+
+
 def test_confidence_is_held_against_what_could_be_seen_seed_by_seed(filling, tmp_path: Path):
     fidelity, _, _ = filling
     parts = {f"{part}_spearman": 0.1 for part in fidelity.PARTS}

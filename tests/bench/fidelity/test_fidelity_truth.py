@@ -7,11 +7,12 @@ import pytest
 import torch
 
 from sgoif.bench.fidelity.recipes import training_for
-from sgoif.bench.fidelity.study import Study, balanced, make_study, margin
+from sgoif.bench.fidelity.study import Study, balanced, make_study
 from sgoif.bench.fidelity.together import can_stack, train_together
 from sgoif.bench.fidelity.truth import Wanted, kept, missing, path_of, read_truth, train_all, train_sets
 from sgoif.bench.labels.datasets import load
 from sgoif.errors import SettingError
+from sgoif.losses import margin
 
 pytest.importorskip("sklearn")
 HALF = Wanted("half", 4, 2)

@@ -1,7 +1,7 @@
 """What a user's own monitor says about single queries: every held-out example a group of its own.
 
 Nothing here is more than the page tells a user to write: an observer adds up what each batch does to each group, and
-after every epoch the leverage of the queries says how far predicted changes will be off.
+after training the monitor is asked how far predicted changes will be off. Confidence needs the leverage of the epochs.
 """
 
 from __future__ import annotations
@@ -22,12 +22,13 @@ OPTIONS: dict[str, Any] = {
     "gate": "none",
     "coverage_floor": 0.0,
     "solver": "conjugate",
+    "solver_steps": 40,
     "damping": 0.03,
     "curvature_every": 4,
     "decay": 0.9,
 }
 """No query is distrusted, their directions may be alike, and H is solved further and renewed more often than finding
-wrong labels needs."""
+wrong labels needs. Solves start at the last direction, which is many times too long where a loss has since vanished."""
 TINY = torch.finfo(torch.float32).tiny
 
 
@@ -67,48 +68,43 @@ class Pairs:
         return self._sum
 
 
-def leverage(bank: AnchorBank, gradient: Tensor, loss: Tensor) -> tuple[Tensor, Tensor]:
-    """√(gᵀH⁻¹g) of every query's loss, and of its margin, whose gradient is that of the loss over p − 1.
-
-    Gradients and losses are those that the directions of the bank were solved for.
-    """
-    found = torch.zeros(2, len(loss), device=loss.device)
-    found[0, bank.member_groups] = (bank.phi * gradient).sum(1).clamp_min(TINY).sqrt()
-    found[1, bank.member_groups] = found[0, bank.member_groups] / (-torch.expm1(-loss)).clamp_min(TINY)
-    return found[0], found[1]
+def leverage(bank: AnchorBank, gradient: Tensor) -> Tensor:
+    """√(gᵀH⁻¹g) of every query's loss; `gradient` is what the directions of the bank were solved for."""
+    found = torch.zeros(len(gradient), device=gradient.device)
+    found[bank.member_groups] = (bank.phi * gradient).sum(1).clamp_min(TINY).sqrt()
+    return found
 
 
 def by_groups(trained: Trained) -> Answer:
     """Train once more beside a monitor whose groups are the queries."""
     study, problem = trained.study, trained.study.problem
-    x, y = (part.cpu() for part in study.query_tensors())
+    x, y = study.query_tensors()
     cost = Cost(problem.device)
     with cost.counted():
         model, batches = problem.new_model(), problem.batches()
         optimizer = problem.optimizer(model, problem.recipe.epochs * len(batches))
         options = {**OPTIONS, "max_anchors": len(y), "refresh_every": len(batches)}
         with InfluenceMonitor(
-            model, optimizer[0], TensorDataset(x, y), groups=range(len(y)), size=len(study), **options
+            model, optimizer[0], TensorDataset(x.cpu(), y.cpu()), groups=range(len(y)), size=len(study), **options
         ) as monitor:
-            pairs, chance = Pairs(monitor, len(study)), torch.zeros(2, len(y), device=monitor.device)
+            pairs, chance = Pairs(monitor, len(study)), torch.zeros(len(y), device=monitor.device)
             before: list[Tensor] = []
 
             def on_epoch(epoch: int) -> None:
                 # The directions were renewed at the first step of the epoch, with the weights that the last one left.
                 if before:
-                    chance.add_(torch.stack(leverage(monitor.anchors, *before)).log())
-                before[:] = monitor.anchor_gradients()[:2]
+                    chance.add_(leverage(monitor.anchors, *before).log())
+                before[:] = monitor.anchor_gradients()[:1]
 
             problem.fit(model, batches, optimizer=optimizer, watching=monitor.step, on_epoch=on_epoch)
-        scores = pairs.scores()
-        trust = trust_of(scores, pairs.lengths, chance[0], pairs.passes - 1)
-    error = (chance[1] / (pairs.passes - 1)).exp().double().cpu().numpy()
+        scores, error = pairs.scores(), monitor.expected_error(x, y)
+        trust = trust_of(scores, pairs.lengths, chance, pairs.passes - 1)
     trust.pop("error")
     return Answer(
         scores.cpu().numpy(),
         max(0.0, cost.seconds - trained.seconds),
         cost.memory,
         confidence=trust.pop("confidence"),
-        error=error,
+        error=error.double().cpu().numpy(),
         details={"weights": monitor.layout.size, "trust": trust},
     )

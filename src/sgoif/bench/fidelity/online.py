@@ -54,12 +54,13 @@ from torch.nn import functional as F
 
 from sgoif.anchors import evaluation, forward
 from sgoif.bench.fidelity.answer import Relabelled, clock
-from sgoif.bench.fidelity.study import Study, negative_margin
+from sgoif.bench.fidelity.study import Study
 from sgoif.capture import Capture, Record
 from sgoif.curvature.base import Factors
 from sgoif.curvature.kfac import KFAC, eigh
 from sgoif.errors import SettingError
 from sgoif.layers import Projection
+from sgoif.losses import negative_margin
 from sgoif.settings import Settings
 from sgoif.setup import probe
 

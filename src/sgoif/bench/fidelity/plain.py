@@ -13,8 +13,8 @@ from torch.func import functional_call, grad, vmap
 
 from sgoif.bench.fidelity.answer import Trained
 from sgoif.bench.fidelity.peers.common import ended
-from sgoif.bench.fidelity.study import margin
 from sgoif.bench.labels.problem import last_linear
+from sgoif.losses import margin
 
 CHUNK = 50
 Values = NDArray[np.float64]

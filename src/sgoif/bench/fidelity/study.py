@@ -26,21 +26,10 @@ from sgoif.bench.labels.datasets import LabelledData
 from sgoif.bench.labels.problem import Problem, Rows
 from sgoif.bench.noise import symmetric
 from sgoif.errors import SettingError
+from sgoif.losses import margin
 
 Floats = NDArray[np.float32]
 Mask = NDArray[np.bool_]
-
-
-def margin(logits: Tensor, labels: Tensor) -> Tensor:
-    """f of every query, [B], from logits [..., B, C]."""
-    picked = labels.expand(logits.shape[:-1]).unsqueeze(-1)
-    others = logits.scatter(-1, picked, -torch.inf).logsumexp(-1)
-    return logits.gather(-1, picked).squeeze(-1) - others
-
-
-def negative_margin(logits: Tensor, labels: Tensor) -> Tensor:
-    """−f, which takes the place of a query's loss."""
-    return -margin(logits, labels)
 
 
 @dataclass

@@ -16,8 +16,8 @@ from torch.utils.data import DataLoader
 
 from sgoif.bench.fidelity.answer import Answer, Cost, Trained
 from sgoif.bench.fidelity.peers.common import ended, examples, label_changes, need, queries, with_new_labels
-from sgoif.bench.fidelity.study import negative_margin
 from sgoif.bench.labels.problem import last_linear
+from sgoif.losses import negative_margin
 
 BATCH = 256
 

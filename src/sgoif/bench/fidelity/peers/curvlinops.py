@@ -13,7 +13,7 @@ from torch.nn import functional as F
 
 from sgoif.bench.fidelity.answer import Answer, Cost, Trained
 from sgoif.bench.fidelity.peers.common import LARGE, batches, ended, label_changes, need, with_new_labels
-from sgoif.bench.fidelity.study import negative_margin
+from sgoif.losses import negative_margin
 
 EXAMPLES, ITERATIONS, DAMPING = 1000, 20, 0.01
 CHUNK = 250
@@ -43,7 +43,11 @@ def gauss_newton(trained: Trained) -> Answer:
     with cost.counted():
         spread = torch.linspace(0, len(x) - 1, min(EXAMPLES, len(x)), device=device).long()
         matrix = core.GGNLinearOperator(
-            model, nn.CrossEntropyLoss(), list(parameters.values()), [(x[spread], y[spread])], check_deterministic=False
+            model,
+            nn.CrossEntropyLoss(),
+            list(parameters.values()),
+            [(x[rows], y[rows]) for rows in spread.split(CHUNK)],
+            check_deterministic=False,
         )
         size = sum(value.numel() for value in parameters.values())
         identity = need("curvlinops.examples", "curvlinops-for-pytorch").IdentityLinearOperator

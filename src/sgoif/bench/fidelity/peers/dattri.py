@@ -18,7 +18,8 @@ from torch.utils.data import DataLoader, TensorDataset
 
 from sgoif.bench.fidelity.answer import Answer, Cost, Trained
 from sgoif.bench.fidelity.peers.common import LARGE, ended, examples, label_changes, need, queries, with_new_labels
-from sgoif.bench.fidelity.study import Floats, Tell, negative_margin
+from sgoif.bench.fidelity.study import Floats, Tell
+from sgoif.losses import negative_margin
 
 REGULARISATION = 0.01
 HESSIAN_EXAMPLES = 1000

@@ -16,7 +16,8 @@ from torch.utils.data import TensorDataset
 
 from sgoif.bench.fidelity.answer import Answer, Cost, Trained
 from sgoif.bench.fidelity.peers.common import ended, examples, label_changes, need, queries, with_new_labels
-from sgoif.bench.fidelity.study import Floats, negative_margin
+from sgoif.bench.fidelity.study import Floats
+from sgoif.losses import negative_margin
 
 TRAIN_BATCH, QUERY_BATCH = 512, 128
 
