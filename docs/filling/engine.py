@@ -26,6 +26,8 @@ COSTS = (
     (GPU, "overhead-cuda.json", ALL),
     (f"{GPU}, machine just started", "overhead-cuda-just-started.json", ALL),
     (f"{GPU}, a fast host, version before", "overhead-cuda-fast-host.json", ALL),
+    (f"{GPU}, a pair on one host: before the cuts", "overhead-cuda-head-pair-before.json", {"head": "head"}),
+    (f"{GPU}, a pair on one host: with them", "overhead-cuda-head-pair-after.json", {"head": "head"}),
     (f"{GPU}, `body_share=0.25`", "overhead-cuda-quarter.json", ALL),
     (f"{GPU}, `body_share=0.25`, another host", "overhead-cuda-quarter-slower-host.json", ALL),
     ("two CPU cores, small CNN, batch 128", "overhead-cpu.json", {"head": "head"}),
@@ -140,6 +142,16 @@ def parts() -> str:
     return f"{levels}\n{single}"
 
 
+def parts_pair() -> str:
+    """Clocks around the parts before and after they were cut, one process each on one host."""
+    before, after = (_read(f"overhead-cuda-parts-pair-{time}.json")["single"] for time in ("before", "after"))
+    rows = [
+        [title, f"{before[name]['host_ms']:.3f}", f"{after[name]['host_ms']:.3f}"]
+        for name, title in PARTS_ALONE.items()
+    ]
+    return table(["part", "ms of the host before", "after"], rows)
+
+
 def intervals() -> str:
     """How often intervals cover, by the number of epochs they rest on."""
     rows = []
@@ -190,6 +202,7 @@ TABLES: dict[str, Callable[[], str]] = {
     "engine-detection": detection,
     "engine-cost": cost,
     "engine-parts": parts,
+    "engine-parts-pair": parts_pair,
     "engine-intervals": intervals,
     "engine-scaling": scaling,
 }

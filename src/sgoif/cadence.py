@@ -92,6 +92,11 @@ class Cadence:
             return self.in_time if in_time is None else in_time
         return self.foreseen(batch, known, 1)
 
+    def quiet(self, batch: int, known: int, steps: int) -> bool:
+        """Whether it is certain that no refresh is due within so many more steps, this one included."""
+        timed = self.budget is not None and self.refresh_every is None
+        return self.refreshes > 0 and not timed and not self.foreseen(batch, known, steps)
+
     def foreseen(self, batch: int, known: int, steps: int) -> bool:
         """Whether a refresh will be due after so many more steps, this one included; a budget cannot be foreseen."""
         if self.refresh_every is not None:

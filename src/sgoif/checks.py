@@ -82,6 +82,9 @@ def check_weights(weights: Any, batch: int, device: torch.device) -> Tensor | No
 
 def check_record(record: Record, batch: int, head: str, device: torch.device, closed: bool) -> None:
     """A step must have run the model forward and backward exactly once on the batch that was announced."""
+    delta = record.deltas.get(head)
+    if delta is not None and delta.shape[0] == batch and delta.device == device and not closed:
+        return
     shown = head or "the model itself"
     if closed:
         raise StepError("this monitor is closed: its hooks are gone. Make a new one, or close it after training")
@@ -91,18 +94,18 @@ def check_record(record: Record, batch: int, head: str, device: torch.device, cl
             " model(x), inside it; if the model was wrapped or copied after the monitor was made, make the monitor"
             " last; if a compiled model ran before that, call torch.compiler.reset() once"
         )
-    if head not in record.deltas:
+    if delta is None:
         raise StepError(
             "the step ended without a backward pass through the watched layers. Put loss.backward() inside"
             " `with monitor.step(index):`, and leave evaluation (torch.no_grad) outside"
         )
-    rows = record.deltas[head].shape[0]
+    rows = delta.shape[0]
     if rows != batch:
         raise IndexingError(
             f"{batch} indices were given but the layer {shown!r} saw {rows} examples: the first axis must be the batch"
         )
-    found = record.deltas[head].device
-    if found != device and (found.type != device.type or (found.index or 0) != (device.index or 0)):
+    found = delta.device
+    if found.type != device.type or (found.index or 0) != (device.index or 0):
         raise DeviceError(
             f"the model ran on {found} but the monitor was made on {device}. Move the model first, then make the"
             " monitor"

@@ -60,9 +60,10 @@ class MeanRows:
         if not self.dense:
             self._add_slots(index, values, rate)
             return
-        mean = self.mean[index]
-        mixed = torch.lerp(mean.float(), values, rate)
-        self.mean[index] = mixed.clamp(-HALF, HALF).half() if mean.dtype == torch.float16 else mixed
+        mixed = torch.lerp(self.mean.index_select(0, index).float(), values, rate)
+        if self.mean.dtype == torch.float16:
+            mixed = mixed.clamp_(-HALF, HALF).half()
+        self.mean.index_copy_(0, index, mixed)
 
     def _add_slots(self, index: Tensor, values: Tensor, rate: Tensor) -> None:
         """Running means of the columns in an example's slots; a new largest one takes the least slot."""
@@ -194,7 +195,7 @@ class Ledger:
         self.sums.index_add_(0, index, torch.where(valid.unsqueeze(1), columns * self._factors(weight), 0))
         # A first observation has rate ω/ω = 1 and simply sets the mean.
         rate = (weight * valid / self.sums[index, WEIGHT].clamp_min(TINY)).unsqueeze(1)
-        self.label[index] = torch.where(valid, label.int(), self.label[index])
+        self.label.index_copy_(0, index, torch.where(valid, label.int(), self.label.index_select(0, index)))
         for rows, means in ((self.groups, groups), (self.classes, probabilities)):
             means = torch.nan_to_num(means)
             rows.add(*(_merged(index, means, rate) if self.duplicates else (index, means, rate)))

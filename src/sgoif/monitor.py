@@ -19,10 +19,10 @@ Steps wait for 4 and 5 until a block of them can be scored at once (`flush`). Wh
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
 from time import perf_counter
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -80,6 +80,33 @@ LOOK_AHEAD = 2
 NOTHING: frozenset[str] = frozenset()
 NOBODY: Indices = np.zeros(0, dtype=np.int64)
 Observer = Callable[[Observation, StepScores], None]
+
+
+class Begun(NamedTuple):
+    """What is known of a step when its forward pass begins."""
+
+    record: Record
+    indices: Indices
+    weights: Tensor | None
+    scored: bool
+    learning: bool
+
+
+class Step:
+    """One training step of a monitor. A plain object: it is made in every step, and a generator would take longer."""
+
+    def __init__(self, monitor: InfluenceMonitor, index: Any, target: Any, weights: Any) -> None:
+        self._monitor, self._index, self._target, self._weights = monitor, index, target, weights
+
+    def __enter__(self) -> None:
+        self._begun = self._monitor._begin(self._index, self._weights)
+
+    def __exit__(self, kind: object, *_: object) -> None:
+        begun = self._begun
+        del self._begun  # what a step leaves behind must not live as long as this object is kept
+        self._monitor._capture.end(begun.record)
+        if kind is None:
+            self._monitor._end(begun, self._target)
 
 
 class InfluenceMonitor:
@@ -143,7 +170,8 @@ class InfluenceMonitor:
         self.observers: list[Observer] = []
         """Called with what a block of scored steps left behind and with its raw scores."""
         self.curriculum: Any = None  # the `sgoif.tasks.Curriculum` that `weights` asks
-        self._last: StepScores | None = None
+        self._last: StepScores | None = None  # of the last block; its last step has `_last_size` examples
+        self._last_size = 0
         self._waiting = WaitingSteps()
         self._batch = 0
         self.directions: Tensor | None = None  # ψ_g of every group, [G, P]
@@ -171,13 +199,16 @@ class InfluenceMonitor:
 
     # --- one training step --------------------------------------------------------------------------------------
 
-    @contextmanager
-    def step(self, index: Any, target: Any = None, weights: Any = None) -> Iterator[None]:
+    def step(self, index: Any, target: Any = None, weights: Any = None) -> AbstractContextManager[None]:
         """Wrap the forward and backward pass of one batch, whose examples have these indices.
 
         Give `target` (the labels) where the loss is not a cross-entropy of the logits with them, and `weights` where
         the loss of every example is multiplied with a number of its own: scores are those of the plain losses.
         """
+        return Step(self, index, target, weights)
+
+    def _begin(self, index: Any, weights: Any) -> Begun:
+        """Look at the indices and open a record."""
         indices, weighed = self.ranks.attempt(lambda: self._announced(index, weights), (NOBODY, None))
         self.cadence.begin()
         scored = self.cadence.scores_this_step(self.steps)
@@ -185,8 +216,12 @@ class InfluenceMonitor:
         directions = self._directions_in_turn() if scored and self._lifted else {}
         keep = NOTHING if not scored else self._every_layer if learning else self._head_alone
         record = Record(directions=directions, keep=keep)
-        with self._capture.open(record):
-            yield
+        self._capture.begin(record)
+        return Begun(record, indices, weighed, scored, learning)
+
+    def _end(self, begun: Begun, target: Any) -> None:
+        """Take what the forward and backward pass left behind."""
+        record, indices, weighed, scored, learning = begun
         start, refreshing = perf_counter(), self.cadence.spent
         if scored:
             step = self.ranks.attempt(lambda: self._observed(record, indices, target, weighed), None)
@@ -259,12 +294,13 @@ class InfluenceMonitor:
             self.refresh()
             step.response = self._late_response(record)
         self._waiting.add(step, everyone)
-        if self.cadence.due(len(everyone), self.ledger.used, word.in_time):
+        quiet = self.cadence.quiet(len(everyone), self.ledger.used, 1 + LOOK_AHEAD)
+        if not quiet and self.cadence.due(len(everyone), self.ledger.used, word.in_time):
             self.refresh()
             return
         if self._waiting.full:
             self.flush()
-        if not self._on_host:
+        if not quiet and not self._on_host:
             self._look_ahead(len(everyone))
 
     def _look_ahead(self, batch: int) -> None:
@@ -326,7 +362,7 @@ class InfluenceMonitor:
         self.ledger.halves.observe(self.ledger, len(sizes))
         for observe in self.observers:
             observe(steps, scores)
-        self._last = scores.tail(sizes[-1])
+        self._last, self._last_size = scores, sizes[-1]
 
     def _remember(
         self,
@@ -348,6 +384,8 @@ class InfluenceMonitor:
     def last(self) -> StepScores | None:
         """Raw scores of the last step."""
         self.flush()
+        if self._last is not None and len(self._last.index) > self._last_size:
+            self._last = self._last.tail(self._last_size)  # cut when asked for: a block seldom is
         return self._last
 
     @full_precision

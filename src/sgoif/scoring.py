@@ -29,6 +29,7 @@ from sgoif.ledger import TINY, Ledger
 from sgoif.losses import Loss, cross_entropy, gradient_of, read_labels_off
 from sgoif.ranks import ALONE, Ranks
 from sgoif.solvers.base import row_norm
+from sgoif.stability.means import finite_or_zero
 
 SCALE_DECAY = 0.9
 SETTLED = 200
@@ -99,9 +100,16 @@ def gather(steps: Sequence[Observation]) -> tuple[Observation, list[int]]:
     if len(steps) == 1:
         return steps[0], [len(steps[0].indices)]
 
+    known: dict[tuple[int, ...], Tensor] = {}  # the gradient of the logits and that of the head are often the same
+
     def joined(name: str) -> Any:
         parts = [getattr(step, name) for step in steps]
-        return None if parts[0] is None else torch.cat(parts)
+        if parts[0] is None:
+            return None
+        same = tuple(map(id, parts))
+        if same not in known:
+            known[same] = torch.cat(parts)
+        return known[same]
 
     tensors = {f.name: joined(f.name) for f in fields(Observation) if f.name not in ("indices", "version")}
     indices = np.concatenate([step.indices for step in steps])
@@ -175,16 +183,21 @@ class WaitingSteps:
         self.steps, self._named = [], []
 
 
+def alike(sizes: Sequence[int]) -> bool:
+    """Whether all steps have the same number of examples."""
+    return min(sizes) == max(sizes)
+
+
 def per_step(values: Tensor, sizes: Sequence[int]) -> Tensor:
     """Sum of the values [R] of each step, [M]; the order of summation never varies."""
-    if len(set(sizes)) == 1:
+    if alike(sizes):
         return values.view(len(sizes), -1).sum(1)
     return torch.stack([part.sum() for part in values.split(list(sizes))])
 
 
 def for_examples(values: Tensor, sizes: Sequence[int]) -> Tensor:
     """The value of each step [M] for all of its examples, [R]."""
-    if len(set(sizes)) == 1:
+    if alike(sizes):
         return values.repeat_interleave(sizes[0])
     return torch.cat([value.expand(size) for value, size in zip(values.unbind(), sizes, strict=True)])
 
@@ -254,9 +267,11 @@ def scales_of(delta: Tensor, reference: Tensor, sizes: Sequence[int]) -> Tensor:
     along = (delta * reference).sum(1, dtype=torch.float32)
     power = (reference * reference).sum(1)
     sound = along * 0 == 0  # where a loss scaler overflows, the scale is read off the other examples
-    s = per_step(along.where(sound, 0), sizes) / per_step(power * sound, sizes)
-    mean = torch.tensor([1.0 / size for size in sizes]).to(delta.device, non_blocking=True)
-    return torch.where((s > 0) & (s < torch.inf), s, mean)  # comparisons with an undefined s are false
+    s = finite_or_zero(per_step(finite_or_zero(along), sizes) / per_step(power * sound, sizes))
+    mean: float | Tensor = 1.0 / sizes[0]
+    if not alike(sizes):
+        mean = torch.tensor([1.0 / size for size in sizes]).to(delta.device, non_blocking=True)
+    return torch.where(s > 0, s, mean)
 
 
 def group_scores(factors: Factors, directions: Tensor) -> Tensor:
@@ -270,7 +285,7 @@ def group_scores(factors: Factors, directions: Tensor) -> Tensor:
     scores = []
     for a, d in zip(factors.inputs.split(some), factors.delta.split(some), strict=True):
         response = (a.flatten(0, 1) @ weights).reshape(-1, groups, rows)
-        found = (response @ d.flatten(0, 1).unsqueeze(-1)).squeeze(-1)
+        found = torch.bmm(response, d.reshape(-1, rows, 1)).squeeze(-1)
         scores.append(found.reshape(-1, positions, groups).sum(1) if positions > 1 else found)
     return scores[0] if len(scores) == 1 else torch.cat(scores)
 
@@ -298,7 +313,7 @@ class Squash:
         self._ranks = ranks
         self.mean = torch.zeros((), device=device)
         self.updates = 0
-        self._mixings: dict[int, Tensor] = {}
+        self._mixings: dict[int, tuple[Tensor, Tensor]] = {}
 
     @property
     def bound(self) -> float:
@@ -307,11 +322,14 @@ class Squash:
 
     def observe(self, raw: Tensor, sizes: Sequence[int]) -> Tensor:
         """Fold steps in, one after the other, and return q of the step for every example, [R]."""
-        counts = torch.tensor(sizes, dtype=torch.float32).to(raw.device, non_blocking=True)
         summed = per_step(torch.nan_to_num(raw, posinf=0, neginf=0).abs(), sizes)
-        size = torch.div(*self._ranks.total(torch.stack([summed, counts])).unbind())
-        mixing = self._mixing(len(sizes))
-        means = mixing[:, 1:] @ size + mixing[:, 0] * self.mean
+        if self._ranks.size == 1 and alike(sizes):
+            size = summed / sizes[0]
+        else:
+            counts = torch.tensor(sizes, dtype=torch.float32).to(raw.device, non_blocking=True)
+            size = torch.div(*self._ranks.total(torch.stack([summed, counts])).unbind())
+        old, new = self._mixing(len(sizes))
+        means = new @ size + old * self.mean
         if self.updates < SETTLED:
             unbiased = 1 - SCALE_DECAY ** (self.updates + np.arange(1, len(sizes) + 1))
             q = means / torch.from_numpy(unbiased.astype(np.float32)).to(raw.device, non_blocking=True)
@@ -321,14 +339,14 @@ class Squash:
         self.updates += len(sizes)
         return for_examples(q.clamp_min(TINY), sizes)
 
-    def _mixing(self, steps: int) -> Tensor:
-        """Row t: what the old mean (first column) and the sizes of steps 0 … t count for in the mean after step t."""
+    def _mixing(self, steps: int) -> tuple[Tensor, Tensor]:
+        """What the old mean [M] and the sizes of steps 0 … t [M, M] count for in the mean after step t, in row t."""
         if steps not in self._mixings:
             lag = np.subtract.outer(np.arange(steps), np.arange(steps))
             weights = np.where(lag >= 0, (1 - SCALE_DECAY) * SCALE_DECAY ** np.maximum(lag, 0), 0)
             old = SCALE_DECAY ** np.arange(1, steps + 1)
-            table = torch.from_numpy(np.column_stack([old, weights]).astype(np.float32))
-            self._mixings[steps] = table.to(self.mean.device)
+            tables = (torch.from_numpy(table.astype(np.float32)).to(self.mean.device) for table in (old, weights))
+            self._mixings[steps] = next(tables), next(tables)
         return self._mixings[steps]
 
     def apply(self, raw: Tensor, q: Tensor) -> Tensor:

@@ -116,6 +116,26 @@ def test_a_refresh_is_foreseen_unless_a_budget_decides(every: int | None, budget
     assert set(first) == {step for step in happened if step > 0 and step - 1 not in happened}
 
 
+@pytest.mark.parametrize(("every", "budget"), [(None, None), (7, None), (7, 0.05), (None, 0.05)])
+def test_steps_are_quiet_up_to_a_refresh_and_never_under_a_budget(every: int | None, budget: float | None) -> None:
+    cadence, batch, known, ahead = Cadence(every, budget, 40, CPU), 8, 500, 3
+    quiet, happened = [], []
+    for step in range(400):
+        if cadence.quiet(batch, known, ahead):
+            quiet.append(step)
+        if cadence.due(batch, known):
+            happened.append(step)
+            with cadence.refreshing():
+                pass
+        cadence.end(batch)
+    if every is None and budget is not None:
+        assert not quiet
+        return
+    near = {step - more for step in happened for more in range(ahead)}
+    last = happened[-1] + 1
+    assert set(quiet) & set(range(last)) == set(range(last)) - near
+
+
 def test_monitor_refreshes_at_the_steps_it_was_told(tiny) -> None:
     monitor, train = tiny(refresh_every=3)
     train(10)

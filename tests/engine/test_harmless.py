@@ -252,6 +252,19 @@ def test_what_was_captured_dies_with_the_step(layers: str) -> None:
         assert record() is None, f"the record of step {number} outlives it"
 
 
+def test_a_step_that_is_kept_does_not_keep_what_was_captured() -> None:
+    model = convolutional()
+    monitor = make_monitor(model, anchors(), layers="all")
+    step = monitor.step(torch.arange(8))
+    with step:
+        record = weakref.ref(monitor._capture._record)
+        F.cross_entropy(model(torch.randn(8, 2, 8, 8)), make_labels(8)).backward()
+    gc.collect()
+    assert record() is None
+    assert monitor.steps == 1
+    del step
+
+
 def test_activations_are_released() -> None:
     """Inputs and output gradients of the layers below the head cannot be reached any more after the step."""
     model = convolutional()

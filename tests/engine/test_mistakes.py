@@ -131,6 +131,19 @@ def test_an_index_beyond_the_known_size() -> None:
     loop.assert_goes_on()
 
 
+@pytest.mark.parametrize("first", [-BATCH, -TRAINING, -TRAINING - 1, -2 * TRAINING, -(2**40)])
+def test_a_negative_index_is_never_counted_from_the_end(first: int) -> None:
+    loop, spared = Loop(size=TRAINING, steps=2), Loop(size=TRAINING, steps=2)
+    with pytest.raises(IndexingError, match=f"index {first} is out of range"):
+        loop.attempt(lambda: loop.loss().backward(), torch.arange(BATCH) + first)
+    loop.optimizer.zero_grad()
+    for _ in range(3):
+        loop.step()
+        spared.step()
+    for name in ("n_observations", "influence", "margin"):
+        np.testing.assert_allclose(loop.monitor.scores()[name], spared.monitor.scores()[name], rtol=1e-5)
+
+
 @pytest.mark.parametrize(
     "index", [range(3), [0, 1, 2], (0, 1, 2), np.arange(3), np.arange(3, dtype=np.uint8), torch.arange(3).int()]
 )

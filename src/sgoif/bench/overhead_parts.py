@@ -125,6 +125,7 @@ def measure_parts(
         run.run(slice_steps)
     whole: Any = runs["all"]
     period = whole.warm_up()
+    warm, known = whole.done, {part: len(host) for part, host in whole.monitor.host.items()}
     rounds = max(1, round(period / slice_steps))
     steps = -(-period // rounds)
     seconds: dict[str, list[list[float]]] = {name: [] for name in runs}
@@ -148,16 +149,26 @@ def measure_parts(
         }
         for name, found in means.items()
     }
-    return {"levels": levels, "single": _single(whole, period), "refresh_period": period, "steps_per_slice": steps}
+    return {
+        "levels": levels,
+        "single": _single(whole, period, warm, known),
+        "refresh_period": period,
+        "steps_per_slice": steps,
+    }
 
 
-def _single(run: Any, period: int) -> dict[str, Any]:
-    """Medians over the calls of each part in the whole monitor, and how many steps lie between two of them."""
+def _single(run: Any, period: int, warm: int, known: Mapping[str, int]) -> dict[str, Any]:
+    """Medians over the calls of each part in the whole monitor, and how many steps lie between two of them.
+
+    The first `warm` steps, with `known` calls, do not count: refreshes come at another pace there.
+    """
     monitor = run.monitor
     found = {}
     for part, host in monitor.host.items():
-        late = host[len(host) // 2 :]
-        found[part] = {"host_ms": float(np.median(late)), "steps_between": run.done / len(host)}
+        late, steps = host[known.get(part, 0) :], run.done - warm
+        if not late:  # too rare for so short a run
+            late, steps = host, run.done
+        found[part] = {"host_ms": float(np.median(late)), "steps_between": steps / len(late)}
     if monitor.device.type == "cuda":
         monitor.apart = True
         run.run(period)
