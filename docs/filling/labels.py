@@ -100,16 +100,28 @@ def removal(file: str) -> str:
     return table(["noise", "left out by", "left out", "wrong left", "wrong before", "test accuracy"], rows)
 
 
-def all_methods(file: str) -> str:
-    """Every method on two kinds of noise."""
+def all_methods(file: str, noises: Sequence[str] = TWO_NOISES) -> str:
+    """Every method on a few kinds of noise."""
     results = Results(file)
     names = [name for name in results.methods() if name in METHODS]
-    columns = [marked([results.values(name, noise, "aupr") for name in names]) for noise in TWO_NOISES]
+    columns = [marked([results.values(name, noise, "aupr") for name in names]) for noise in noises]
     rows = []
     for name, *cells in zip(names, *columns, strict=True):
-        line = next(line for noise in TWO_NOISES for line in results.lines(name, noise))
+        line = next(line for noise in noises for line in results.lines(name, noise))
         rows.append([title_of(name), *cells, f"{line['trainings']:.2f}"])
-    return table(["method", "symmetric 20%", "class-dependent 20%", "trainings"], rows)
+    return table(["method", *(NOISES[noise] for noise in noises), "trainings"], rows)
+
+
+def coteaching(file: str) -> str:
+    """Co-teaching by the epochs over which it lets large losses go, a row for each kind of noise."""
+    lines = read_lines(file)
+    gradual = sorted({line["details"]["gradual_epochs"] for line in lines})
+    found: dict[tuple[str, float], list[float]] = {}
+    for line in lines:
+        found.setdefault((line["noise"], line["details"]["gradual_epochs"]), []).append(100 * line["metrics"]["aupr"])
+    noises = [noise for noise in NOISES if any((noise, epochs) in found for epochs in gradual)]
+    rows = [[NOISES[noise], *marked([found.get((noise, epochs), []) for epochs in gradual])] for noise in noises]
+    return table(["noise", *(f"T_k = {epochs:g} epochs" for epochs in gradual)], rows)
 
 
 def ablations(file: str) -> str:
@@ -145,8 +157,9 @@ TABLES: dict[str, Callable[[], str]] = {
     "digits": lambda: all_methods("labels-digits.jsonl"),
     "cifar10-removal": lambda: removal("labels-cifar10-removal.jsonl"),
     "digits-removal": lambda: removal("labels-digits-removal.jsonl"),
-    "mnist": lambda: all_methods("labels-mnist-small.jsonl"),
+    "mnist": lambda: all_methods("labels-mnist-small.jsonl", (*TWO_NOISES, "matrix-40-sparsity-0.6")),
     "digits-ablations": lambda: ablations("labels-digits-ablations.jsonl"),
     "mnist-ablations": lambda: ablations("labels-mnist-small-ablations.jsonl"),
+    "digits-coteaching": lambda: coteaching("labels-digits-coteaching.jsonl"),
     "cifar10-ablations": lambda: ablations("labels-cifar10-ablations.jsonl"),
 }

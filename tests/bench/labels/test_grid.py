@@ -282,7 +282,7 @@ def test_a_family_that_forgets_a_method_or_returns_nonsense(
         (["--remove", "1"], "remove"),
         (["--remove", "-0.1"], "remove"),
         (["--noises", "human-worst", "--human", "none.npz"], "none.npz"),
-        (["--noises", "human-worst"], "--human FILE.npz"),
+        (["--noises", "human-worst"], "--human FILE"),
         (["--out", "folder"], "cannot be written"),
         (["--out", "foreign.jsonl"], "line 1 of foreign.jsonl is not a result"),
         (["--device", "cuda"], "no CUDA device"),

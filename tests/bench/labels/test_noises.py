@@ -163,7 +163,7 @@ def test_human_labels_follow_the_rows_of_the_data(tmp_path: Path) -> None:
     assert np.array_equal(make_noise("human-worst", some, 0, file).labels, said[rows])
     with pytest.raises(SettingError, match="no labels 'aggre_label'; it has clean_label, worse_label"):
         make_noise("human-aggregate", data, 0, file)
-    with pytest.raises(SettingError, match=r"give --human FILE\.npz with labels 'worse_label'"):
+    with pytest.raises(SettingError, match=r"give --human FILE with labels 'worse_label', as published"):
         make_noise("human-worst", data, 0)
     test = data_set("cifar10", train=False)
     with pytest.raises(SettingError, match="not for the test set"):

@@ -144,7 +144,10 @@ def _instance(wanted: Setting, data: LabelledData, seed: int) -> NoisyLabels:
 
 def _human(wanted: Setting, data: LabelledData, file: str | Path | None) -> NoisyLabels:
     if file is None:
-        raise SettingError(f"human labels are read from a file: give --human FILE.npz with labels {wanted.key!r}")
+        raise SettingError(
+            f"human labels are read from a file: give --human FILE with labels {wanted.key!r}, as published"
+            " (CIFAR-10_human.pt, CIFAR-100_human.pt) or as .npz, .npy or .csv"
+        )
     if not data.train:
         raise SettingError("human labels are published for training images, not for the test set")
     return human(data.labels, file, wanted.key, len(data.classes), data.rows)

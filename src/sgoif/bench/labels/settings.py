@@ -34,7 +34,9 @@ class LabelsSettings:
     augment: bool | None = setting(None, help="move and mirror images at random; unset: by data set")
     anchors: int | None = setting(None, help="held-out examples, with their noisy labels")
     limit: int | None = setting(None, help="use only so many examples of each data set")
-    human: str | None = setting(None, help="FILE.npz with human labels, for noises that start with human")
+    human: str | None = setting(
+        None, help="file with human labels, as published (.pt) or .npz, .npy, .csv; for noises that start with human"
+    )
     solo: bool = setting(False, help="train for every method alone, for honest cost figures")
     remove: float | None = setting(
         None,
