@@ -44,6 +44,25 @@ TRIED_ON = {"symmetric-30": "symmetric 30%", "symmetric-50": "symmetric 50%"}
 STRUCTURES = {"default": "the last batches", "both": "batches and memory, the smaller (default)"}
 """Where the structure of the noise is read off, as the result file calls it and as the page does."""
 TRIES_FILE = "curriculum-cifar10-tries.jsonl"
+FRANK = {
+    "frank": "judging goes on, d",
+    "frank-faster": "also, at once: speed 1/3 + 2/3 d, fade 0.9 − 0.1 d",
+    "frank-forgetful": "also, at once: speed 1/3 + 2/3 d, fade 0.9 − 0.4 d",
+    "frank-present": "also, at once, and the present answer counts d/2",
+    "frank-surest": "also the noise rate of the surest half of the hold-out",
+    "frank-vote": "also (1 + d) times as much given up",
+}
+"""What was done as far as the network speaks its mind, as the result file calls it and as the page does."""
+FRANK_ON = {
+    ("mnist", "symmetric-40"): "MNIST, symmetric 40%",
+    ("fashion-mnist", "symmetric-40"): "Fashion-MNIST, symmetric 40%",
+    ("digits", "symmetric-40"): "digits, symmetric 40%",
+    ("cifar10", "symmetric-30"): "CIFAR-10, symmetric 30%",
+    ("cifar10", "symmetric-50"): "CIFAR-10, symmetric 50%",
+    ("cifar10", "human-random1"): "CIFAR-10N random1, 17%",
+    ("cifar10", "symmetric-40"): "CIFAR-10, symmetric 40%",
+    ("cifar10", "human-aggregate"): "CIFAR-10N aggregate, 9%",
+}
 METRICS = {"accuracy": "accuracy", "wrong_weight": "wrong labels weigh"}
 JUDGED_AT = (5.0, 7.0, 9.0, 11.0, 13.0, 15.0)
 """Epochs after which a judgement is shown."""
@@ -85,7 +104,7 @@ class Results:
 
 def defaults_of(data: str) -> Results:
     """Those that variants are compared with: from before the ranking of labels changed, as the variants are."""
-    return Results(f"curriculum-{data}.jsonl" if data == "cifar10" else f"curriculum-{data}-ranking.jsonl", None)
+    return Results(f"curriculum-{data}-ranking.jsonl", None)
 
 
 def compared(name: str, tail: float | None, metric: str) -> str:
@@ -246,6 +265,22 @@ def tries() -> str:
     )
 
 
+def frank() -> str:
+    """What was done as far as the network speaks its mind: gains over the default with the same seed."""
+    found: dict[tuple[str, str, str], dict[int, float]] = {}
+    for line in [*read_lines(TRIES_FILE), *read_lines("curriculum-frank.jsonl")]:
+        cells = found.setdefault((line["variant"], line["set"], line["noise"]), {})
+        cells[line["seed"]] = 100 * line["metrics"]["accuracy"]
+    rows = []
+    for variant, title in FRANK.items():
+        cells = []
+        for place in FRANK_ON:
+            default, other = found["default", *place], found.get((variant, *place), {})
+            cells.append(_signed([value - default[seed] for seed, value in other.items() if seed in default]))
+        rows.append([title, *cells])
+    return table(["changed", *FRANK_ON.values()], rows)
+
+
 def _figures(metrics: dict[str, float] | None, metric: str) -> str:
     return number([] if metrics is None else [100 * metrics[metric]], digits=2)
 
@@ -301,5 +336,6 @@ TABLES: dict[str, Callable[[], str]] = {name: make for data in DATA_SETS for nam
     "curriculum-limits": limits,
     "curriculum-tries": tries,
     "curriculum-judged": judged,
+    "curriculum-frank": frank,
     "curriculum-structure": structure,
 }

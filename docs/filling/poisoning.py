@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from math import log, sqrt
+from statistics import mean, median, stdev
 from typing import Any
 
 from filling.cells import RESULTS, Line, marked, number, read_lines, table
@@ -117,6 +119,23 @@ def alarms(name: str) -> str:
     return table(["method", "called poison, by seed", "of"], rows)
 
 
+def groups() -> str:
+    """The group that stands furthest apart in every run, and how far it does by the other classes."""
+    titles = {"cifar10": "CIFAR-10", "digits": "digits", "mnist": "MNIST", "fashion-mnist": "Fashion-MNIST"}
+    rows = []
+    for line in read_lines("poisoning-groups.jsonl"):
+        first, *rest = line["groups"]
+        others = [group["separation"] for group in rest]
+        logs = [log(value) for value in others]
+        t = (log(first["separation"]) - mean(logs)) / stdev(logs) / sqrt(1 + 1 / len(logs))
+        attack = "no poison" if line["attack"] == naming.NONE else naming.title_of(line["attack"])
+        figures = [first["separation"], first["contrast"], first["separation"] / median(others), t]
+        counts = [str(line["seed"]), str(first["members"]), str(first["poisoned_members"])]
+        rows.append([f"{titles[line['set']]}, {attack}", *counts, *(number([value]) for value in figures)])
+    head = ["run", "seed", "in the group", "poisoned", "separation", "contrast", "over the median of others", "t"]
+    return table(head, rows)
+
+
 def whole(name: str) -> str:
     """All tables of a result file, or that there is none yet."""
     if not (RESULTS / name).exists():
@@ -152,4 +171,5 @@ TABLES: dict[str, Callable[[], str]] = {
     **_of_file("poisoning-mnist.jsonl"),
     **_of_file("poisoning-digits.jsonl"),
     "poisoning-cifar10": lambda: whole("poisoning-cifar10.jsonl"),
+    "poisoning-groups": groups,
 }

@@ -52,7 +52,7 @@ def test_poison_is_found(outcomes: tuple[Trial, dict[str, Any], dict[str, Any]])
     assert [ours[name]["setting"] for name in METHODS] == ["known", "known", "unknown"]
     for outcome in ours.values():
         assert outcome["removed_by"] == "own rule"
-        assert set(outcome["details"]) == {"families", "stated_precision", "expected"}
+        assert set(outcome["details"]) == {"families", "stated_precision", "expected", "groups"}
 
 
 def test_watching_changes_nothing(outcomes: tuple[Trial, dict[str, Any], dict[str, Any]]) -> None:
@@ -61,11 +61,13 @@ def test_watching_changes_nothing(outcomes: tuple[Trial, dict[str, Any], dict[st
 
 
 def test_an_answer_as_a_finding() -> None:
+    mixture = SimpleNamespace(separation=6.0, contrast=5.0, share=0.1)
     answer = SimpleNamespace(
         score=np.array([0.1, 0.9, 0.5]),
         probability=np.array([0.0, 0.8, 0.6]),
         selected=np.array([2, 1]),
         families=["one"],
+        evidence=[SimpleNamespace(label=7, mixture=mixture, members=2, belief=0.3)],
     )
     finding = found(answer)
     assert finding.suspicion.tolist() == [0.1, 0.9, 0.5]
@@ -75,8 +77,11 @@ def test_an_answer_as_a_finding() -> None:
         "families": 1,
         "stated_precision": pytest.approx(0.7),
         "expected": pytest.approx(1.4),
+        "groups": [{"label": 7, "separation": 6.0, "contrast": 5.0, "share": 0.1, "members": 2, "belief": 0.3}],
     }
-    nothing = SimpleNamespace(score=np.zeros(2), probability=np.zeros(2), selected=np.zeros(0), families=[])
+    nothing = SimpleNamespace(
+        score=np.zeros(2), probability=np.zeros(2), selected=np.zeros(0), families=[], evidence=[]
+    )
     assert found(nothing).details["stated_precision"] is None
 
 

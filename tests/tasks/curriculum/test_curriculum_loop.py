@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from copy import deepcopy
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -266,8 +267,98 @@ def test_finishing_weighs_the_hold_out_too(noisy: Blobs) -> None:
         for index in run.batches(epoch, np.arange(len(noisy.x))):
             np.testing.assert_allclose(curriculum.weights(index), weights[index.numpy()], rtol=1e-6)
     assert len(curriculum.history) == judged
-    with pytest.raises(SgoifError, match="final"):
+    with pytest.raises(SgoifError, match="joined"):
         curriculum.update()
+
+
+def everything(run: Run, first: int, last: int, curriculum: Curriculum) -> None:
+    """Train on all examples, watched."""
+    for epoch in range(first, last):
+        for index in run.batches(epoch, np.arange(len(run.data.x))):
+            run.step(index, curriculum.weights(index))
+
+
+def test_judging_goes_on_after_the_hold_out_joined(noisy: Blobs) -> None:
+    run = Run(noisy)
+    curriculum = Curriculum(run.monitor, warm_up=2)
+    run.epochs(0, 5, curriculum.weights)
+    curriculum.finish()
+    assert curriculum.goes_on
+    judged, at_first = len(curriculum.history), curriculum.values(len(noisy.x))
+    everything(run, 5, 8, curriculum)
+    weights, held = curriculum.values(len(noisy.x)), np.asarray(noisy.held_out.indices)
+    assert len(curriculum.history) >= judged + 2
+    assert len({entry["noise_rate"] for entry in curriculum.history[judged - 1 :]}) == 1  # the hold-out is not asked
+    np.testing.assert_array_equal(weights[held], at_first[held])
+    assert weights.mean() == pytest.approx(1, abs=1e-6)
+    wrong = noisy.wrong[noisy.rows]
+    assert weights[noisy.rows][wrong].mean() < at_first[noisy.rows][wrong].mean()
+
+
+def with_frankness(monkeypatch: pytest.MonkeyPatch, *values: float) -> None:
+    """Let judgements say one after the other how far the network speaks its mind; the last for all that follow."""
+    left = list(values)
+
+    def judged(*arguments: Any) -> Judgement:
+        found = judge(*arguments)
+        return replace(found, weights=replace(found.weights, logits=left.pop(0) if len(left) > 1 else left[0]))
+
+    monkeypatch.setattr(judging, "judge", judged)
+
+
+def test_judging_ends_where_the_network_does_not_speak_its_mind(noisy: Blobs, monkeypatch: pytest.MonkeyPatch) -> None:
+    with_frankness(monkeypatch, 0.0)
+    run = Run(noisy)
+    curriculum = Curriculum(run.monitor, warm_up=2)
+    run.epochs(0, 5, curriculum.weights)
+    curriculum.finish()
+    assert not curriculum.goes_on
+    assert not run.monitor.observers
+    judged, weights = len(curriculum.history), curriculum.values(len(noisy.x))
+    everything(run, 5, 8, curriculum)
+    assert len(curriculum.history) == judged
+    np.testing.assert_array_equal(curriculum.values(len(noisy.x)), weights)
+
+
+def test_weights_move_as_far_as_two_judgements_say(noisy: Blobs, monkeypatch: pytest.MonkeyPatch) -> None:
+    with_frankness(monkeypatch, 0.9, 0.9, 0.9, 0.2, 0.6)
+    run = Run(noisy)
+    curriculum = Curriculum(run.monitor, warm_up=2, speed=0.5)
+    run.epochs(0, 5, curriculum.weights)
+    assert len(curriculum.history) == 3
+    moves: list[tuple[float, float]] = []
+    real = curriculum._move
+
+    def noted(opinion: Any, speed: Any, start: float) -> None:
+        moves.append((float(np.min(speed)), float(np.max(speed))))
+        real(opinion, speed, start)
+
+    monkeypatch.setattr(curriculum, "_move", noted)
+    curriculum.finish()
+    everything(run, 5, 8, curriculum)
+    assert moves[0] == pytest.approx((0.6, 0.875))  # 0.5 + 0.5 · 0.2; held-out ones catch up
+    assert moves[1] == pytest.approx((0.2, 0.2))
+    assert moves[2] == pytest.approx((0.6, 0.6))
+
+
+def test_a_run_resumed_after_the_hold_out_joined_goes_on_equally(noisy: Blobs, tmp_path: Path) -> None:
+    run = Run(noisy)
+    curriculum = Curriculum(run.monitor, warm_up=2)
+    run.epochs(0, 5, curriculum.weights)
+    curriculum.finish()
+    everything(run, 5, 6, curriculum)
+    run.monitor.save(tmp_path / "monitor.npz")
+    curriculum.save(tmp_path / "curriculum.npz")
+    after = Run(noisy)
+    after.model.load_state_dict(run.model.state_dict())
+    after.optimizer.load_state_dict(deepcopy(run.optimizer.state_dict()))
+    after.monitor.load(tmp_path / "monitor.npz")
+    resumed = Curriculum(after.monitor, warm_up=2)
+    resumed.load(tmp_path / "curriculum.npz")
+    everything(run, 6, 8, curriculum)
+    everything(after, 6, 8, resumed)
+    assert len(resumed.history) > 5
+    np.testing.assert_array_equal(resumed.values(), curriculum.values())
 
 
 def test_a_hold_out_that_joins_is_limited_like_the_rest(monkeypatch: pytest.MonkeyPatch) -> None:

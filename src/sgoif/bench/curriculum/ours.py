@@ -3,7 +3,8 @@
 The run is a user's run: a hold-out with labels as noisy as the others, all of them anchors, which is not trained on at
 first, and default settings of the curriculum unless others are asked for. For the last quarter of the epochs the
 curriculum is finished and the hold-out joins the training, weighed like everything else, or with targets instead of
-weights (`targets`); in `apart` it never does, so that both parts of the effect can be told.
+weights (`targets`); in `apart` it never does, so that both parts of the effect can be told. Where it goes on judging
+steps are watched to the end.
 
 What limits the weights is asked of `told`, no method but a ceiling: from the judgement on that first moves a weight,
 wrong labels have none, or right labels all of theirs, or both.
@@ -123,6 +124,7 @@ class Teacher:
         self.aimed = aimed
         self.rows: Rows = problem.rows()
         self._weights = torch.ones(0)
+        self._watched = True
 
     def begin(self, rows: Rows) -> None:
         """From now on these examples are trained on."""
@@ -135,9 +137,9 @@ class Teacher:
     def watching(self, index: Tensor) -> AbstractContextManager[Any]:
         """Around the forward and backward pass of a batch."""
         if self.drawn:
-            return nullcontext() if self.curriculum.finished else self.monitor.step(index)
+            return self.monitor.step(index) if self._watched else nullcontext()
         self._weights = self.weights(index)
-        if self.curriculum.finished:
+        if not self._watched:
             return nullcontext()
         return self.monitor.step(index, weights=self._weights)
 
@@ -149,9 +151,11 @@ class Teacher:
         return losses.mean() if self.drawn else (losses * self._weights).mean()
 
     def finish(self) -> None:
-        """From now on the hold-out is trained on and nothing is watched."""
+        """From now on the hold-out is trained on, and steps are watched where that changes weights."""
         self.curriculum.finish()
-        self.monitor.close()
+        self._watched = self.curriculum.goes_on and not (self.drawn or self.aimed)
+        if not self._watched:
+            self.monitor.close()
 
     def choosing(self, batches: Batches, rows: Rows) -> Drawn:
         """Batches drawn by weight."""

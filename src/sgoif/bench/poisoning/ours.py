@@ -68,5 +68,21 @@ def found(answer: Any) -> Finding:
     selected = np.sort(np.asarray(answer.selected, dtype=np.int64))
     probability = np.asarray(answer.probability, dtype=np.float64)
     stated = float(probability[selected].mean()) if len(selected) else None
-    details = {"families": len(answer.families), "stated_precision": stated, "expected": float(probability.sum())}
+    groups = [
+        {
+            "label": item.label,
+            "separation": item.mixture.separation,
+            "contrast": item.mixture.contrast,
+            "share": item.mixture.share,
+            "members": item.members,
+            "belief": item.belief,
+        }
+        for item in answer.evidence
+    ]
+    details = {
+        "families": len(answer.families),
+        "stated_precision": stated,
+        "expected": float(probability.sum()),
+        "groups": groups,
+    }
     return Finding(np.asarray(answer.score, dtype=np.float64), selected, details)

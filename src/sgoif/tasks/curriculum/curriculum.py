@@ -23,6 +23,15 @@ the floor leaves every example a gradient: it goes on being scored, as if it wer
 agrees with its label after all. The floor is low, but only what is judged wrong time and again gets there: after k
 judgements in a row (1 − speed)^k of its weight is left, and more where the judgements were in doubt.
 
+*The end.* The hold-out joins the training for the last epochs (`finish`) and can then no longer say how many labels are
+wrong, or which examples hurt it; that stays as it was. But what the network answers to an example gets better as the
+learning rate falls. As far as it speaks its mind (`judging`), d, the training examples are judged on, once an epoch,
+while steps are watched:
+
+    w ← w + d (target − w)
+
+Where it does not, d = 0, what it says of examples it is trained on is not worth asking, and weights stay as they are.
+
 *What it costs.* A judgement refreshes the monitor's held-out side, which counts as the monitor's time, asks the anchors
 once more, reads the ledger and sorts it a few times, on the CPU; `report()` says how long that took. Between judgements
 a batch costs one gather, and a second ledger (`memory`) is kept beside the monitor's.
@@ -44,6 +53,7 @@ from sgoif.errors import SettingError, SgoifError, StateError
 from sgoif.monitor import NOBODY
 from sgoif.ranks import Word
 from sgoif.state import load_state, nest, save_state, unnest
+from sgoif.tasks.curriculum.influences import Influences
 from sgoif.tasks.curriculum.judging import Opinion, form_opinion
 from sgoif.tasks.curriculum.memory import Memory
 from sgoif.tasks.curriculum.passes import Passes
@@ -84,7 +94,9 @@ class Curriculum:
         self.memory = Memory(monitor)
         self.passes = Passes()
         self.finished = False
-        """Whether the weights are final; see `finish`."""
+        """Whether the hold-out may join; see `finish`."""
+        self.influences: Influences | None = None
+        """As they were when the hold-out joined, where labels are judged after that."""
         self.sampled = False
         """Whether a sampler draws by these weights, so that losses must not be multiplied with them too."""
         self.history: list[dict[str, Any]] = []
@@ -138,14 +150,19 @@ class Curriculum:
     def advance(self, indices: Indices) -> None:
         """Take note that these examples come next, on all ranks together, and judge if it is time."""
         s = self.settings
-        if not self.finished and self.passes.due(indices, s.warm_up, s.every):
-            self.update()
+        if self.goes_on and self.passes.due(indices, s.warm_up, s.every):
+            if self.influences is None:
+                self.update()
+            else:
+                self._judge_on(self.influences)
         self.passes.add(indices)
 
     def update(self) -> bool:
         """Judge every example now and move the weights; False where too little is known yet."""
         if self.finished:
-            raise SgoifError("this curriculum is finished: its weights are final. Make a new one to go on judging")
+            raise SgoifError(
+                "this curriculum is finished: its hold-out has joined. Make a new one with another hold-out"
+            )
         self.passes.mark()
         self._refresh()
         start = perf_counter()
@@ -158,10 +175,11 @@ class Curriculum:
         return True
 
     def finish(self) -> None:
-        """Judge a last time, the held-out examples too, and keep the weights from then on.
+        """Judge the held-out examples too, and keep their weights from then on.
 
         The hold-out can then join the training, with weights like everything else, for the last epochs: it has done its
-        work. Needs a hold-out made with `split_holdout`, whose examples have indices of the same data set.
+        work. The weights of the others are final, too, unless this curriculum `goes_on`. Needs a hold-out made with
+        `split_holdout`, whose examples have indices of the same data set.
         """
         if self.finished:
             return
@@ -174,17 +192,41 @@ class Curriculum:
         start = perf_counter()
         self.memory.look(everything=True)
         opinion = form_opinion(self.memory, self.settings, self._rate_before, joining=True)
-        self.memory.close()
+        self.memory.fade(self.settings.fade)
+        self.passes.mark()
         self.finished = True
         self.doubt = torch.zeros(0, device=self.monitor.device)
         if opinion is None:
+            self.memory.close()
             return
         doubt = doubts(opinion.index, opinion.weighed.taken)
         self.doubt = self.monitor.ranks.gathered(doubt)[: len(doubt)].to(self.monitor.device)
         # The weights of training examples have been under way for some time; those of held-out ones catch up at once.
-        speed = np.full(len(opinion.index), self.settings.speed)
-        speed[opinion.training :] = 1 - (1 - self.settings.speed) ** len(self.history)
+        usual, frank = self.settings.speed, self._frank(opinion)
+        speed = np.full(len(opinion.index), usual + (1 - usual) * frank)
+        speed[opinion.training :] = max(speed[0], 1 - (1 - usual) ** len(self.history))
         self._move(opinion, speed, start)
+        if frank > 0:
+            self.influences = opinion.influences
+        else:
+            self.memory.close()
+
+    @property
+    def goes_on(self) -> bool:
+        """Whether labels are still judged, so that steps are worth watching."""
+        return not self.finished or self.influences is not None
+
+    def _judge_on(self, influences: Influences) -> None:
+        """Judge the training examples again, by the hold-out as it was when it joined; not where nothing is watched."""
+        self.passes.mark()
+        self.monitor.flush()
+        if self.monitor.steps == self.history[-1]["step"]:
+            return
+        start = perf_counter()
+        opinion = form_opinion(self.memory, self.settings, self._rate_before, joined=influences)
+        self.memory.fade(self.settings.fade)
+        if opinion is not None:
+            self._move(opinion, self._frank(opinion), start)
 
     # --- a look -------------------------------------------------------------------------------------------------
 
@@ -217,6 +259,7 @@ class Curriculum:
             "doubt": None if self.doubt is None else self.doubt.cpu(),
             **self.passes.state_dict(),
             **nest("memory", self.memory.state_dict()),
+            **({} if self.influences is None else nest("influences", self.influences.state_dict())),
         }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
@@ -237,6 +280,8 @@ class Curriculum:
             passes = Passes.from_state(state)
             doubt = None if state["version"] == WITHOUT_DOUBT else state["doubt"]
             doubt = None if doubt is None else doubt.to(self.monitor.device, torch.float32)
+            known = unnest("influences", state)
+            influences = Influences.from_state(known) if known else None
         except (KeyError, TypeError, ValueError, AttributeError) as error:
             raise StateError(f"the curriculum's state is damaged or incomplete: {error!r}") from error
         if weights.ndim != 1 or not (np.isfinite(weights) & (weights > 0)).all():
@@ -248,6 +293,9 @@ class Curriculum:
         else:
             self.memory.adopt()
         self.history, self.finished, self.passes, self.doubt = history, finished, passes, doubt
+        self.influences = influences
+        if not self.goes_on:
+            self.memory.close()
         self._set(weights)
 
     def save(self, path: str | os.PathLike[str]) -> None:
@@ -272,14 +320,18 @@ class Curriculum:
     def _rate_before(self) -> float | None:
         return self.history[-1]["noise_rate"] if self.history else None
 
+    def _frank(self, opinion: Opinion) -> float:
+        """d of an opinion: what this one and the last say."""
+        return min(opinion.frank, self.history[-1].get("frank", 0.0)) if self.history else 0.0
+
     def _move(self, opinion: Opinion, speed: float | Array, start: float) -> None:
         """Move the weights of the judged examples so far on their way, and write down what changed."""
         index = opinion.index
         before = self.values(max(len(self._weights), int(index.max()) + 1))
         after = before.copy()
         after[index] += speed * (opinion.weighed.weights - before[index])
-        # Different speeds leave a mean a little off one.
-        after[index] /= after[index].mean()
+        # Different speeds leave the mean a little off what it was; and a hold-out that has joined keeps its weights.
+        after[index] *= before[index].mean() / after[index].mean()
         # Ranks that round differently must not train with different weights: those of the first count.
         after = self.monitor.ranks.gathered(torch.from_numpy(after))[: len(after)].numpy()
         self._set(after)
@@ -291,6 +343,7 @@ class Curriculum:
                 "noise_rate": opinion.noise_rate,
                 "trust": opinion.trust,
                 "caution": opinion.caution,
+                "frank": opinion.frank,
                 "given_up": float(opinion.weighed.taken.mean()),
                 **changes(before[index], after[index]),
                 "seconds": perf_counter() - start,

@@ -2,6 +2,10 @@
 
 Training examples are judged by what training saw of them (`memory`). Held-out ones are judged too where they are to
 join the training (`joining`); then limits, floors and the mean are those of both together.
+
+How far the network speaks its mind (`frank`) is the share that logit margins have in the ranking of labels
+(`labels.fusion`): 1 where the noise has no structure that could be learned and training examples are fitted no better
+than held-out ones, 0 where either is otherwise. Two judgements in a row must say so: the smaller counts.
 """
 
 from __future__ import annotations
@@ -15,6 +19,7 @@ import torch
 from sgoif.instruments import half_width
 from sgoif.ledger import Ledger
 from sgoif.stability.competence import SUSPICIOUS, concentration
+from sgoif.tasks.curriculum.influences import Influences
 from sgoif.tasks.curriculum.memory import Memory
 from sgoif.tasks.curriculum.settings import CurriculumSettings
 from sgoif.tasks.curriculum.weights import Weighed, class_limits, decided, lowered, not_helpful, settled, weigh
@@ -38,16 +43,30 @@ class Opinion:
     noise_rate: float
     trust: float
     caution: float
+    frank: float
+    """By this opinion alone."""
+    influences: Influences
+    """Of the training examples."""
 
 
 def form_opinion(
-    memory: Memory, settings: CurriculumSettings, rate_before: float | None, *, joining: bool = False
+    memory: Memory,
+    settings: CurriculumSettings,
+    rate_before: float | None,
+    *,
+    joining: bool = False,
+    joined: Influences | None = None,
 ) -> Opinion | None:
-    """Judge every label; None where too little is known yet. `rate_before` is the noise rate of the last opinion."""
+    """Judge every label; None where too little is known yet. `rate_before` is the noise rate of the last opinion.
+
+    Where the hold-out has `joined` the training, influences are what they were then.
+    """
     monitor = memory.monitor
     held = monitor.held_out_indices()
     training, width = _seen(monitor, memory.record())
-    if held is not None:
+    if joined is not None:
+        training, width = joined.put_into(training)
+    elif held is not None:
         apart = np.flatnonzero(~np.isin(training.index, held))
         training, width = training.take(apart), width[apart]
     anchors, anchor_width = _heard(memory, joining)
@@ -55,14 +74,21 @@ def form_opinion(
         return None
     structure = min(monitor.competence.structure, structure_of(training, monitor.classes))
     verdict = judge(training, anchors, monitor.classes, structure)
-    probability, evidence = verdict.probability, training
+    probability, evidence, influences = verdict.probability, training, Influences.of(training, width)
     if joining:
         probability = np.concatenate([probability, verdict.anchor_probability])
         evidence, width = training.joined(anchors), np.concatenate([width, anchor_width])
     weighed = _weigh(monitor, settings, verdict, evidence, probability, width, rate_before)
     calibration = verdict.calibration
     return Opinion(
-        evidence.index, len(training), weighed, calibration.rate.estimate, calibration.trust, calibration.caution
+        evidence.index,
+        len(training),
+        weighed,
+        calibration.rate.estimate,
+        calibration.trust,
+        calibration.caution,
+        verdict.weights.logits,
+        influences,
     )
 
 
