@@ -20,6 +20,7 @@ from sgoif import InfluenceMonitor, indexed, split_holdout
 from sgoif.errors import SettingError, SgoifError
 from sgoif.report import labels as page
 from sgoif.tasks import Decoys, LabelErrors, plant_decoys
+from sgoif.tasks.labels.confused import Limits
 from sgoif.tasks.labels.evidence import Rows
 from sgoif.tasks.labels.judgement import unknown_classes
 
@@ -328,6 +329,29 @@ def test_a_class_that_the_model_does_not_know_is_named(plain: LabelErrors, monke
     few = confused.anchors.take(np.flatnonzero(own)[:9])
     assert unknown_classes(few, 4) == {}
     assert unknown_classes(confused.anchors.take(np.flatnonzero(own)[:10]), 4) == {2: 0.0}
+    nowhere = [np.zeros(0)] * 4
+    monkeypatch.setattr(plain, "judgement", replace(confused, limits=Limits(nowhere, nowhere, np.array([2]))))
+    (note,) = plain.notes()
+    assert "takes right labels for wrong ones" in note
+    assert "of '2' (0%) hardly any label is listed" in note
+
+
+def test_limits_by_class_hold_for_whatever_is_stated(plain: LabelErrors) -> None:
+    verdict = plain.judgement
+    assert verdict.limits is None
+    v = np.array([verdict.scale.max()] * 4)
+    free = verdict.stated(np.arange(4), v)
+    low = Limits([np.array([verdict.scale.min()])] * 4, [np.array([1.0]), np.array([0.25])] * 2, np.zeros(0, dtype=int))
+    assert free.min() > 0.25
+    assert np.allclose(replace(verdict, limits=low).stated(np.arange(4), v), np.where([0, 1, 0, 1], 0.25, free))
+
+
+def test_the_stated_rate_is_what_limits_leave(plain: LabelErrors) -> None:
+    calibration = plain.judgement.calibration
+    whole, less = calibration.stated, replace(calibration, kept=0.5).stated
+    assert less.estimate == pytest.approx(whole.estimate / 2)
+    assert less.low == pytest.approx(whole.low / 2)
+    assert less.high == whole.high
 
 
 def test_a_model_that_knows_nothing_leaves_every_rate_open(ignorant: LabelErrors, plain: LabelErrors) -> None:

@@ -135,6 +135,10 @@ class Calibration:
     """0 to 1: whether the model surely knows enough to tell how many labels are wrong."""
     room: float = 1.0
     """The largest share of wrong labels with which held-out labels agree as they do."""
+    competence: float = 1.0
+    """Agreement reached over what a perfect model would reach; one without decoys, which it takes to tell."""
+    kept: float = 1.0
+    """What limits by class leave of the rate (see `confused`)."""
 
     def probability(self, v: Array) -> Array:
         """P(wrong | v), its odds lowered by `caution`, and what is doubtful besides."""
@@ -152,8 +156,9 @@ class Calibration:
     @property
     def stated(self) -> NoiseRate:
         """The rate as far as it is known; nothing but the room for it where nothing is."""
-        low, high = self.known * self.rate.low, max(self.rate.high, _mixed(self.room, self.rate.high, self.known))
-        return NoiseRate(_mixed((low + high) / 2, self.rate.estimate, self.known), low, high)
+        low = self.known * self.kept * self.rate.low
+        high = max(self.rate.high, _mixed(self.room, self.rate.high, self.known))
+        return NoiseRate(_mixed((low + high) / 2, self.kept * self.rate.estimate, self.known), low, high)
 
     @property
     def sure(self) -> float:
@@ -196,7 +201,7 @@ def calibrate(
     points = np.quantile((v - centre) / scale, np.linspace(0, 1, POINTS))
     trust = ramp(agreement, IGNORANT, AWARE)
     surely = _surely(agreement, anchors, classes)
-    doubt, unseen, most, noisy = 0.0, 0.0, 1.0, 0.0
+    doubt, unseen, most, noisy, competence = 0.0, 0.0, 1.0, 0.0, 1.0
     if decoys is None or len(decoys) < LEAST_DECOYS:
         found, slope = dict(estimates), SLOPE
         rate = _mean_rate(found)
@@ -211,7 +216,8 @@ def calibrate(
         believed = max(alike.rate, min(posterior, alike.high + alike.structured * (seen - alike.high)))
         asked = INCOMPETENT + EASIER * (1 - alike.structured), COMPETENT + SURER * (1 - alike.structured)
         granted = AGREEING * alike.structured * ramp(alike.rate / max(joint, LEAST_RATE), DIFFERENT, SAME)
-        weight = ramp(_competence(agreement, believed, classes) + granted, *asked)
+        competence = _competence(agreement, believed, classes)
+        weight = ramp(competence + granted, *asked)
         able = ramp(_competence(agreement, alike.rate, classes), UNABLE, ABLE)
         most = UNCERTAIN + (1 - UNCERTAIN) * able
         noisy = min(1.0, 2 * (1 - weight)) * ramp(alike.low, 0, NOTICEABLE) ** 3
@@ -256,6 +262,7 @@ def calibrate(
         found,
         known=ramp(surely, IGNORANT, AWARE),
         room=(1 - surely) * (classes - 1) / classes,
+        competence=competence,
     )
 
 

@@ -26,7 +26,7 @@ from sgoif.tasks.labels.checked import to_check
 from sgoif.tasks.labels.decoys import Decoys, Relabelled
 from sgoif.tasks.labels.evidence import Evidence, anchor_evidence, from_ledger, training_evidence
 from sgoif.tasks.labels.fusion import aligned, suspicion
-from sgoif.tasks.labels.judgement import Judgement, judge, suggestions, unknown_classes
+from sgoif.tasks.labels.judgement import Judgement, class_agreement, judge, suggestions, unknown_classes
 from sgoif.tasks.labels.likelihood import NoiseRate
 
 if TYPE_CHECKING:
@@ -147,14 +147,14 @@ class LabelErrors:
         verdict = self.judgement
         if not self.rate_told:
             return []
-        marked = verdict.calibration.probability(verdict.decoy_scale)
+        marked = verdict.stated(verdict.decoy_given, verdict.decoy_scale)
         found: list[Reliability] = []
         for low, high in itertools.pairwise(BINS.tolist()):
             inside = (verdict.probability >= low) & (verdict.probability < high if high < 1 else True)
             hits = int(((marked >= low) & (marked < high if high < 1 else True)).sum())
             if not inside.any() or not len(marked):
                 continue
-            factor = verdict.calibration.sure / len(marked) / float(inside.mean())
+            factor = verdict.calibration.kept * verdict.calibration.sure / len(marked) / float(inside.mean())
             spread = 1.64 * np.sqrt(hits + 1)
             ends = (factor * max(hits - spread, 0), factor * (hits + spread))
             predicted = float(verdict.probability[inside].mean())
@@ -201,16 +201,29 @@ class LabelErrors:
             return found
         if calibration.caution < 1:
             found.append("there may be no wrong labels at all, so probabilities are kept low on purpose")
-        unknown = unknown_classes(held_out, self.classes)
-        if unknown:
-            some = [f"{self.class_names[y]!r} ({share:.0%})" for y, share in list(unknown.items())[:NAMED]]
-            more = f" and {len(unknown) - NAMED} more classes" if len(unknown) > NAMED else ""
+        limits, unknown = self.judgement.limits, unknown_classes(held_out, self.classes)
+        if limits is not None:
+            left = {int(y): float(class_agreement(held_out, self.classes)[1][y]) for y in limits.unknown}
+            unknown = {y: share for y, share in unknown.items() if y not in left}
+            out = f"; of {self._named(left)} hardly any label is listed, right or wrong" if left else ""
             found.append(
-                f"the model agrees with few held-out labels of {', '.join(some)}{more}: either most of these are wrong,"
+                "the model cannot tell some classes apart yet and takes right labels for wrong ones, so fewer are"
+                f" listed than look wrong to it{out}. Train longer, on more examples, or start from a model that knows"
+                " such examples (--weights)"
+            )
+        if unknown:
+            found.append(
+                f"the model agrees with few held-out labels of {self._named(unknown)}: either most of these are wrong,"
                 " or it has not learned to tell the class from others, and then the list names many that are right."
                 " Look at some of them before you believe the figures"
             )
         return found
+
+    def _named(self, classes: Mapping[int, float]) -> str:
+        """Some classes and the share of their held-out labels that the model agrees with."""
+        some = [f"{self.class_names[y]!r} ({share:.0%})" for y, share in list(classes.items())[:NAMED]]
+        more = f" and {len(classes) - NAMED} more classes" if len(classes) > NAMED else ""
+        return ", ".join(some) + more
 
     # --- for a look ---------------------------------------------------------------------------------------------
 
@@ -311,7 +324,7 @@ class LabelErrors:
         anchors = self._score_now(len(verdict.anchors), self._read_anchors, verdict.anchors.index)
         both = (suspicion_like(evidence, anchors, verdict) for evidence in (own, anchors))
         mine, theirs = both
-        return own, verdict.calibration.probability(aligned(mine, theirs, verdict.scale))
+        return own, verdict.stated(own.given, aligned(mine, theirs, verdict.scale))
 
     def _read_anchors(self, some: Tensor) -> tuple[Any, Tensor]:
         return self.monitor.anchors.read(some)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -11,6 +11,7 @@ from sgoif.errors import SgoifError
 from sgoif.tasks.labels.calibration import Calibration, calibrate
 from sgoif.tasks.labels.channel import Array, Labels, noise_of, posterior
 from sgoif.tasks.labels.checked import checked_joint, rows_of, trust
+from sgoif.tasks.labels.confused import LEAST_OF_CLASS, Limits, class_limits, confusable
 from sgoif.tasks.labels.evidence import Evidence
 from sgoif.tasks.labels.fusion import (
     Signals,
@@ -23,11 +24,11 @@ from sgoif.tasks.labels.fusion import (
     weights,
 )
 from sgoif.tasks.labels.lookalike import follows_looks, lookalike
-from sgoif.tasks.labels.named import by_naming
+from sgoif.tasks.labels.named import Named, by_naming, sharp
 
 LEAST_EXAMPLES = 20
-LEAST_OF_CLASS, KNOWN = 10, 0.5
-"""Held-out examples of a class that tell whether it is known, and the share of them that has to agree."""
+KNOWN = 0.5
+"""Share of the held-out examples of a class that has to agree for it to be known."""
 
 
 @dataclass(frozen=True)
@@ -45,10 +46,18 @@ class Judgement:
     """The steady score of the training examples, on which probabilities are calibrated."""
     decoy_scale: Array
     """The same of the decoys, as trained on with their wrong labels; empty without decoys."""
+    decoy_given: Labels
+    """These labels."""
     calibration: Calibration
     joint: Array | None
     """Given and true labels of the held-out examples by the confident joint, [C, C]; None where they are too few."""
     weights: Weights
+    limits: Limits | None = None
+    """The most that is said about labels of each class; None where the model knows its classes."""
+
+    def stated(self, given: Labels, v: Array) -> Array:
+        """P(wrong) of labels at such places on `scale`."""
+        return _limited(self.calibration.probability(v), self.limits, given, v)
 
 
 def judge(
@@ -99,19 +108,58 @@ def judge(
         fitted=fit,
         naming=naming,
     )
+    limits = None if naming is None else _limits(training, planted, even, anchors, classes, calibration, naming, looks)
     apart = suspicion(anchors, joint, weigh)
+    places = aligned(v, v, scale), aligned(apart, apart, scale)
+    first = [calibration.probability(place) for place in places]
+    labels = training.given[~planted], anchors.given
+    probability, held_out = (_limited(p, limits, y, x) for p, y, x in zip(first, labels, places, strict=True))
+    whole = sum(float(p.sum()) for p in first)
+    kept = (float(probability.sum()) + float(held_out.sum())) / whole if limits is not None and whole > 0 else 1.0
+    calibration = replace(calibration, kept=kept)
     return Judgement(
         training=training.take(np.flatnonzero(~planted)),
         suspicion=v,
-        probability=calibration.probability(aligned(v, v, scale)),
+        probability=probability,
         anchors=anchors,
-        anchor_probability=calibration.probability(aligned(apart, apart, scale)),
+        anchor_probability=held_out,
         scale=scale,
         decoy_scale=marked,
+        decoy_given=training.given[planted],
         calibration=calibration,
         joint=joint,
         weights=weigh,
+        limits=limits,
     )
+
+
+def _limits(
+    training: Evidence,
+    planted: np.ndarray[tuple[int], np.dtype[np.bool_]],
+    v: Array,
+    anchors: Evidence,
+    classes: int,
+    calibration: Calibration,
+    naming: Named,
+    looks: float,
+) -> Limits | None:
+    """Limits by class as far as the model may take right labels of a class for wrong ones."""
+    weight = confusable(calibration.competence, naming.trust, looks)
+    if not weight:
+        return None
+    return class_limits(
+        sharp(training, planted, classes),
+        training.given,
+        planted,
+        v,
+        class_agreement(anchors, classes),
+        calibration.rate.estimate,
+        weight,
+    )
+
+
+def _limited(probability: Array, limits: Limits | None, given: Labels, v: Array) -> Array:
+    return probability if limits is None else np.minimum(probability, limits.of(given, v))
 
 
 def agreement(anchors: Evidence, classes: int) -> float:
@@ -119,11 +167,17 @@ def agreement(anchors: Evidence, classes: int) -> float:
     return (anchors.agreement() - 1 / classes) / (1 - 1 / classes)
 
 
+def class_agreement(anchors: Evidence, classes: int) -> tuple[Labels, Array]:
+    """Held-out examples of each class, and the share of their labels that the model agrees with."""
+    agreed = anchors.probabilities(classes).argmax(1) == anchors.given
+    count: Labels = np.bincount(anchors.given, minlength=classes)
+    share: Array = np.bincount(anchors.given, weights=agreed, minlength=classes) / np.maximum(count, 1)
+    return count, share
+
+
 def unknown_classes(anchors: Evidence, classes: int) -> dict[int, float]:
     """Classes with most of whose held-out labels the model disagrees, and the share that it agrees with."""
-    agreed = anchors.probabilities(classes).argmax(1) == anchors.given
-    count = np.bincount(anchors.given, minlength=classes)
-    share = np.bincount(anchors.given, weights=agreed, minlength=classes) / np.maximum(count, 1)
+    count, share = class_agreement(anchors, classes)
     return {int(y): float(share[y]) for y in np.flatnonzero((count >= LEAST_OF_CLASS) & (share < KNOWN))}
 
 

@@ -44,9 +44,7 @@ def by_naming(
     training: Evidence, planted: np.ndarray[tuple[int], np.dtype[np.bool_]], classes: int, joint: Array
 ) -> Named | None:
     """π, `planted` saying which of the training examples are decoys; None where too few of those are named."""
-    p, own = training.probabilities(classes), np.flatnonzero(~planted)
-    some = own[:: max(1, len(own) // ENOUGH)]
-    p = sharpened(p, sharpness(p[some], training.given[some]))
+    p, own = sharp(training, planted, classes), np.flatnonzero(~planted)
     names = confident_classes(p, p[own], training.given[own])
     other = (names >= 0) & (names != training.given)
     if other[planted].sum() < LEAST_NAMED:
@@ -54,6 +52,13 @@ def by_naming(
     seen = float(other[planted].mean())
     ratio = float(other[own].mean()) / seen
     return Named(ratio / (1 + ratio / (classes - 1)), unlearned(joint) * min(1.0, seen / MOST))
+
+
+def sharp(training: Evidence, planted: np.ndarray[tuple[int], np.dtype[np.bool_]], classes: int) -> Array:
+    """Mean probabilities of training examples, as sharp as the labels that are no decoys allow."""
+    p, own = training.probabilities(classes), np.flatnonzero(~planted)
+    some = own[:: max(1, len(own) // ENOUGH)]
+    return sharpened(p, sharpness(p[some], training.given[some]))
 
 
 def unlearned(joint: Array) -> float:
