@@ -108,6 +108,7 @@ BAD_INDICES = {
     "none at all": (torch.zeros(0, dtype=torch.long), "at least one"),
     "too few": (torch.arange(BATCH - 1), "9 indices were given but the layer '2' saw 10 examples"),
     "too many": (torch.arange(BATCH + 1), "11 indices were given but the layer '2' saw 10 examples"),
+    "one for two views": (torch.arange(BATCH // 2), r"saw 10 examples.*index\.repeat\(2\).*allow_duplicates=True"),
     "absurd": (torch.arange(BATCH) + 2**40, "out of range"),
 }
 

@@ -271,7 +271,9 @@ def test_npz_names_classes_splits_and_text(tmp_path: Path) -> None:
         ({"x": np.zeros((4, 8, 8), np.uint8), "y": np.zeros((4, 3))}, "one number or text per image"),
         ({"x": np.zeros((4, 8, 8), np.uint8), "y": np.array([1, "a", None, 2], dtype=object)}, "Python objects"),
         ({"x": np.array(["a"] * 4).reshape(4, 1, 1), "y": np.arange(4)}, "not numbers"),
-        ({"x": np.zeros((4, 0, 8), np.uint8), "y": np.arange(4)}, r"shape \[4, 0, 8\]"),
+        ({"x": np.zeros((4, 0, 8), np.uint8), "y": np.arange(4)}, r"is empty: it has the shape \[4, 0, 8\]"),
+        ({"x": np.zeros((0, 8, 8, 3), np.uint8), "y": np.arange(0)}, r"is empty: it has the shape \[0, 8, 8, 3\]"),
+        ({}, "is empty: there is no array in it"),
     ],
 )
 def test_npz_mistakes(tmp_path: Path, arrays: dict[str, Array], message: str) -> None:

@@ -55,7 +55,9 @@ class CurriculumBenchSettings:
     sharpness: float | None = setting(None, help="how decided its weights are")
     floor: float | None = setting(None, help="least share of its weight that an example keeps")
     fade: float | None = setting(None, help="what an answer counts for over what it counted for a judgement before")
-    human: str | None = setting(None, help="FILE.npz with human labels, for noises that start with human")
+    human: str | None = setting(
+        None, help="file with human labels, as published (.pt) or .npz, .npy, .csv; for noises that start with human"
+    )
     workers: int = setting(1, help="processes that train at the same time, dealt out over the GPUs")
     device: Device = setting("auto", help="where to train")
 

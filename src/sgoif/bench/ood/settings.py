@@ -42,7 +42,9 @@ class OodSettings:
     augment: bool | None = setting(None, help="move and mirror images at random; unset: by data set")
     limit: int | None = setting(None, help="train on only so many examples of each data set")
     test_limit: int | None = setting(None, help="test on only so many images of each set")
-    human: str | None = setting(None, help="FILE.npz with human labels, for a noise that starts with human")
+    human: str | None = setting(
+        None, help="file with human labels, as published (.pt) or .npz, .npy, .csv; for a noise that starts with human"
+    )
     outliers: str | None = setting(
         None,
         help="images without labels for methods that train with outliers (udg): folder, FILE.npz with x, or procedural"

@@ -79,6 +79,8 @@ def _named(keys: Sequence[str], candidates: Sequence[str], split: str | None) ->
 
 def _choose(keys: Sequence[str], request: Request) -> tuple[str, str | None, str | None, list[str]]:
     """The arrays of images and, where they are wanted, of labels; the split; what to say about it."""
+    if not keys:
+        raise ImagesError(f"{shown(request.path)} is empty: there is no array in it")
     lower = [key.lower() for key in keys]
     splits = [
         s for s in SPLITS for name in IMAGE_KEYS[:-1] if f"{name}_{s}" in lower or f"{s}_{name}" in lower
@@ -147,9 +149,11 @@ def _data_start(path: Path, info: zipfile.ZipInfo) -> int:
 
 def _planes_first(images: Array, path: Path, key: str) -> bool:
     shape = images.shape
-    if 0 not in shape and images.ndim == 3:
+    if 0 in shape:
+        raise ImagesError(f"{key!r} in {shown(path)} is empty: it has the shape {list(shape)}")
+    if images.ndim == 3:
         return False
-    if 0 not in shape and images.ndim == 4 and (shape[-1] in CHANNELS or shape[1] in CHANNELS):
+    if images.ndim == 4 and (shape[-1] in CHANNELS or shape[1] in CHANNELS):
         return shape[-1] not in CHANNELS
     raise ImagesError(
         f"{key!r} in {shown(path)} has the shape {list(shape)}; images must be [n, height, width],"
