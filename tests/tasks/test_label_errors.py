@@ -485,6 +485,19 @@ def test_too_early_is_said(problem: Problem) -> None:
         LabelErrors(watch(held_out))
 
 
+def test_without_decoys_mistakes_of_the_model_may_pass_for_noise(
+    plain: LabelErrors, with_decoys: LabelErrors, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for errors, said in ((plain, True), (with_decoys, False)):
+        before = errors.notes()
+        weaker = replace(errors.judgement.calibration, competence=0.8)
+        monkeypatch.setattr(errors, "judgement", replace(errors.judgement, calibration=weaker))
+        more = [note for note in errors.notes() if note not in before]
+        assert [("without decoys" in note) for note in more] == [True] * said
+    held_out = plain.judgement.anchors
+    assert f"disagrees with {1 - held_out.agreement():.0%} of the held-out labels" in plain.notes()[-1]
+
+
 # --- for a look -------------------------------------------------------------------------------------------------------
 
 

@@ -136,7 +136,7 @@ class Calibration:
     room: float = 1.0
     """The largest share of wrong labels with which held-out labels agree as they do."""
     competence: float = 1.0
-    """Agreement reached over what a perfect model would reach; one without decoys, which it takes to tell."""
+    """Agreement reached over what a perfect model would reach; too high without decoys, as mistakes pass for noise."""
     kept: float = 1.0
     """What limits by class leave of the rate (see `confused`)."""
 
@@ -207,6 +207,7 @@ def calibrate(
         rate = _mean_rate(found)
         low, high, narrow = min(found.values()), max(found.values()), 1.0
         low *= 1 - HALF * (1 - ramp(anchors, FEW, MANY))
+        competence = _competence(agreement, rate, classes)
     else:
         x = (decoys - centre) / scale
         joint = estimates["confident joint"]

@@ -23,6 +23,7 @@ from sgoif.table import ScoreTable
 from sgoif.tasks.labels.calibration import TOO_LITTLE
 from sgoif.tasks.labels.channel import Array, Labels
 from sgoif.tasks.labels.checked import to_check
+from sgoif.tasks.labels.confused import CLEAR
 from sgoif.tasks.labels.decoys import Decoys, Relabelled
 from sgoif.tasks.labels.evidence import Evidence, anchor_evidence, from_ledger, training_evidence
 from sgoif.tasks.labels.fusion import aligned, suspicion
@@ -210,6 +211,13 @@ class LabelErrors:
                 "the model cannot tell some classes apart yet and takes right labels for wrong ones, so fewer are"
                 f" listed than look wrong to it{out}. Train longer, on more examples, or start from a model that knows"
                 " such examples (--weights)"
+            )
+        if not len(self.judgement.decoy_given) and calibration.competence < CLEAR:
+            found.append(
+                f"the model disagrees with {1 - held_out.agreement():.0%} of the held-out labels, more than seem wrong;"
+                " without decoys its own mistakes pass for wrong labels, so there may be fewer than stated and the list"
+                " may name more right ones than was asked for. Plant decoys before training (plant_decoys), or train"
+                " longer"
             )
         if unknown:
             found.append(
