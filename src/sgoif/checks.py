@@ -101,14 +101,15 @@ def check_record(record: Record, batch: int, head: str, device: torch.device, cl
         )
     rows = delta.shape[0]
     if rows != batch:
-        views = rows // batch
-        several = (
-            f". If every example stands in the batch {views} times, view after view, pass index.repeat({views})"
-            " and make the monitor with allow_duplicates=True"
-        )
+        several = ""
+        if batch and rows > batch and rows % batch == 0:  # a rank whose own indices were wrong has none
+            several = (
+                f". If every example stands in the batch {rows // batch} times, view after view, pass"
+                f" index.repeat({rows // batch}) and make the monitor with allow_duplicates=True"
+            )
         raise IndexingError(
             f"{batch} indices were given but the layer {shown!r} saw {rows} examples: the first axis must be the batch"
-            + (several if views > 1 and rows % batch == 0 else "")
+            f"{several}"
         )
     found = delta.device
     if found.type != device.type or (found.index or 0) != (device.index or 0):
