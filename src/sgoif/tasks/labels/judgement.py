@@ -11,7 +11,7 @@ from sgoif.errors import SgoifError
 from sgoif.tasks.labels.calibration import Calibration, calibrate
 from sgoif.tasks.labels.channel import Array, Labels, noise_of, posterior
 from sgoif.tasks.labels.checked import checked_joint, rows_of, trust
-from sgoif.tasks.labels.confused import LEAST_OF_CLASS, Limits, class_limits, confusable
+from sgoif.tasks.labels.confused import KNOWN, LEAST_OF_CLASS, Limits, class_limits, confusable
 from sgoif.tasks.labels.evidence import Evidence
 from sgoif.tasks.labels.fusion import (
     Signals,
@@ -27,8 +27,6 @@ from sgoif.tasks.labels.lookalike import follows_looks, lookalike
 from sgoif.tasks.labels.named import Named, by_naming, sharp
 
 LEAST_EXAMPLES = 20
-KNOWN = 0.5
-"""Share of the held-out examples of a class that has to agree for it to be known."""
 
 
 @dataclass(frozen=True)
