@@ -186,6 +186,7 @@ class Capture:
     def __init__(self, model: nn.Module, layers: Sequence[WatchedLayer]) -> None:
         self.layers = {layer.name: layer for layer in layers}
         self._head = next(reversed(self.layers), None)
+        self._model = model
         self.closed = False
         self.compiled = False
         """Whether layers ran inside a compiled graph, which may use its output buffers again."""
@@ -226,9 +227,9 @@ class Capture:
         self._handles.clear()
 
     def _layer_hook(self, layer: WatchedLayer) -> Callable[..., Tensor | None]:
-        def hook(_: nn.Module, args: tuple[Any, ...], output: Any) -> Tensor | None:
+        def hook(module: nn.Module, args: tuple[Any, ...], output: Any) -> Tensor | None:
             record = self._listening()
-            if record is None:
+            if record is None or module is not layer.module:  # a copy of the model has the hooks of the original
                 return None
             if record.passes_by(layer.name):  # most layers of most steps
                 return None
@@ -303,9 +304,9 @@ class Capture:
         output.register_hook(on_gradient)
 
     @uncompiled
-    def _root_hook(self, _: nn.Module, args: tuple[Any, ...], output: Any) -> None:
+    def _root_hook(self, module: nn.Module, args: tuple[Any, ...], output: Any) -> None:
         record = self._listening()
-        if record is None:
+        if record is None or module is not self._model:
             return
         logits = extract_logits(output)
         if logits is None:
@@ -353,16 +354,18 @@ def trace(model: nn.Module, run: Callable[[], Tensor]) -> tuple[list[Call], Tens
 
         return hook
 
-    handles = [m.register_forward_hook(recorder(n)) for n, m in model.named_modules() if is_supported(m)]
+    with torch.enable_grad():  # weights that are computed from others only count as trained where a graph is kept
+        supported = [(name, module) for name, module in model.named_modules() if is_supported(module)]
+    handles = [module.register_forward_hook(recorder(name)) for name, module in supported]
     try:
         logits = run()
     finally:
         for handle in handles:
             handle.remove()
-    return [call._replace(answers=_same(output, logits)) for call, output in ran], logits
+    return [call._replace(answers=same(output, logits)) for call, output in ran], logits
 
 
-def _same(output: Tensor, logits: Tensor) -> bool:
+def same(output: Tensor, logits: Tensor) -> bool:
     """Whether they are one tensor, or views of one."""
     return output.numel() == logits.numel() and output.data_ptr() == logits.data_ptr()
 

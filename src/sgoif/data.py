@@ -122,7 +122,10 @@ def read_labels(dataset: Dataset[Any], positions: Sequence[int]) -> list[int]:
 def _as_label(value: Any) -> int:
     if isinstance(value, Tensor):
         if value.numel() != 1:
-            raise AnchorError(f"a label must be one class number; got a tensor of shape {tuple(value.shape)}")
+            raise AnchorError(
+                f"a label must be one class number; got a tensor of shape {tuple(value.shape)}. Soft labels and several"
+                " labels per example are not supported; a one-hot label is label.argmax()"
+            )
         value = value.item()
     try:
         label = None if isinstance(value, (bool, str)) else int(value)

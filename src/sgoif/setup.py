@@ -10,9 +10,10 @@ from torch import Tensor, nn
 from torch.utils.data import Dataset
 
 from sgoif.anchors import AnchorBank, Grouping, as_dataset, collate, evaluation, forward, to_device
-from sgoif.capture import choose_layers, is_single, trace, two_classes
+from sgoif.capture import Call, choose_layers, is_single, trace, two_classes
 from sgoif.data import isolated_random_state, split_item
 from sgoif.errors import AnchorError, LayerError
+from sgoif.heads import bare, find_head
 from sgoif.layers import WatchedLayer
 from sgoif.ranks import Ranks
 from sgoif.settings import Settings
@@ -60,6 +61,7 @@ def probe(model: nn.Module, anchors: Any, settings: Settings) -> Setup:
         try:
             with evaluation(model), torch.no_grad():
                 calls, output = trace(model, lambda: forward(model, inputs))
+                calls = _with_answer(calls, bare(model), inputs)
         except (RuntimeError, TypeError, ValueError, IndexError) as error:
             raise AnchorError(
                 f"the model cannot run on the anchors ({_described(inputs)} on {parameter.device}; model weights are"
@@ -86,6 +88,14 @@ def probe(model: nn.Module, anchors: Any, settings: Settings) -> Setup:
         dataset=dataset,
         channels_last=any(_is_channels_last(weight) for weight in model.parameters()),
     )
+
+
+def _with_answer(calls: list[Call], model: nn.Module, inputs: Any) -> list[Call]:
+    """The calls, with the head as what answers where something comes after it."""
+    if any(call.answers for call in calls) or sum(isinstance(call.module, nn.Linear) for call in calls) < 2:
+        return calls
+    head, _ = find_head(model, lambda: forward(model, inputs))
+    return [call._replace(answers=call.module is head.layer) for call in calls]
 
 
 def _is_channels_last(weight: Tensor) -> bool:

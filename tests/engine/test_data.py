@@ -192,3 +192,9 @@ def test_reading_data_leaves_every_random_state_alone() -> None:
     with pytest.raises(ZeroDivisionError), isolated_random_state():
         assert draw() / 0
     assert draw() == expected
+
+
+def test_several_labels_of_an_example_are_refused_with_the_way_out() -> None:
+    several = TensorDataset(torch.zeros(4, 2), torch.eye(4))
+    with pytest.raises(AnchorError, match=r"several labels per example are not supported.*label\.argmax\(\)"):
+        split_holdout(several)

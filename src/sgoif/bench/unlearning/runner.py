@@ -26,7 +26,7 @@ from sgoif.bench.unlearning.heads import HeadStudy
 from sgoif.bench.unlearning.measures import columns, summarised
 from sgoif.bench.unlearning.settings import UnlearningSettings
 from sgoif.errors import SettingError
-from sgoif.tasks.unlearning.features import HeadOf, find_head
+from sgoif.tasks.unlearning.features import HeadOf, read_head
 from sgoif.tasks.unlearning.head import HeadData
 from sgoif.tasks.unlearning.newton import fit_head
 from sgoif.tasks.unlearning.removal import remove_rows
@@ -117,7 +117,7 @@ class Studied:
         model = problem.fit(problem.new_model(), problem.batches(self.rows))
         training = time.perf_counter() - start
         x, _, _ = next(iter(problem.plain_batches(self.held)))
-        head = find_head(model, x)
+        head = read_head(model, x)
         self.tell(f"the network is trained ({training:.0f} s)")
         study, fitting = self._study(model, head)
         singles = choose_singles(wanted, study.influence, self.job.seed)

@@ -1,7 +1,7 @@
 """What a trained network says about a batch of inputs, taken from one forward pass.
 
     logits     what it answers, [n, classes]
-    features   what goes into its head, the last linear layer that the forward pass uses, [n, D]
+    features   what goes into its head, the linear layer that gives the answer, [n, D]
     stages     what comes out of its body at a few depths, [n, D_l, positions…]
 
 A stage is the last thing computed at a given size: for a convolutional network the last map of every resolution, for a
@@ -22,7 +22,7 @@ from torch import Tensor, nn
 
 from sgoif.anchors import forward
 from sgoif.errors import LayerError
-from sgoif.ranks import unwrapped
+from sgoif.heads import bare, find_head
 
 TOKEN_STAGES = 4
 """Depths at which a transformer is looked at."""
@@ -68,11 +68,11 @@ class Network:
         stages: Sequence[str] | None = None,
         head: str | None = None,
     ) -> None:
-        self.model = model = _bare(model.eval())
-        calls, outputs = _calls(model, example) if example is not None else ([], 0)
+        self.model = model = bare(model.eval())
+        self.head_name = _head(model, example) if head is None else head
+        calls = [] if example is None or stages is not None else _calls(model, example)
         known = dict(model.named_modules())
         self._norms_channels = any(isinstance(part, nn.LayerNorm) for part in known.values())
-        self.head_name = _head(model, calls, outputs) if head is None else head
         self.stages = tuple(_stages(calls, self._norms_channels)) if stages is None else tuple(stages)
         if unknown := [name for name in (self.head_name, *self.stages) if name not in known]:
             raise LayerError(f"the model has no modules {', '.join(unknown)}; it has {', '.join(filter(None, known))}")
@@ -140,12 +140,6 @@ class Network:
         return None if self.head.bias is None else self.head.bias.detach().float()
 
 
-def _bare(model: nn.Module) -> nn.Module:
-    """The network inside what was put around it to run it faster or on several devices."""
-    inner = unwrapped(model)
-    return inner.module if isinstance(inner, nn.DataParallel) else inner
-
-
 @dataclass(frozen=True)
 class _Call:
     """One use of a module in the forward pass."""
@@ -156,8 +150,18 @@ class _Call:
     container: bool
 
 
-def _calls(model: nn.Module, example: Tensor) -> tuple[list[_Call], int]:
-    """Modules with a tensor as output, in the order in which they finish, and the number of logits."""
+def _head(model: nn.Module, example: Tensor | None) -> str:
+    if example is None:
+        raise LayerError(
+            f"the head of {type(model).__name__} can be found from an example alone: give one, or its name"
+        )
+    head, _ = find_head(model, lambda: forward(model, example))
+    head.require_rows()
+    return head.name
+
+
+def _calls(model: nn.Module, example: Tensor) -> list[_Call]:
+    """Modules with a tensor as output, in the order in which they finish."""
     calls: list[_Call] = []
 
     def note(name: str, module: nn.Module) -> Callable[..., None]:
@@ -171,18 +175,8 @@ def _calls(model: nn.Module, example: Tensor) -> tuple[list[_Call], int]:
         for name, module in model.named_modules():
             if name:
                 hooks.enter_context(module.register_forward_hook(note(name, module)))
-        logits = forward(model, example)
-    return calls, logits.shape[1] if logits.dim() > 1 else 1
-
-
-def _head(model: nn.Module, calls: Sequence[_Call], outputs: int) -> str:
-    """The last linear layer, or the last with as many outputs as there are logits: others may do something beside."""
-    linear = [call for call in calls if issubclass(call.kind, nn.Linear) and len(call.output) == 2]
-    if not linear:
-        raise LayerError(
-            f"{type(model).__name__} uses no linear layer with one output row per input; its last layer must be one"
-        )
-    return ([call for call in linear if call.output[1] == outputs] or linear)[-1].name
+        forward(model, example)
+    return calls
 
 
 def _stages(calls: Sequence[_Call], norms_channels: bool) -> list[str]:

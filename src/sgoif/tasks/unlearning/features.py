@@ -17,11 +17,13 @@ from torch import Tensor, nn
 from torch.utils.data import DataLoader, Dataset, IterableDataset
 
 from sgoif.anchors import collate, evaluation, forward, to_device
-from sgoif.capture import trace
 from sgoif.data import Indexed, Part, isolated_random_state, split_item
 from sgoif.errors import LayerError, SettingError
+from sgoif.heads import bare, find_head
 
 BATCH = 256
+LOOKED_AT = 8
+"""Examples of the first batch that the head is found with."""
 LABELS = ("labels", "label", "target", "y")
 AGREES = 1e-3
 """Relative difference up to which logits count as a multiple of the head's outputs; half precision needs that much."""
@@ -60,16 +62,13 @@ class Read:
     ids: list[str]
 
 
-def find_head(model: nn.Module, inputs: Any) -> HeadOf:
-    """The last linear layer that the model uses for these inputs; of several heads, that which gives its answer."""
+def read_head(model: nn.Module, inputs: Any) -> HeadOf:
+    """The head that the model uses for these inputs, and how its logits come about."""
     with evaluation(model), torch.no_grad():
-        calls, _ = trace(model, lambda: forward(model, inputs))
-        linear = [(c.name, c.module, c.answers) for c in calls if isinstance(c.module, nn.Linear) and len(c.shape) == 2]
-        if not linear:
-            raise LayerError(
-                f"{type(model).__name__} uses no linear layer with one row per example; a head of that kind is needed"
-            )
-        name, layer, _ = ([head for head in linear if head[2]] or linear)[-1]
+        few = inputs[:LOOKED_AT] if isinstance(inputs, Tensor) else inputs
+        head, _ = find_head(model, lambda: forward(model, few))
+        head.require_rows()
+        name, layer, _ = head
         with _kept(layer) as kept:
             logits = forward(model, inputs).float()
     found = kept[-1][1].float()
@@ -104,6 +103,7 @@ def _kept(layer: nn.Module) -> Iterator[list[tuple[Tensor, Tensor]]]:
 
 def read_features(model: nn.Module, data: Any, head: HeadOf | None = None) -> tuple[Read, HeadOf]:
     """One pass over a data set, a loader or batches (x, y) or (x, y, index); the model is left as it was."""
+    model = bare(model)
     parameter = next(model.parameters(), None)
     if parameter is None:
         raise LayerError("the model has no parameters, so there is no head to take examples out of")
@@ -113,7 +113,7 @@ def read_features(model: nn.Module, data: Any, head: HeadOf | None = None) -> tu
         for x, y, names in batches_of(data):
             inputs = to_device(x, device)
             if head is None:
-                head = find_head(model, inputs)
+                head = read_head(model, inputs)
             with evaluation(model), torch.no_grad(), _kept(head.layer) as kept:
                 forward(model, inputs)
             if len(kept) != 1 or len(kept[0][0]) != len(y):

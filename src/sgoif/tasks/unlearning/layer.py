@@ -7,6 +7,7 @@ from typing import NamedTuple
 from torch import Tensor, nn
 
 from sgoif.errors import LayerError
+from sgoif.heads import bare
 from sgoif.tasks.unlearning.newton import Fitted
 
 
@@ -28,7 +29,7 @@ def head_of(fitted: Fitted, *, single: bool) -> Head:
 
 def layer_for(head: Head, model: nn.Module, name: str | None) -> nn.Linear:
     """The linear layer of a model with this name, or else the last one; raises where the head does not fit it."""
-    known = dict(model.named_modules())
+    known = dict(model.named_modules()) | dict(bare(model).named_modules())
     linear = [module for module in known.values() if isinstance(module, nn.Linear)]
     layer = known.get(name) if name is not None else linear[-1] if linear else None
     if not isinstance(layer, nn.Linear) or layer.weight.shape != head.weight.shape:
@@ -38,4 +39,27 @@ def layer_for(head: Head, model: nn.Module, name: str | None) -> nn.Linear:
         )
     if (layer.bias is None) != (head.bias is None):
         raise LayerError(f"the model's last layer has {'no' if layer.bias is None else 'a'} bias, unlike this head")
+    _check_own_weights(layer, model)
     return layer
+
+
+def _check_own_weights(layer: nn.Linear, model: nn.Module) -> None:
+    """Raise where weights that are written into a layer would be lost, or would change another layer as well."""
+    own = layer._parameters
+    if not {"weight", "bias"} <= own.keys():
+        raise LayerError(
+            "the weights of the model's last layer are computed from others (weight_norm, spectral_norm), so a head"
+            " written there would be lost. Make them plain first: torch.nn.utils.parametrize.remove_parametrizations,"
+            " or remove_weight_norm and remove_spectral_norm for the older kind"
+        )
+    shared = [
+        f"{place}.{name}" if place else name
+        for place, module in model.named_modules()
+        for name, parameter in module._parameters.items()
+        if module is not layer and parameter is not None and any(parameter is each for each in own.values())
+    ]
+    if shared:
+        raise LayerError(
+            f"the model's last layer shares its weights with {', '.join(shared)}, which would change too. Give it some"
+            " of its own first: layer.weight = torch.nn.Parameter(layer.weight.detach().clone())"
+        )
