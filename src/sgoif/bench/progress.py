@@ -11,7 +11,7 @@ import numpy as np
 
 from sgoif.bench.command import Say
 from sgoif.bench.jobs import J, Result, Runner
-from sgoif.bench.journal import Journal, K, Kind, Line
+from sgoif.bench.journal import Journal, K, Kind, Line, read_lines
 from sgoif.bench.provenance import machine, plain, versions
 from sgoif.bench.workers import results_here, results_in_workers
 
@@ -105,6 +105,11 @@ class Grid(Generic[J, K]):
     results: str = "results"
     """What a job is asked for, in the plural."""
 
+    def left(self, jobs: Sequence[J], out: Path) -> Sequence[J]:
+        """What a file does not hold yet, for a look before it is opened for writing."""
+        lines = read_lines([out], self.kind) if out.is_file() else []
+        return self.pending(jobs, {self.kind.key_of(line): line for line in lines})
+
     def complete(
         self,
         jobs: Sequence[J],
@@ -119,12 +124,12 @@ class Grid(Generic[J, K]):
         `before` names jobs that the others need and that leave no lines. They then have the workers; the others are
         done by one process, if none of the first failed.
         """
+        runner.check(self.left(jobs, out))
         with Journal(out, self.kind, runner.tell) as journal:
             todo = self.pending(jobs, journal.done)
             asked = sum(len(job.methods) for job in jobs)
             missing = sum(len(job.methods) for job in todo)
             runner.tell(f"{asked} {self.results} asked for, {asked - missing} already in {out}")
-            runner.check(todo)
             stages = [(todo, workers)] if before is None else [(before(todo), workers), (todo, 1)]
             failed: list[Line] = []
             for some, processes in stages:

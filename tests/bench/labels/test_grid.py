@@ -37,7 +37,7 @@ from sgoif.bench.metrics import average_precision, top_kendall
 from sgoif.bench.progress import Progress
 from sgoif.bench.provenance import rounded
 from sgoif.bench.workers import device_of
-from sgoif.errors import SettingError
+from sgoif.errors import MissingExtraError, SettingError
 
 SMALL = ("--limit", "60", "--epochs", "2", "--noises", "symmetric-20")
 posix = pytest.mark.skipif(sys.platform == "win32", reason="POSIX signals")
@@ -301,6 +301,28 @@ def test_mistakes_are_found_before_anything_is_trained(
     assert "Traceback" not in streams.err
     assert re.search(message, streams.err), streams.err
     assert calls() == []
+    assert not Path("r.jsonl").exists()
+
+
+def test_a_missing_package_is_told_before_anything_is_trained(
+    place: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert bench(methods="beta") == 0
+    monkeypatch.setitem(grid.NEEDS, "beta", ("not_there", "datalab"))
+    assert bench(methods="beta,alpha") == 0, "what stands in the file needs nothing"
+    calls()
+    assert bench("--seeds", "0,1", methods="alpha,beta") == 2
+    assert "the method beta needs the package 'not_there'" in capsys.readouterr().err
+    assert calls() == []
+    assert set(results()) == {"beta-0", "alpha-0"}
+
+
+def test_confident_learning_needs_cleanlab(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(grid, "find_spec", lambda package: None)
+    jobs = grid.plan({"digits": Training()}, ["symmetric-20"], ["loss", "confident-learning"], [0])
+    with pytest.raises(MissingExtraError, match=r"confident-learning needs the package 'cleanlab'.*sgoif\[datalab\]"):
+        grid.check_packages(jobs)
+    grid.check_packages(jobs[:1])
 
 
 def test_without_wrong_labels_only_the_flags_say_something(place: Path) -> None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from importlib.util import find_spec
 from itertools import pairwise, product
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -31,7 +32,7 @@ from sgoif.bench.metrics import (
     top_kendall,
 )
 from sgoif.bench.provenance import rounded
-from sgoif.errors import SettingError
+from sgoif.errors import MissingExtraError, SettingError
 
 RANKS = "ranks_over_epochs"
 """In an outcome's details: [epochs, examples], how suspicious each example was after each epoch (higher = more so).
@@ -48,6 +49,8 @@ DIGITS = 4
 """Significant ones, of what is drawn and not compared: curves and details. Metrics are written in full."""
 FOUND = 0.95
 """An epoch has found the wrong labels when the first percent of its ranking holds this share of them."""
+NEEDS = {"confident-learning": ("cleanlab", "datalab")}
+"""Methods that need a package which is not always there: its name and the extra that brings it."""
 
 
 class Key(NamedTuple):
@@ -146,6 +149,14 @@ def pending(jobs: Iterable[Job], done: Mapping[Key, Line], remove: float | None 
 
     left = (replace(job, methods=tuple(m for m in job.methods if not is_done(job, m))) for job in jobs)
     return [job for job in left if job.methods]
+
+
+def check_packages(jobs: Iterable[Job]) -> None:
+    """Find out before anything is trained that a method needs a package that is not installed."""
+    for name in {name for job in jobs for name in job.methods} & NEEDS.keys():
+        package, extra = NEEDS[name]
+        if find_spec(package) is None:
+            raise MissingExtraError(package, extra, f"the method {name}")
 
 
 def to_keep(job: Job, lines: Sequence[Line], done: Mapping[Key, Line]) -> list[Line]:
