@@ -7,7 +7,6 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from filling.cells import RESULTS, number, table
-from sgoif.bench.overhead_parts import LEVELS
 
 PAGE = "engine.md"
 SEEDS = (0, 1, 2)
@@ -24,12 +23,11 @@ GPU = "H200, ResNet-18, batch 512, bfloat16"
 ALL = {"head": "head", "last-stage": "last stage", "all": "all layers"}
 COSTS = (
     (GPU, "overhead-cuda.json", ALL),
-    (f"{GPU}, machine just started", "overhead-cuda-just-started.json", ALL),
-    (f"{GPU}, a fast host, version before", "overhead-cuda-fast-host.json", ALL),
+    (f"{GPU}, another host, before the cuts", "overhead-cuda-before-cuts.json", ALL),
+    (f"{GPU}, machine just started, before the cuts", "overhead-cuda-just-started.json", ALL),
+    (f"{GPU}, a fast host, before the cuts", "overhead-cuda-fast-host.json", ALL),
     (f"{GPU}, a pair on one host: before the cuts", "overhead-cuda-head-pair-before.json", {"head": "head"}),
     (f"{GPU}, a pair on one host: with them", "overhead-cuda-head-pair-after.json", {"head": "head"}),
-    (f"{GPU}, `body_share=0.25`", "overhead-cuda-quarter.json", ALL),
-    (f"{GPU}, `body_share=0.25`, another host", "overhead-cuda-quarter-slower-host.json", ALL),
     ("two CPU cores, small CNN, batch 128", "overhead-cpu.json", {"head": "head"}),
     (
         "the same, `body_share=1`",
@@ -100,12 +98,6 @@ def cost() -> str:
     return table(["setting", "watched", "time", "peak memory", "time meant to be at most"], rows)
 
 
-PARTS_DONE = {
-    "plain": "plain training",
-    "plain again": "plain training, a second copy",
-    **LEVELS,
-    "all, one thread": "the same, one thread for operations on the host",
-}
 PARTS_ALONE = {
     "enter": "entering a step",
     "leave": "leaving a step, nothing else being due",
@@ -116,18 +108,8 @@ PARTS_ALONE = {
 
 
 def parts() -> str:
-    """Time by how much of the monitor's work is done, and of its parts alone."""
-    found = _read("overhead-cuda-parts.json")
+    """How long the host and the card are busy with each part of the monitor."""
     rows = [
-        [
-            PARTS_DONE[name],
-            f"{row['ms_per_step']:.2f}",
-            f"{row['added_ms']:+.2f} ± {row['added_ms_error']:.2f}",
-            f"{row['time_ratio']:.3f}",
-        ]
-        for name, row in found["levels"].items()
-    ]
-    alone = [
         [
             PARTS_ALONE[name],
             f"{row['steps_between']:.0f}",
@@ -135,21 +117,9 @@ def parts() -> str:
             f"{row['card_ms']:.2f}" if "card_ms" in row else "–",
             f"{row['host_ms'] / row['steps_between']:.3f}",
         ]
-        for name, row in found["single"].items()
+        for name, row in _read("overhead-cuda-parts.json")["single"].items()
     ]
-    levels = table(["what is done", "ms a step", "added", "time"], rows)
-    single = table(["part", "every … steps", "ms of the host", "of the card", "of the host a step"], alone)
-    return f"{levels}\n{single}"
-
-
-def parts_pair() -> str:
-    """Clocks around the parts before and after they were cut, one process each on one host."""
-    before, after = (_read(f"overhead-cuda-parts-pair-{time}.json")["single"] for time in ("before", "after"))
-    rows = [
-        [title, f"{before[name]['host_ms']:.3f}", f"{after[name]['host_ms']:.3f}"]
-        for name, title in PARTS_ALONE.items()
-    ]
-    return table(["part", "ms of the host before", "after"], rows)
+    return table(["part", "every … steps", "ms of the host", "of the card", "of the host a step"], rows)
 
 
 def intervals() -> str:
@@ -202,7 +172,6 @@ TABLES: dict[str, Callable[[], str]] = {
     "engine-detection": detection,
     "engine-cost": cost,
     "engine-parts": parts,
-    "engine-parts-pair": parts_pair,
     "engine-intervals": intervals,
     "engine-scaling": scaling,
 }
