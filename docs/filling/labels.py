@@ -79,7 +79,8 @@ def heavy() -> str:
     rows = [[NOISES[noise], *marked([values[name, noise] for name in names])] for noise in some]
     columns = [[values[name, noise] for noise in some] for name in names]
     means = [[statistics.mean(value for (value,) in column)] if all(column) else [] for column in columns]
-    cost = [next(f"{line['trainings']:.1f}" for noise in some for line in results.lines(name, noise)) for name in names]
+    runs = {name: [line for noise in some for line in results.lines(name, noise)] for name in names}
+    cost = [f"{lines[0]['trainings']:.1f}" if lines else "–" for lines in runs.values()]
     mean = [["mean", *marked(means)]] if any(means[1:]) else []
     return table(["noise", *map(title_of, names)], [*rows, *mean, ["trainings", *cost]])
 
@@ -110,18 +111,6 @@ def all_methods(file: str, noises: Sequence[str] = TWO_NOISES) -> str:
         line = next(line for noise in noises for line in results.lines(name, noise))
         rows.append([title_of(name), *cells, f"{line['trainings']:.2f}"])
     return table(["method", *(NOISES[noise] for noise in noises), "trainings"], rows)
-
-
-def coteaching(file: str) -> str:
-    """Co-teaching by the epochs over which it lets large losses go, a row for each kind of noise."""
-    lines = read_lines(file)
-    gradual = sorted({line["details"]["gradual_epochs"] for line in lines})
-    found: dict[tuple[str, float], list[float]] = {}
-    for line in lines:
-        found.setdefault((line["noise"], line["details"]["gradual_epochs"]), []).append(100 * line["metrics"]["aupr"])
-    noises = [noise for noise in NOISES if any((noise, epochs) in found for epochs in gradual)]
-    rows = [[NOISES[noise], *marked([found.get((noise, epochs), []) for epochs in gradual])] for noise in noises]
-    return table(["noise", *(f"T_k = {epochs:g} epochs" for epochs in gradual)], rows)
 
 
 def ablations(file: str) -> str:
@@ -160,6 +149,5 @@ TABLES: dict[str, Callable[[], str]] = {
     "mnist": lambda: all_methods("labels-mnist-small.jsonl", (*TWO_NOISES, "matrix-40-sparsity-0.6")),
     "digits-ablations": lambda: ablations("labels-digits-ablations.jsonl"),
     "mnist-ablations": lambda: ablations("labels-mnist-small-ablations.jsonl"),
-    "digits-coteaching": lambda: coteaching("labels-digits-coteaching.jsonl"),
     "cifar10-ablations": lambda: ablations("labels-cifar10-ablations.jsonl"),
 }

@@ -7,6 +7,7 @@ import re
 import sys
 from pathlib import Path
 from types import ModuleType
+from typing import Any
 
 import pytest
 
@@ -61,3 +62,32 @@ def test_f1_by_hand_and_of_an_empty_selection(tables: ModuleType) -> None:
 def test_the_recall_of_a_list_without_a_mistake_by_hand(tables: ModuleType) -> None:
     metrics = sys.modules["filling.labels_metrics"]
     assert metrics.best_recall([0.05, 0.5], 0.1) == pytest.approx((1 + 0.2) / 2)
+
+
+def _line(method: str, aupr: float, *, seed: int = 3, gradual: float = 10) -> dict[str, Any]:
+    details = {"gradual_epochs": gradual} if method == "coteaching" else {}
+    line = {"set": "cifar10", "noise": "symmetric-20", "method": method, "seed": seed, "details": details}
+    return {**line, "metrics": {"aupr": aupr}}
+
+
+def test_the_best_rival_is_the_best_with_the_same_seed(tables: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
+    labels, verdict = sys.modules["filling.labels"], sys.modules["filling.labels_verdict"]
+    lines = [_line("sgoif", 0.9), _line("sce", 0.92), _line("aum", 0.91), _line("aum", 0.99, seed=4)]
+    lines += [_line("influence", 0.95), _line("sgoif", 0.5, seed=4)]
+    monkeypatch.setattr(labels, "read_lines", lambda name: lines)
+    monkeypatch.setattr(verdict, "NOISES", {"symmetric-20": "symmetric 20%"})
+    row = verdict.best_rivals().splitlines()[2]
+    assert row.startswith("| symmetric 20% | 90.0 | SCE loss | 92.0 | −2.00 |")
+    assert row.endswith(f" {len([name for name in labels.choose('all') if verdict.is_rival(name)]) - 2} |")
+
+
+def test_hurried_and_patient_rows_have_the_same_seeds(tables: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
+    coteaching = sys.modules["filling.labels_coteaching"]
+    files = {
+        coteaching.HURRIED: [_line("coteaching", 0.5, gradual=1), _line("coteaching", 0.1, seed=4, gradual=1)],
+        coteaching.CIFAR: [_line("coteaching", 0.8), _line("coteaching", 0.2, seed=5), _line("sce", 1.0)],
+    }
+    monkeypatch.setattr(coteaching, "read_lines", lambda name: files.get(name, []))
+    assert coteaching.hurried().splitlines()[2:] == ["| CIFAR-10 | symmetric 20% | 1 | 50.0 | **80.0** |"]
+    files[coteaching.CIFAR] = []
+    assert coteaching.hurried().splitlines()[2:] == ["| CIFAR-10 | symmetric 20% | 1 | **30.0 ± 28.3** | – |"]

@@ -225,10 +225,28 @@ def test_sce_trains_with_the_symmetric_loss(monkeypatch: pytest.MonkeyPatch) -> 
 # Co-teaching
 
 
-def test_remembered_share_falls_to_one_minus_the_forget_rate_over_a_twentieth_of_training() -> None:
-    shares = [coteaching.remember_share(completed, 200, 0.3) for completed in (0, 5, 10, 11, 199)]
-    assert shares == pytest.approx([1.0, 0.85, 0.7, 0.7, 0.7])
-    assert [coteaching.remember_share(completed, 20, 0.4) for completed in (0, 1, 19)] == pytest.approx([1, 0.6, 0.6])
+@pytest.mark.parametrize("epochs", [20, 200])
+def test_remembered_share_falls_to_one_minus_the_forget_rate_over_ten_epochs(epochs: int) -> None:
+    shares = [coteaching.remember_share(completed, epochs, 0.3) for completed in (0, 1, 5, 10, 11, epochs - 1)]
+    assert shares == pytest.approx([1.0, 0.97, 0.85, 0.7, 0.7, 0.7])
+
+
+def test_remembered_share_falls_until_the_end_of_a_training_shorter_than_ten_epochs() -> None:
+    shares = [coteaching.remember_share(completed, 4, 0.4) for completed in range(5)]
+    assert shares == pytest.approx([1.0, 0.9, 0.8, 0.7, 0.6])
+
+
+def test_a_pair_is_taught_with_the_share_of_its_epoch() -> None:
+    problem, _ = striped(size=64, anchors=16, epochs=4)
+    size = len(next(iter(problem.batches()))[1])
+    keeps: dict[int, set[int]] = {}
+
+    def on_look(epoch: int, index: Tensor, look: coteaching.Look) -> None:
+        if len(index) == size:
+            keeps.setdefault(epoch, set()).add(look.picked.shape[1])
+
+    coteaching.train(problem, 0.4, on_look, lambda line: None, lambda pair, epoch: None)
+    assert keeps == {epoch: {math.floor(size * (1 - 0.1 * (epoch - 1)) + 1e-9)} for epoch in (1, 2, 3, 4)}
 
 
 def test_small_loss_picks_exact_positions() -> None:
@@ -483,7 +501,8 @@ def test_final_pair_trains_on_the_selected_and_later_on_candidates_too(monkeypat
         assert seen[epoch] - set(range(120)) <= set(range(140, 200))
     assert seen[2] > set(range(120))
     # Two batches of 60 selected examples; 60 candidates · 64 // 120 = 32, at most half of 64, join each: 30 of them.
-    share = 1 - incv.selected_noise_rate(0.3, 4)
+    forgotten = incv.selected_noise_rate(0.3, 4) / 5  # more with each of the five epochs
     assert counts[:2] == [(1, 60, 60)] * 2
-    assert counts[2:] == [(epoch, 90, math.floor(60 * share)) for epoch in (2, 3, 4, 5) for _ in range(2)]
+    keeps = {epoch: math.floor(60 * (1 - forgotten * (epoch - 1))) for epoch in (2, 3, 4, 5)}
+    assert counts[2:] == [(epoch, 90, keep) for epoch, keep in keeps.items() for _ in range(2)]
     assert cost == pytest.approx(2 * (120 + 4 * 180) / (5 * 200))

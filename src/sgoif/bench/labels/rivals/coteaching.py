@@ -7,7 +7,10 @@ Of a batch D, network f picks the share R(T) with the smallest loss, D_f, and so
 and g a step on D_f. The share starts at 1, while networks learn what is common, and falls to 1 − τ over T_k epochs,
 before they learn by heart what is wrong:
 
-    R(T) = 1 − min(τ T / T_k, τ),    T the epochs completed,    T_k = 10 of 200 epochs: here 5% of the recipe's
+    R(T) = 1 − min(τ T / T_k, τ),    T the epochs completed,    T_k = 10 epochs, or all of a shorter training
+
+T_k is the authors' number and not their share, 10 of 200: what networks must know before they can tell which losses to
+let go takes epochs, however many are to follow.
 
 τ is the noise rate. The authors take it as known, or inferred on validation data. It is not known here, so it is
 estimated on the problem's hold-out, whose labels are as noisy as the others. A plain network trained on the rest
@@ -37,8 +40,8 @@ from sgoif.bench.labels.problem import Labels, Outcome, Problem
 from sgoif.bench.labels.rivals.common import MeanPerExample, is_late
 from sgoif.bench.optimizers import OneCycle
 
-GRADUAL_SHARE = 10 / 200
-"""T_k as a share of all epochs."""
+GRADUAL_EPOCHS = 10
+"""T_k, where training has so many epochs."""
 CERTAIN_SHARE = 0.25
 """Of each predicted class, the share with the highest confidence that the noise rate is read from. A larger one takes
 more of the network's own mistakes for noise, a smaller one leaves too few examples to count."""
@@ -50,10 +53,14 @@ Lessons = Iterable[tuple[Tensor, Tensor, Tensor, int]]
 """(x, y, index, how many to keep) of the batches of an epoch."""
 
 
+def gradual_epochs(epochs: int) -> int:
+    """T_k of a training of so many epochs."""
+    return min(GRADUAL_EPOCHS, epochs)
+
+
 def remember_share(completed: int, epochs: int, forget_rate: float) -> float:
     """R(T) after so many completed epochs of so many in all."""
-    gradual = GRADUAL_SHARE * epochs
-    return 1 - min(forget_rate * completed / gradual, forget_rate)
+    return 1 - min(forget_rate * completed / gradual_epochs(epochs), forget_rate)
 
 
 def kept(share: float, count: int) -> int:
@@ -190,5 +197,5 @@ def coteaching(problem: Problem, tell: Say) -> Outcome:
         losses.result(),
         flagged=keeps.result() < 0.5,
         trainings=2 + cost,
-        details={"forget_rate": forget_rate, "gradual_epochs": GRADUAL_SHARE * epochs},
+        details={"forget_rate": forget_rate, "gradual_epochs": gradual_epochs(epochs)},
     )

@@ -14,9 +14,10 @@ a network that predicts by the distribution it was trained on,
 
     a = (1 − ε)² + ε² / (K − 1)      and the removal ratio is  r = min(ε / (1 − ε), 2)
 
-After four rounds (the authors' number) Co-teaching trains two networks on S, whose noise rate is
-ε² / (ε² + (K − 1)(1 − ε)²), joined after the first 20% of the epochs by the remaining C: to each batch of S comes a
-batch of C in proportion to their sizes, at most half as large, and no more examples are kept than before.
+After four rounds (the authors' number) Co-teaching, with its own T_k as the authors have it, trains two networks on S,
+whose noise rate is ε² / (ε² + (K − 1)(1 − ε)²), joined after the first 20% of the epochs by the remaining C: to each
+batch of S comes a batch of C in proportion to their sizes, at most half as large, and no more examples are kept than
+before.
 
 Differences from the authors. All networks train for the recipe's epochs, where they give the cross-validation a
 quarter of the epochs and use the state with the best held-out agreement. They choose r = 0 and a longer wait before C
