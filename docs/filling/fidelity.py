@@ -71,13 +71,15 @@ def lds_cell(lines: Sequence[Line]) -> str:
         return "could not run" if lines else "–"
     if len(known) > 1:
         return mean([line["metrics"]["lds"] for line in known], 3)
-    metrics = known[0]["metrics"]
-    return f"{metrics['lds']:.3f} [{metrics['lds_low']:.3f}, {metrics['lds_high']:.3f}]"
+    metrics, answered = known[0]["metrics"], known[0].get("answered")
+    few = f", {answered} queries" if answered else ""
+    return f"{metrics['lds']:.3f} [{metrics['lds_low']:.3f}, {metrics['lds_high']:.3f}]{few}"
 
 
 def best_of(lines: Iterable[Line]) -> float | None:
-    """The highest score among these."""
-    return max((line["metrics"]["lds"] for line in lines if line["error"] is None), default=None)
+    """The highest score among these; what answered only some of the queries is not compared."""
+    whole = [line for line in lines if line["error"] is None and "answered" not in line]
+    return max((line["metrics"]["lds"] for line in whole), default=None)
 
 
 def marked(lines: Sequence[Line], best: float | None) -> str:
@@ -100,12 +102,32 @@ def lds() -> str:
     return table(["method", *map(shown_place, places)], rows)
 
 
-def cost(files: Mapping[str, str] = FILES) -> str:
-    """What an answer takes beside the one training run, seed by seed."""
+def costs() -> str:
+    """What an answer takes beside the one training run: a line for every method, a column for every data set."""
+    places = found()
+    rows = []
+    for method in in_order(method for by_method in places.values() for method in by_method):
+        lines = [next(iter(ran(by_method.get(method, []))), None) for by_method in places.values()]
+        if not any(lines):
+            continue
+        memory = " / ".join(f"{line['memory']['peak_bytes'] / 2**20:.0f}" if line else "–" for line in lines)
+        further = mean([line["trainings"] for line in lines if line], 0)
+        rows.append([title_of(method), *map(added, lines), memory, further])
+    return table(["method", *map(shown_place, places), "peak MiB", "further networks"], rows)
+
+
+def added(line: Line | None) -> str:
+    """Seconds, and in brackets the same in units of the training run."""
+    return f"{line['seconds']:.2f} ({line['seconds'] / line['training_seconds']:.1f})" if line else "–"
+
+
+def cost(files: Mapping[str, str]) -> str:
+    """The same, one data set after the other, seed by seed."""
     rows = []
     for place, by_method in found(files).items():
         for method in in_order(by_method):
-            lines = [line for line in ran(by_method[method]) if line["seconds"] is not None]
+            timed = [line for line in ran(by_method[method]) if line["seconds"] is not None]
+            lines = [line for line in timed if "answered" not in line]
             if not lines:
                 continue
             lines.sort(key=lambda line: line["seed"])
@@ -161,6 +183,48 @@ def many() -> str:
             shares = by_seed([line["seconds"] / rival[line["seed"]] for line in timed if line["seed"] in rival], 2)
             rows.append([shown_place(place), title_of(method), scores, seconds, shares])
     return table(["data", "method", "LDS", "seconds added", "of EK-FAC's"], rows)
+
+
+def beside(by_method: Mapping[str, Sequence[Line]], ours: str, rival: str) -> tuple[str, str, str]:
+    """The LDS of both, seed by seed, and the time of the one over that of the other where both were timed."""
+    own, theirs = ({line["seed"]: line for line in ran(by_method.get(name, []))} for name in (ours, rival))
+    seeds = sorted(own.keys() & theirs.keys())
+    scores = [by_seed([lines[seed]["metrics"]["lds"] for seed in seeds], 3) for lines in (own, theirs)]
+    timed = [seed for seed in seeds if own[seed]["seconds"] is not None and theirs[seed]["seconds"] is not None]
+    return scores[0], scores[1], by_seed([own[seed]["seconds"] / theirs[seed]["seconds"] for seed in timed], 3)
+
+
+def summary() -> str:
+    """What was asked, and the figures that answer it: CIFAR-10 with the head watched, the others with all layers."""
+    cifar, places, trusted = found(CIFAR10), found(), asked()
+    if not cifar or not trusted:
+        return "Not run yet.\n"
+    shown = sorted(trusted, key=lambda place: (-list(TITLES).index(place[0]), -place[1]))
+    columns = []
+    for place in shown:
+        large = place[0] == "cifar10"
+        ours, watched = ("sgoif-head", "sgoif-head") if large else ("sgoif-factored-5-epochs", "sgoif-factored")
+        scores = beside(cifar[place] if large else trusted[place], ours, "ekfac")
+        own, trak, share = beside((cifar if large else places).get(place, {}), ours, "trak-1")
+        trust = [
+            by_seed([line["metrics"].get(part) for line in ran(trusted[place].get(method, []))], 2)
+            for part in ("error_spearman", "confidence_spearman")
+            for method in (watched, "sgoif-monitor")
+        ]
+        columns.append([*scores, f"{trak} ({own})", share, *trust])
+    asked_for = [
+        ("LDS of SG-OIF", "at least EK-FAC's"),
+        ("LDS of EK-FAC", ""),
+        ("time over EK-FAC's", "0.1 or less"),
+        ("LDS of TRAK, one network (of SG-OIF beside it)", "no more than SG-OIF's"),
+        ("time over TRAK's", "0.1 or less"),
+        ("expected error with the real one", "0.5"),
+        ("the same, a user's monitor", "0.5"),
+        ("confidence with a query's own LDS", "0.5"),
+        ("the same, a user's monitor", "0.5"),
+    ]
+    rows = [[*line, *(column[number] for column in columns)] for number, line in enumerate(asked_for)]
+    return table(["figure", "wanted", *map(shown_place, shown)], rows)
 
 
 def layers() -> str:
@@ -250,6 +314,28 @@ def absent() -> str:
     return table(["data", "method", "error"], rows) if rows else "All libraries ran on all of these settings.\n"
 
 
+def few() -> str:
+    """Libraries that answered only some of the queries in the time they had, beside others on the same queries."""
+    rivals = ("ekfac", "sgoif-head")
+    rows = [
+        [
+            title_of(method),
+            f"{line['answered']} of {line['queries']}",
+            lds_cell([{**line, "answered": None}]),
+            *(f"{line['metrics']['same_queries'][rival]:.3f}" for rival in rivals),
+            f"{line['seconds_per_query']:.2f}",
+            f"{line['memory']['peak_bytes'] / 2**30:.0f}",
+        ]
+        for by_method in found(CIFAR10).values()
+        for method in in_order(by_method)
+        for line in ran(by_method[method])
+        if "answered" in line
+    ]
+    beside_it = [f"{title_of(rival)}, the same queries" for rival in rivals]
+    head = ["method", "queries answered", "LDS", *beside_it, "seconds a query", "peak GiB"]
+    return table(head, rows) if rows else "All libraries that ran answered all queries.\n"
+
+
 def compared(file: str, shown: Callable[[float, int], str]) -> str:
     """The LDS of every method of a file, a column for every share of wrong labels and seed."""
     if not (RESULTS / file).is_file():
@@ -279,14 +365,16 @@ def cifar10() -> str:
 
 
 TABLES: dict[str, Callable[[], str]] = {
+    "fidelity-summary": summary,
     "fidelity-cifar10": cifar10,
     "fidelity-check": check,
     "fidelity-lds": lds,
-    "fidelity-cost": cost,
+    "fidelity-cost": costs,
     "fidelity-confidence": confidence,
     "fidelity-readings": readings,
     "fidelity-errors": expected_errors,
     "fidelity-many": many,
     "fidelity-layers": layers,
     "fidelity-absent": absent,
+    "fidelity-few": few,
 }

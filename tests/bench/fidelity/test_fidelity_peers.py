@@ -1,6 +1,7 @@
 """The libraries beside us: a missing one is named; those that are installed give scores of the right sign."""
 
 from dataclasses import replace
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -71,6 +72,28 @@ def test_libraries_get_a_copy_and_every_example_in_order(trained):
     parts = batches(examples(trained.study), 64, torch.device("cpu"))
     assert [len(x) for x, _ in parts] == [64, 64, 22]
     assert torch.cat([y for _, y in parts]).tolist() == trained.study.problem.labels.tolist()
+
+
+def test_no_graph_is_kept_while_dattri_works(trained, monkeypatch: pytest.MonkeyPatch):
+    enabled = []
+
+    class Attributor:
+        generate_test_rep = transform_test_rep = None
+
+        def __init__(self, **options: object) -> None:
+            pass
+
+        def cache(self, loader: torch.utils.data.DataLoader) -> None:
+            enabled.append(torch.is_grad_enabled())
+
+        def attribute(self, train: torch.utils.data.DataLoader, asked: torch.utils.data.DataLoader) -> torch.Tensor:
+            enabled.append(torch.is_grad_enabled())
+            return torch.zeros(len(train.dataset), len(asked.dataset))
+
+    library = SimpleNamespace(IFAttributorCG=Attributor, AttributionTask=lambda **options: None)
+    monkeypatch.setattr(dattri, "need", lambda module, package: library)
+    assert dattri.dattri(trained, "IFAttributorCG").scores.shape == (8, 150)
+    assert enabled == [False, False, False]
 
 
 def test_the_loss_of_queries_is_a_sum_of_negative_margins():

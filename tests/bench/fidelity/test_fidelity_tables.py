@@ -67,6 +67,65 @@ def test_times_are_shown_seed_by_seed(filling, tmp_path: Path):
     assert "| 3.00 / 2.50 | 0.5 / 0.5 | 15.0 / 12.5 | 1024 / 1024 | 0 |" in fidelity.cifar10()
 
 
+def test_the_cost_of_a_method_is_one_line(filling, tmp_path: Path):
+    fidelity, _, _ = filling
+    write(tmp_path, "fidelity-digits.jsonl", line("ekfac", lds=0.1), {**line("ekfac", lds=0.1), "wrong_share": 0.1})
+    write(tmp_path, "fidelity-mnist.jsonl", {**line("trak-5", lds=0.1), "trainings": 4}, line("lissa"))
+    assert fidelity.costs().splitlines()[2:] == [
+        "| EK-FAC (kronfluence) | 3.00 (0.5) | 3.00 (0.5) | – | 1024 / 1024 / – | 0 |",
+        "| TRAK, 5 networks (traker) | – | – | 3.00 (0.5) | – / – / 1024 | 4 |",
+    ]
+
+
+def test_some_answered_queries_are_shown_as_such_and_win_nothing(filling, tmp_path: Path):
+    fidelity, _, _ = filling
+    assert fidelity.few() == "All libraries that ran answered all queries.\n"
+    both = {"sgoif-head": 0.25, "ekfac": 0.125}
+    some = {**line("lissa", lds=0.9, same_queries=both), "queries": 200, "answered": 12}
+    write(tmp_path, "fidelity-cifar10.jsonl", line("ekfac", lds=0.2), some)
+    scores, cost = fidelity.cifar10().split("\n\n")
+    assert "| Hessian, LiSSA (dattri) | 0.900 [0.400, 0.600], 12 queries |" in scores
+    assert "**0.200 [0.400, 0.600]**" in scores
+    assert "LiSSA" not in cost
+    assert fidelity.few().splitlines()[2:] == [
+        "| Hessian, LiSSA (dattri) | 12 of 200 | 0.900 [0.400, 0.600] | 0.125 | 0.250 | 0.01 | 1 |"
+    ]
+
+
+def test_the_summary_has_a_column_for_every_data_set(filling, tmp_path: Path):
+    fidelity, _, _ = filling
+    assert fidelity.summary() == "Not run yet.\n"
+    write(
+        tmp_path,
+        "fidelity-cifar10.jsonl",
+        {**line("sgoif-head", lds=0.3), "seconds": 0.3},
+        {**line("sgoif-head", lds=0.4), "seed": 1, "seconds": None},
+        line("ekfac", lds=0.2),
+        {**line("ekfac", lds=0.1), "seed": 1},
+        {**line("trak-1", lds=0.05), "seconds": 6.0},
+    )
+    digits = {"set": "digits", "wrong_share": 0.1}
+    write(
+        tmp_path,
+        "fidelity-queries.jsonl",
+        line("sgoif-head", error_spearman=0.7, confidence_spearman=0.3),
+        {**line("sgoif-monitor", error_spearman=0.5, confidence_spearman=-0.1), "seed": 1},
+        {**line("sgoif-factored-5-epochs", lds=0.6), **digits, "seconds": 0.6},
+        {**line("ekfac", lds=0.5), **digits},
+    )
+    head, _, *rows = [row[2:-2].split(" | ") for row in fidelity.summary().splitlines()]
+    assert head[2:] == ["CIFAR-10, 0% wrong", "digits, 10% wrong"]
+    assert [row[2] for row in rows] == [
+        "0.300 / 0.400",
+        "0.200 / 0.100",
+        "0.100",
+        "0.050 (0.300)",
+        "0.050",
+        *("0.70", "0.50", "0.30", "-0.10"),
+    ]
+    assert [row[3] for row in rows] == ["0.600", "0.500", "0.200", "– (–)", *5 * ["–"]]
+
+
 def test_confidence_is_held_against_what_could_be_seen_seed_by_seed(filling, tmp_path: Path):
     fidelity, _, _ = filling
     parts = {f"{part}_spearman": 0.1 for part in fidelity.PARTS}
