@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
+from itertools import chain
 from statistics import mean
 
 from filling.cells import Line, marked, number, read_lines, table
@@ -43,7 +44,7 @@ TRIES = {
 TRIED_ON = {"symmetric-30": "symmetric 30%", "symmetric-50": "symmetric 50%"}
 STRUCTURES = {"default": "the last batches", "both": "batches and memory, the smaller (default)"}
 """Where the structure of the noise is read off, as the result file calls it and as the page does."""
-TRIES_FILE = "curriculum-cifar10-tries.jsonl"
+TRIES_FILE, NAMES_FILE = "curriculum-cifar10-tries.jsonl", "curriculum-names.jsonl"
 FRANK = {
     "frank": "judging goes on, d",
     "frank-faster": "also, at once: speed 1/3 + 2/3 d, fade 0.9 − 0.1 d",
@@ -62,6 +63,17 @@ FRANK_ON = {
     ("cifar10", "human-random1"): "CIFAR-10N random1, 17%",
     ("cifar10", "symmetric-40"): "CIFAR-10, symmetric 40%",
     ("cifar10", "human-aggregate"): "CIFAR-10N aggregate, 9%",
+}
+NAMES = {
+    "names": "names once the hold-out has joined",
+    "names-early": "names from the first weights on",
+    "forgetful": "speed 1/3 + 2/3 d, fade 0.9 − 0.4 d",
+    "names-forgetful": "the same, and names once the hold-out has joined",
+    "names-early-forgetful": "the same, and names from the first weights on",
+}
+"""How what is given up was lent to names, as the result file calls it and as the page does."""
+NAMES_ON = {place: FRANK_ON[place] for place in list(FRANK_ON)[:6]} | {
+    ("cifar10", "class-dependent-30"): "CIFAR-10, class-dependent 30%"
 }
 METRICS = {"accuracy": "accuracy", "wrong_weight": "wrong labels weigh"}
 JUDGED_AT = (5.0, 7.0, 9.0, 11.0, 13.0, 15.0)
@@ -265,20 +277,35 @@ def tries() -> str:
     )
 
 
-def frank() -> str:
-    """What was done as far as the network speaks its mind: gains over the default with the same seed."""
+def gained(files: Sequence[str], variants: Mapping[str, str], places: Mapping[tuple[str, str], str]) -> str:
+    """What variants of these files have above the default with the same seed, by data and noise."""
     found: dict[tuple[str, str, str], dict[int, float]] = {}
-    for line in [*read_lines(TRIES_FILE), *read_lines("curriculum-frank.jsonl")]:
-        cells = found.setdefault((line["variant"], line["set"], line["noise"]), {})
-        cells[line["seed"]] = 100 * line["metrics"]["accuracy"]
+    for line in chain.from_iterable(map(read_lines, files)):
+        by_seed = found.setdefault((line["variant"], line["set"], line["noise"]), {})
+        by_seed[line["seed"]] = 100 * line["metrics"]["accuracy"]
     rows = []
-    for variant, title in FRANK.items():
+    for variant, title in variants.items():
         cells = []
-        for place in FRANK_ON:
+        for place in places:
             default, other = found["default", *place], found.get((variant, *place), {})
             cells.append(_signed([value - default[seed] for seed, value in other.items() if seed in default]))
         rows.append([title, *cells])
-    return table(["changed", *FRANK_ON.values()], rows)
+    return table(["changed", *places.values()], rows)
+
+
+def named() -> str:
+    """How right names were on CIFAR-10, and how right it was thought they were, judgement by judgement."""
+    figures = ("names_weigh", "right_estimated", "right", "kept_right_estimated", "kept_right")
+    rows = []
+    for line in read_lines(NAMES_FILE):
+        if (line["variant"], line["set"]) != ("names-early", "cifar10") or line["noise"] not in TRIED_ON:
+            continue
+        for entry in line["details"]["judgements"]:
+            if entry["epochs"] in JUDGED_AT:
+                cells = [number([100 * entry["names"][figure]]) for figure in figures]
+                rows.append([TRIED_ON[line["noise"]], f"{entry['epochs']:.0f}", *cells])
+    head = ["noise", "after epoch", "names weigh", "right, estimated", "right", "kept labels right, estimated"]
+    return table([*head, "kept labels right"], rows)
 
 
 def _figures(metrics: dict[str, float] | None, metric: str) -> str:
@@ -336,6 +363,8 @@ TABLES: dict[str, Callable[[], str]] = {name: make for data in DATA_SETS for nam
     "curriculum-limits": limits,
     "curriculum-tries": tries,
     "curriculum-judged": judged,
-    "curriculum-frank": frank,
+    "curriculum-frank": partial(gained, [TRIES_FILE, "curriculum-frank.jsonl"], FRANK, FRANK_ON),
+    "curriculum-names": partial(gained, [NAMES_FILE], NAMES, NAMES_ON),
+    "curriculum-named": named,
     "curriculum-structure": structure,
 }
