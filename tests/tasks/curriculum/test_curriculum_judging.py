@@ -48,9 +48,9 @@ def test_noise_is_as_structured_as_batches_and_memory_say(monkeypatch: pytest.Mo
     found: list[float] = []
     real = judging.judge
 
-    def noted(training: Any, anchors: Any, classes: int, structure: float) -> Any:
+    def noted(training: Any, anchors: Any, classes: int, structure: float, **options: Any) -> Any:
         found.append(structure)
-        return real(training, anchors, classes, structure)
+        return real(training, anchors, classes, structure, **options)
 
     monkeypatch.setattr(judging, "judge", noted)
     for batches, memory in ((0.9, 0.2), (0.1, 0.7)):

@@ -299,8 +299,8 @@ def with_frankness(monkeypatch: pytest.MonkeyPatch, *values: float) -> None:
     """Let judgements say one after the other how far the network speaks its mind; the last for all that follow."""
     left = list(values)
 
-    def judged(*arguments: Any) -> Judgement:
-        found = judge(*arguments)
+    def judged(*arguments: Any, **options: Any) -> Judgement:
+        found = judge(*arguments, **options)
         return replace(found, weights=replace(found.weights, logits=left.pop(0) if len(left) > 1 else left[0]))
 
     monkeypatch.setattr(judging, "judge", judged)
@@ -368,8 +368,8 @@ def test_a_hold_out_that_joins_is_limited_like_the_rest(monkeypatch: pytest.Monk
     curriculum = Curriculum(run.monitor, warm_up=1, speed=1.0)
     run.epochs(0, 4, curriculum.weights)
 
-    def mistaken(*arguments: Any) -> Judgement:
-        found = judge(*arguments)
+    def mistaken(*arguments: Any, **options: Any) -> Judgement:
+        found = judge(*arguments, **options)
         return replace(found, anchor_probability=np.where(found.anchors.given == 2, 0.99, found.anchor_probability))
 
     monkeypatch.setattr(judging, "judge", mistaken)

@@ -59,7 +59,8 @@ def form_opinion(
 ) -> Opinion | None:
     """Judge every label; None where too little is known yet. `rate_before` is the noise rate of the last opinion.
 
-    Where the hold-out has `joined` the training, influences are what they were then.
+    Where the hold-out has `joined` the training, influences are what they were then. Strict names are not asked whether
+    there is noise: weights move by two judgements that agree, and have a caution of their own.
     """
     monitor = memory.monitor
     held = monitor.held_out_indices()
@@ -73,7 +74,7 @@ def form_opinion(
     if len(training) < LEAST_EXAMPLES or not len(anchors):
         return None
     structure = min(monitor.competence.structure, structure_of(training, monitor.classes))
-    verdict = judge(training, anchors, monitor.classes, structure)
+    verdict = judge(training, anchors, monitor.classes, structure, strict=False)
     probability, evidence, influences = verdict.probability, training, Influences.of(training, width)
     if joining:
         probability = np.concatenate([probability, verdict.anchor_probability])

@@ -5,6 +5,7 @@ channel      how true labels become given ones, estimated on the held-out exampl
 fusion       one ranking out of influence, margin and channel
 calibration  from the ranking to probabilities, and the noise rate
 likelihood   what decoys say about both
+strict       whether there is noise at all, where no decoys were planted
 decoys       labels made wrong on purpose, so that the run itself shows what a wrong label looks like
 errors       the answers
 """

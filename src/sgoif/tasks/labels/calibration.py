@@ -53,7 +53,8 @@ reaches from zero to what the agreement leaves room for, (1 − agreement)(C −
 *Without decoys* the rate comes from the held-out examples alone, as confident joint and as mean of the channel's
 posterior, and b is the slope that runs with decoys have shown. So it is in a set that is too small for enough decoys.
 It cannot teach a model much either, and what that disagrees with may be its own mistakes: no more than half of the
-lower end of the interval is sure there.
+lower end of the interval is sure there. Nor is any of it where strict names, which a model's own mistakes do not reach,
+cannot be told from none (see `strict`).
 """
 
 from __future__ import annotations
@@ -64,6 +65,7 @@ from typing import NamedTuple
 import numpy as np
 
 from sgoif.tasks.labels.channel import Array, Labels
+from sgoif.tasks.labels.fusion import competence as competence_of
 from sgoif.tasks.labels.fusion import ramp
 from sgoif.tasks.labels.likelihood import (
     LEAST_RATE,
@@ -187,6 +189,7 @@ def calibrate(
     looks: float = 0.0,
     fitted: float = 1.0,
     naming: Named | None = None,
+    names: NoiseRate | None = None,
 ) -> Calibration:
     """Fit the curve to the ranking of examples and, where there are enough, of decoys.
 
@@ -194,7 +197,7 @@ def calibrate(
     far predictions for them agree with their labels, beyond chance. `margins` are the logit margins of examples and of
     decoys, higher = more suspicious; without them v has to do. `looks` says whether the noise follows looks, `fitted`
     whether decoys look like examples that were never trained on, 0 to 1 both. `naming` is the rate by naming,
-    which counts as far as the noise does not follow looks.
+    which counts as far as the noise does not follow looks. `names` is the rate by strict names, for want of decoys.
     """
     centre = float(np.median(v))
     scale = float(v.std()) or 1.0
@@ -207,7 +210,9 @@ def calibrate(
         rate = _mean_rate(found)
         low, high, narrow = min(found.values()), max(found.values()), 1.0
         low *= 1 - HALF * (1 - ramp(anchors, FEW, MANY))
-        competence = _competence(agreement, rate, classes)
+        if names is not None:
+            low *= ramp(names.low, 0, NOTICEABLE)
+        competence = competence_of(agreement, rate, classes)
     else:
         x = (decoys - centre) / scale
         joint = estimates["confident joint"]
@@ -217,9 +222,9 @@ def calibrate(
         believed = max(alike.rate, min(posterior, alike.high + alike.structured * (seen - alike.high)))
         asked = INCOMPETENT + EASIER * (1 - alike.structured), COMPETENT + SURER * (1 - alike.structured)
         granted = AGREEING * alike.structured * ramp(alike.rate / max(joint, LEAST_RATE), DIFFERENT, SAME)
-        competence = _competence(agreement, believed, classes)
+        competence = competence_of(agreement, believed, classes)
         weight = ramp(competence + granted, *asked)
-        able = ramp(_competence(agreement, alike.rate, classes), UNABLE, ABLE)
+        able = ramp(competence_of(agreement, alike.rate, classes), UNABLE, ABLE)
         most = UNCERTAIN + (1 - UNCERTAIN) * able
         noisy = min(1.0, 2 * (1 - weight)) * ramp(alike.low, 0, NOTICEABLE) ** 3
         # Where the free slope sees next to nothing there is nothing to be hard: a steep one would invent it.
@@ -297,11 +302,6 @@ def _alike(points: Array, decoys: Array, margins: tuple[Array, Array] | None, cl
     unstructured = ramp(finer.estimate / max(plain.estimate, LEAST_RATE), HIDDEN, SEEN)
     rate, low, high = (_between(wide, min(wide, fine), unstructured) for wide, fine in zip(plain, finer, strict=True))
     return _Alike(rate, low, high, structured=1 - unstructured)
-
-
-def _competence(agreement: float, rate: float, classes: int) -> float:
-    """Agreement reached over what a perfect model would reach if so many labels were wrong."""
-    return agreement / max(1 - rate * classes / (classes - 1), 0.05)
 
 
 def _surely(agreement: float, anchors: int, classes: int) -> float:

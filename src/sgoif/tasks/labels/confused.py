@@ -28,7 +28,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from sgoif.tasks.labels.channel import Array, Labels
-from sgoif.tasks.labels.fusion import ramp
+from sgoif.tasks.labels.fusion import competence, ramp
 
 LOOSE, STRICT = 0.3, (0.5, 0.6, 0.7, 0.8, 0.9)
 """The loose level, among the labels of a class that are right, and the strict ones that are tried."""
@@ -106,9 +106,9 @@ def class_limits(
     return Limits(points, most, unknown)
 
 
-def confusable(competence: float, trust: float, looks: float) -> float:
-    """0 to 1: how far limits count; `trust` is that in naming, `looks` whether the noise follows looks."""
-    return trust * (1 - ramp(competence, CONFUSED, CLEAR)) * (1 - ramp(looks, UNRELATED, RELATED))
+def confusable(known: float, trust: float, looks: float) -> float:
+    """0 to 1: how far limits count by competence (`known`), trust in naming, and whether the noise follows looks."""
+    return trust * (1 - ramp(known, CONFUSED, CLEAR)) * (1 - ramp(looks, UNRELATED, RELATED))
 
 
 def surely_falls(
@@ -174,6 +174,6 @@ def _unknown(count: Labels, agreed: Array, rates: Array) -> Labels:
     """Classes of whose held-out labels the model agrees with too few, were so many wrong; beyond chance."""
     classes = len(rates)
     beyond = (agreed - 1 / classes) / (1 - 1 / classes)
-    right = np.maximum(1 - np.minimum(rates, 0.9) * classes / (classes - 1), 0.05)
-    found: Labels = np.flatnonzero((count >= LEAST_OF_CLASS) & (beyond / right < KNOWN))
+    known = [competence(float(a), min(float(r), 0.9), classes) for a, r in zip(beyond, rates, strict=True)]
+    found: Labels = np.flatnonzero((count >= LEAST_OF_CLASS) & (np.array(known) < KNOWN))
     return found

@@ -175,6 +175,11 @@ def ramp(value: float, low: float, high: float) -> float:
     return float(np.clip((value - low) / (high - low), 0, 1))
 
 
+def competence(agreement: float, rate: float, classes: int) -> float:
+    """Agreement beyond chance over what a perfect model would reach if so many labels were wrong."""
+    return agreement / max(1 - rate * classes / (classes - 1), 0.05)
+
+
 def steady_weights(structure: float) -> Weights:
     """Weights of the score that probabilities are calibrated on."""
     return Weights(_growing(structure, *STEADY_INFLUENCE), STEADY_CHANNEL, 0.0)

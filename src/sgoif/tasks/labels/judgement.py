@@ -25,6 +25,7 @@ from sgoif.tasks.labels.fusion import (
 )
 from sgoif.tasks.labels.lookalike import follows_looks, lookalike
 from sgoif.tasks.labels.named import Named, by_naming, sharp
+from sgoif.tasks.labels.strict import by_strict_names
 
 LEAST_EXAMPLES = 20
 
@@ -65,11 +66,14 @@ def judge(
     structure: float,
     decoys: Labels | None = None,
     checked: Mapping[int, int] | None = None,
+    *,
+    strict: bool = True,
 ) -> Judgement:
     """Rank, calibrate and judge.
 
     `decoys` are the indices of training examples whose label is known to be wrong, `checked` gives held-out examples
-    the label that somebody found to be right.
+    the label that somebody found to be right. Without decoys, and with `strict`, strict names have to say that there is
+    noise at all.
     """
     if len(training) < LEAST_EXAMPLES or not len(anchors):
         raise SgoifError(
@@ -105,6 +109,7 @@ def judge(
         looks=looks,
         fitted=fit,
         naming=naming,
+        names=by_strict_names(anchors, classes) if decoys is None and strict else None,
     )
     limits = None if naming is None else _limits(training, planted, even, anchors, classes, calibration, naming, looks)
     apart = suspicion(anchors, joint, weigh)

@@ -1,0 +1,59 @@
+"""How many held-out labels are surely wrong: the noise rate by names that the model's own mistakes do not reach.
+
+An example is *named* at a level q if the model gives another class a probability that the surest 1 − q of that class's
+own examples have, and its own label none such. Wrong labels are named as often as made-up ones would be, which can be
+counted for every held-out example and every other label; mistakes ever less from level to level. So every level has a
+rate,
+
+    π(q) = n(q) / d(q),      n, d: named held-out examples, and named ones of as many with made-up labels,
+
+too high at loose levels, where mistakes are named, and uncertain at strict ones, where little is. The loosest level is
+taken whose names are not surely more than those of every stricter one lead to expect (Lepski's rule). The lower end of
+that rate is what no model makes up: where it is next to zero, labels that look wrong may all be right.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from sgoif.tasks.labels.channel import sharpened, sharpness
+from sgoif.tasks.labels.evidence import Evidence
+from sgoif.tasks.labels.likelihood import NoiseRate
+
+LEVELS = (0.5, 0.6, 0.7, 0.8, 0.9)
+"""How sure a name has to be: quantiles of the probability of a class among the examples that were given it."""
+LEAST_NAMED = 50
+"""Made-up labels that would have to be named at a level for it to count."""
+SURELY = 1.64
+
+
+def by_strict_names(anchors: Evidence, classes: int) -> NoiseRate:
+    """The noise rate by the names of held-out examples, with a 90% interval of their number."""
+    p, rows, given = anchors.probabilities(classes), np.arange(len(anchors)), anchors.given
+    p = sharpened(p, sharpness(p, given))
+    found: list[tuple[float, float]] = []
+    for level in LEVELS:
+        reached = p >= [np.quantile(p[given == y, y], level) if (given == y).any() else np.inf for y in range(classes)]
+        others = reached.sum(1)
+        named = others > reached[rows, given]
+        made_up = (others[:, None] > reached).sum(1) - named
+        found.append((float(named.sum()), float(made_up.sum()) / (classes - 1)))
+    found = [level for level in found if level[1] >= LEAST_NAMED] or found[:1]
+    names, expected = found[_loosest(found)]
+    spread = SURELY * np.sqrt(names + SURELY**2 / 4)
+    middle = names + SURELY**2 / 2
+
+    def rate(count: float) -> float:
+        share = max(0.0, count) / max(expected, 1e-12)
+        return min(share / (1 + share / (classes - 1)), 1.0)
+
+    return NoiseRate(rate(names), rate(middle - spread), rate(middle + spread))
+
+
+def _loosest(levels: list[tuple[float, float]]) -> int:
+    """The loosest level, by numbers of named examples and of made-up labels, that agrees with all stricter ones."""
+    for at, (names, expected) in enumerate(levels):
+        kept = [(n, min(d / max(expected, 1e-12), 1.0)) for n, d in levels[at + 1 :]]
+        if all(names * share - n <= SURELY * np.sqrt(max(names * share * (1 - share), 0.25)) for n, share in kept):
+            return at
+    return len(levels) - 1
