@@ -5,10 +5,14 @@ from __future__ import annotations
 import csv
 import json
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
+import pandas as pd
 import pytest
 from audit_cases import make_folder
 
+from sgoif.audit import command
 from sgoif.cli import main
 
 QUICK = ["--model", "tiny_nets:tiny", "--device", "cpu", "--epochs", "2"]
@@ -42,6 +46,16 @@ def test_a_person_gets_a_sentence_and_the_worst_images(
     assert "of 180 labels look wrong" in " ".join(streams.out.split())
     assert "suggested" in streams.out
     assert "report.html" in streams.err
+
+
+def test_a_label_that_the_model_would_give_too_has_no_other_suggested() -> None:
+    rows = pd.DataFrame({"path": ["a.png", "b.png"], "given_label": ["cat", "cat"], "predicted_label": ["dog", "cat"]})
+    table = rows.assign(probability_wrong=[0.9, 0.1])
+    rate = {"estimate": 0.1, "low": 0.0, "high": 0.2, "told": True}
+    summary = {"images": 2, "selected": 1, "fdr": 0.1, "noise_rate": rate}
+    result: Any = SimpleNamespace(summary=summary, table=table)
+    listing: Any = command._told(result)[1]
+    assert [cell.plain for cell in listing.columns[2].cells] == ["dog", "–"]
 
 
 def test_a_model_that_learned_nothing_is_named_and_states_no_share(

@@ -53,7 +53,9 @@ def audit_command(
     batch_size: Annotated[int | None, typer.Option(help="Images in a batch; chosen by the size of the data.")] = None,
     image_size: Annotated[int | None, typer.Option(help="Side of the images the model sees, in pixels.")] = None,
     learning_rate: Annotated[float | None, typer.Option(help="Peak of the learning rate.")] = None,
-    holdout: Annotated[float, typer.Option(help="Share of images that judge the others; scored as well.")] = 0.1,
+    holdout: Annotated[
+        float, typer.Option(help="Share of each class that judges the others, or 20 of it if that is more; scored too.")
+    ] = 0.1,
     decoys: Annotated[
         float | None, typer.Option(help="Share of labels made wrong on purpose to calibrate; about 0.01, 0 for none.")
     ] = None,
@@ -227,10 +229,11 @@ def _told(result: AuditResult) -> list[RenderableType]:
     for heading, side in (("image", "left"), ("label", "left"), ("suggested", "left"), ("wrong with", "right")):
         listing.add_column(heading, justify=side)  # type: ignore[arg-type]
     for row in range(min(SHOWN, len(table))):
+        given, other = table["given_label"][row], table["predicted_label"][row]
         cells = [
             shown(table["path"][row], 48)[1:-1],
-            shown(table["given_label"][row], 24)[1:-1],
-            shown(table["predicted_label"][row], 24)[1:-1],
+            shown(given, 24)[1:-1],
+            "–" if other == given else shown(other, 24)[1:-1],
             f"{table['probability_wrong'][row]:.0%}",
         ]
         listing.add_row(*(Text(cell) for cell in cells))
