@@ -6,9 +6,10 @@ import numpy as np
 import pytest
 
 from sgoif.tasks.labels.channel import Array, Labels
+from sgoif.tasks.labels.confused import STRICT
 from sgoif.tasks.labels.evidence import Evidence, Rows
 from sgoif.tasks.labels.judgement import judge
-from sgoif.tasks.labels.strict import LEVELS, _loosest, by_strict_names
+from sgoif.tasks.labels.strict import _loosest, by_strict_names
 
 CLASSES = 10
 
@@ -49,7 +50,7 @@ def test_the_loosest_level_is_taken_that_stricter_ones_confirm() -> None:
     assert _loosest([(0.1 * d, d) for d in expected]) == 0
     mistakes = [300.0, 60.0, 0.0, 0.0, 0.0]
     assert _loosest([(0.1 * d + m, d) for d, m in zip(expected, mistakes, strict=True)]) == 2
-    assert _loosest([(0.1 * d + d**2, d) for d in expected]) == len(LEVELS) - 1
+    assert _loosest([(0.1 * d + d**2, d) for d in expected]) == len(STRICT) - 1
 
 
 def test_a_class_that_nobody_was_given_and_one_that_is_all_there_is() -> None:

@@ -29,6 +29,7 @@ import numpy as np
 
 from sgoif.tasks.labels.channel import Array, Labels
 from sgoif.tasks.labels.fusion import competence, ramp
+from sgoif.tasks.labels.named import thresholds
 
 LOOSE, STRICT = 0.3, (0.5, 0.6, 0.7, 0.8, 0.9)
 """The loose level, among the labels of a class that are right, and the strict ones that are tried."""
@@ -159,15 +160,10 @@ def _named(
     probabilities: Array, given: Labels, planted: np.ndarray[tuple[int], np.dtype[np.bool_]], levels: list[float]
 ) -> list[np.ndarray[tuple[int], np.dtype[np.bool_]]]:
     """Which examples are named at each level."""
-    classes = probabilities.shape[1]
-    thresholds = np.full((len(levels), classes), np.inf)
-    for y in range(classes):
-        mine = probabilities[~planted & (given == y), y]
-        if len(mine):
-            thresholds[:, y] = np.quantile(mine, levels)
+    sure = thresholds(probabilities[~planted], given[~planted], levels)
     others = probabilities.copy()
     others[np.arange(len(given)), given] = -1.0
-    return [(others >= threshold).any(1) for threshold in thresholds]
+    return [(others >= threshold).any(1) for threshold in sure]
 
 
 def _unknown(count: Labels, agreed: Array, rates: Array) -> Labels:

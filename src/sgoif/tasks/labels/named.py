@@ -17,11 +17,12 @@ wrong because images are unclear, as people's are (see `lookalike`).
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
 
-from sgoif.tasks.labels.channel import Array, confident_classes, sharpened, sharpness
+from sgoif.tasks.labels.channel import Array, Labels, confident_classes, sharpened, sharpness
 from sgoif.tasks.labels.evidence import Evidence
 from sgoif.tasks.labels.fusion import ramp
 
@@ -51,7 +52,23 @@ def by_naming(
         return None
     seen = float(other[planted].mean())
     ratio = float(other[own].mean()) / seen
-    return Named(ratio / (1 + ratio / (classes - 1)), unlearned(joint) * min(1.0, seen / MOST))
+    return Named(rate_of(ratio, classes), unlearned(joint) * min(1.0, seen / MOST))
+
+
+def rate_of(ratio: float, classes: int) -> float:
+    """π of n/d."""
+    return ratio / (1 + ratio / (classes - 1))
+
+
+def thresholds(probabilities: Array, given: Labels, levels: Sequence[float]) -> Array:
+    """How sure names have to be at levels other than the mean: quantiles [levels, C] of p_y where y was given."""
+    classes = probabilities.shape[1]
+    found: Array = np.full((len(levels), classes), np.inf)
+    for y in range(classes):
+        mine = probabilities[given == y, y]
+        if len(mine):
+            found[:, y] = np.quantile(mine, levels)
+    return found
 
 
 def sharp(training: Evidence, planted: np.ndarray[tuple[int], np.dtype[np.bool_]], classes: int) -> Array:

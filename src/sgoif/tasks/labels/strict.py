@@ -1,7 +1,7 @@
 """How many held-out labels are surely wrong: the noise rate by names that the model's own mistakes do not reach.
 
-An example is *named* at a level q if the model gives another class a probability that the surest 1 − q of that class's
-own examples have, and its own label none such. Wrong labels are named as often as made-up ones would be, which can be
+An example is *named* at a level q if the model gives a class that is not its label a probability that the surest 1 − q
+of that class's own examples have (see `named`). Wrong labels are named as often as made-up ones would be, which can be
 counted for every held-out example and every other label; mistakes ever less from level to level. So every level has a
 rate,
 
@@ -17,14 +17,13 @@ from __future__ import annotations
 import numpy as np
 
 from sgoif.tasks.labels.channel import sharpened, sharpness
+from sgoif.tasks.labels.confused import STRICT, SURELY
 from sgoif.tasks.labels.evidence import Evidence
 from sgoif.tasks.labels.likelihood import NoiseRate
+from sgoif.tasks.labels.named import rate_of, thresholds
 
-LEVELS = (0.5, 0.6, 0.7, 0.8, 0.9)
-"""How sure a name has to be: quantiles of the probability of a class among the examples that were given it."""
 LEAST_NAMED = 50
 """Made-up labels that would have to be named at a level for it to count."""
-SURELY = 1.64
 
 
 def by_strict_names(anchors: Evidence, classes: int) -> NoiseRate:
@@ -32,8 +31,8 @@ def by_strict_names(anchors: Evidence, classes: int) -> NoiseRate:
     p, rows, given = anchors.probabilities(classes), np.arange(len(anchors)), anchors.given
     p = sharpened(p, sharpness(p, given))
     found: list[tuple[float, float]] = []
-    for level in LEVELS:
-        reached = p >= [np.quantile(p[given == y, y], level) if (given == y).any() else np.inf for y in range(classes)]
+    for threshold in thresholds(p, given, STRICT):
+        reached = p >= threshold
         others = reached.sum(1)
         named = others > reached[rows, given]
         made_up = (others[:, None] > reached).sum(1) - named
@@ -44,8 +43,7 @@ def by_strict_names(anchors: Evidence, classes: int) -> NoiseRate:
     middle = names + SURELY**2 / 2
 
     def rate(count: float) -> float:
-        share = max(0.0, count) / max(expected, 1e-12)
-        return min(share / (1 + share / (classes - 1)), 1.0)
+        return min(rate_of(max(0.0, count) / max(expected, 1e-12), classes), 1.0)
 
     return NoiseRate(rate(names), rate(middle - spread), rate(middle + spread))
 
