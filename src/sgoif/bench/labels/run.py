@@ -16,7 +16,7 @@ from typing import Any
 
 from sgoif.bench.command import Say, check_writable, choose_device, run_grid, say
 from sgoif.bench.jobs import Result
-from sgoif.bench.labels.grid import KIND, Job, asked_for, check_packages, pending, to_keep
+from sgoif.bench.labels.grid import KIND, Job, asked_for, pending, to_keep
 from sgoif.bench.labels.runner import Runner
 from sgoif.bench.labels.settings import LabelsSettings
 from sgoif.bench.labels.table import TableSettings
@@ -39,9 +39,7 @@ def run_labels(settings: LabelsSettings, out: Path, command: str, tell: Say = sa
     check_writable(out)
     runner = Runner(settings, command, choose_device(settings.device), tell)
     grid = Grid(KIND, partial(pending, remove=settings.remove), asked_for, quality, to_keep)
-    jobs = settings.jobs()
-    check_packages(grid.left(jobs, out))
-    return grid.complete(jobs, runner, out, command, settings.workers)
+    return grid.complete(settings.jobs(), runner, out, command, settings.workers)
 
 
 def show(whole: Mapping[str, Any]) -> str:

@@ -14,7 +14,7 @@ from sgoif.bench.command import Say, say
 from sgoif.bench.jobs import Result, free_memory, reason_of, tried
 from sgoif.bench.journal import Line
 from sgoif.bench.labels.datasets import LabelledData
-from sgoif.bench.labels.grid import Job, measure
+from sgoif.bench.labels.grid import Job, check_packages, measure
 from sgoif.bench.labels.kept import KeptSets
 from sgoif.bench.labels.noises import make_noise
 from sgoif.bench.labels.problem import Outcome, Problem
@@ -49,7 +49,8 @@ class Runner:
         return data, make_noise(job.noise, data, job.seed, self.settings.human)
 
     def check(self, jobs: Sequence[Job]) -> None:
-        """Find out before anything is trained that a data set, a noise or a number does not fit."""
+        """Find out before anything is trained that a package is missing, or that data, noise or a number do not fit."""
+        check_packages(jobs)
         if self.settings.remove is not None:
             for name, training in {job.set: job.training for job in jobs}.items():
                 self.data(name, training, train=False)
