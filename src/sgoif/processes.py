@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import math
 import os
 import signal
 import socket
 import tempfile
+import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from datetime import timedelta
@@ -13,7 +15,7 @@ from typing import Any
 
 import torch
 import torch.distributed as dist
-from torch.multiprocessing.spawn import ProcessExitedException, ProcessRaisedException, start_processes
+from torch.multiprocessing.spawn import ProcessContext, ProcessExitedException, ProcessRaisedException, start_processes
 
 from sgoif.errors import RankError, SgoifError
 from sgoif.ranks import ALONE, Ranks, SeveralRanks
@@ -22,6 +24,8 @@ PLACE = ("RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
 """What torchrun tells every process that it starts."""
 PATIENCE = timedelta(days=1)
 """How long processes wait for the first one, which may have millions of images to read."""
+GRACE = 20.0
+"""Seconds that the processes have to end once the first has answered."""
 
 
 def placed() -> bool:
@@ -54,7 +58,8 @@ def choose_gpu() -> None:
 def launch(nproc: int, work: Callable[[], int], others: Callable[[], Any]) -> int:
     """Run `work` in the first of so many processes and `others` in the rest; returns what `work` did.
 
-    Ctrl-C reaches all of them through the terminal, and SIGTERM is passed on: they save what they have and leave.
+    Ctrl-C reaches all of them through the terminal, and SIGTERM is passed on: they save what they have and leave. Once
+    `work` is done nothing of value is left in any of them, so whoever is then still there after a while is ended.
     """
     with tempfile.TemporaryDirectory(prefix="sgoif-") as folder:
         answer = os.path.join(folder, "answer")
@@ -63,14 +68,26 @@ def launch(nproc: int, work: Callable[[], int], others: Callable[[], Any]) -> in
         )
         with _passing_on(started.pids()):
             try:
-                while not started.join():
-                    pass
+                _wait(started, lambda: os.path.exists(answer))
             except (ProcessExitedException, ProcessRaisedException) as error:
                 raise RankError(
                     f"one of {nproc} processes ended unexpectedly, so the others were stopped ({_last_line(error)})"
                 ) from error
         with open(answer, encoding="utf-8") as file:
             return int(file.read())
+
+
+def _wait(started: ProcessContext, done: Callable[[], bool]) -> None:
+    """Until all have ended; those that linger for `GRACE` seconds after the work is done are killed."""
+    until = math.inf
+    while not started.join(timeout=1.0):
+        if done():
+            until = min(until, time.monotonic() + GRACE)
+        if time.monotonic() > until:
+            for process in started.processes:
+                process.kill()
+                process.join()
+            return
 
 
 def _process(
@@ -85,8 +102,9 @@ def _process(
             others()
         return
     code = work()
-    with open(answer, "w", encoding="utf-8") as file:
+    with open(f"{answer}.part", "w", encoding="utf-8") as file:
         file.write(str(code))
+    os.replace(file.name, answer)
 
 
 @contextmanager
