@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
 from statistics import pstdev
 from typing import Any
 
@@ -14,6 +15,12 @@ PAGE = "fidelity.md"
 FILES = {"digits": "fidelity-digits.jsonl", "mnist": "fidelity-mnist.jsonl"}
 CIFAR10 = {"cifar10": "fidelity-cifar10.jsonl"}
 """Made on a GPU, in a section of its own."""
+AGAIN = {"cifar10": "fidelity-cifar10-again.jsonl"}
+"""Seed 0 once more, with one setting and what it is compared with, judged on other halves."""
+CNN = "fidelity-cnn.jsonl"
+"""A network that nothing was chosen on, with layers of both kinds."""
+OURS = "sgoif-factored-5-epochs"
+"""The one setting of the summary."""
 QUERIES = ("fidelity-queries.jsonl", "fidelity-cifar10-queries.jsonl")
 """More queries, more halves with one network each: how far the LDS of single queries can be told."""
 LAYERS = "fidelity-cifar10-layers.json"
@@ -151,10 +158,10 @@ def cost(files: Mapping[str, str]) -> str:
     return table(head, rows)
 
 
-def asked() -> dict[Place, dict[str, list[Line]]]:
-    """The studies with many halves, one network each: by place and method, in the order of seeds."""
+def asked(files: Sequence[str] = QUERIES) -> Places:
+    """The studies of these files, by default those with many halves: by place and method, in the order of seeds."""
     places: Places = {}
-    for file in QUERIES:
+    for file in files:
         if (RESULTS / file).is_file():
             last = {(line["set"], line["wrong_share"], line["method"], line["seed"]): line for line in read_lines(file)}
             for line in last.values():
@@ -170,10 +177,10 @@ def by_seed(values: Sequence[float | None], digits: int) -> str:
     return " / ".join(f"{value:.{digits}f}" for value in values if value is not None) or "–"
 
 
-def many() -> str:
-    """Score and cost where halves are many, seed by seed, in units of EK-FAC's where it ran beside."""
+def many(files: Sequence[str] = QUERIES) -> str:
+    """Score and cost of the studies of these files, seed by seed, in units of EK-FAC's where it ran beside."""
     rows = []
-    for place, by_method in asked().items():
+    for place, by_method in asked(files).items():
         rival = {line["seed"]: line["seconds"] for line in ran(by_method.get("ekfac", []))}
         for method in in_order(by_method):
             lines = ran(by_method[method])
@@ -194,22 +201,29 @@ def beside(by_method: Mapping[str, Sequence[Line]], ours: str, rival: str) -> tu
     return scores[0], scores[1], by_seed([own[seed]["seconds"] / theirs[seed]["seconds"] for seed in timed], 3)
 
 
+def large() -> Places:
+    """CIFAR-10, of a seed that was judged twice the later lines last."""
+    places = found(CIFAR10)
+    for place, by_method in found(AGAIN).items():
+        for method, lines in by_method.items():
+            places.setdefault(place, {}).setdefault(method, []).extend(lines)
+    return places
+
+
 def summary() -> str:
-    """What was asked, and the figures that answer it: CIFAR-10 with the head watched, the others with all layers."""
-    cifar, places, trusted = found(CIFAR10), found(), asked()
+    """What was asked, and the figures that answer it, with one setting on all data."""
+    cifar, places, trusted = large(), found(), asked()
     if not cifar or not trusted:
         return "Not run yet.\n"
     shown = sorted(trusted, key=lambda place: (-list(TITLES).index(place[0]), -place[1]))
     columns = []
     for place in shown:
-        large = place[0] == "cifar10"
-        ours, watched = ("sgoif-head", "sgoif-head") if large else ("sgoif-factored-5-epochs", "sgoif-factored")
-        scores = beside(cifar[place] if large else trusted[place], ours, "ekfac")
-        own, trak, share = beside((cifar if large else places).get(place, {}), ours, "trak-1")
+        scores = beside(cifar.get(place, trusted[place]), OURS, "ekfac")
+        own, trak, share = beside({**places, **cifar}.get(place, {}), OURS, "trak-1")
         trust = [
             by_seed([line["metrics"].get(part) for line in ran(trusted[place].get(method, []))], 2)
             for part in ("error_spearman", "confidence_spearman")
-            for method in (watched, "sgoif-monitor")
+            for method in (OURS, "sgoif-monitor")
         ]
         columns.append([*scores, f"{trak} ({own})", share, *trust])
     asked_for = [
@@ -374,6 +388,8 @@ TABLES: dict[str, Callable[[], str]] = {
     "fidelity-readings": readings,
     "fidelity-errors": expected_errors,
     "fidelity-many": many,
+    "fidelity-again": partial(many, tuple(AGAIN.values())),
+    "fidelity-cnn": partial(many, (CNN,)),
     "fidelity-layers": layers,
     "fidelity-absent": absent,
     "fidelity-few": few,

@@ -6,15 +6,17 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
-from sgoif.bench.fidelity.answer import Relabelled
+from sgoif.bench.fidelity.answer import Relabelled, Trained
 from sgoif.bench.fidelity.base import train_once
-from sgoif.bench.fidelity.factored import FactoredWatch
+from sgoif.bench.fidelity.factored import FactoredWatch, outer_products
 from sgoif.bench.fidelity.online import OnlineSettings
 from sgoif.bench.fidelity.ours import along_the_run
-from sgoif.bench.fidelity.recipes import training_for
+from sgoif.bench.fidelity.recipes import cnn, mlp, training_for
 from sgoif.bench.fidelity.study import Study, make_study
 from sgoif.bench.labels.datasets import load
+from sgoif.bench.models import digits_net, tiny_vit
 from sgoif.errors import SettingError
+from sgoif.networks import ResNet9
 
 pytest.importorskip("sklearn")
 DAMPING = 0.04
@@ -43,9 +45,8 @@ def dense_directions(watch: FactoredWatch) -> list[torch.Tensor]:
 
 
 def test_pairs_are_scored_as_with_the_dense_inverse(study):
-    model = study.problem.new_model()
+    model = nn.Sequential(nn.Flatten(), nn.Linear(64, 12), nn.ReLU(), nn.Linear(12, 10))
     watch = FactoredWatch(study, model, OnlineSettings(damping=DAMPING))
-    watch.layers, watch.layout = watch.layers[1:], type(watch.layout)(watch.layout.blocks[1:])
     state = watch._generator.get_state()
     phi = watch.directions()
     leverage = watch._leverage
@@ -78,15 +79,6 @@ def test_a_run_is_left_as_it_was_and_answers_all_questions(study):
     np.testing.assert_array_equal(study.answers(trained.model), study.answers(watched))
 
 
-def test_layers_without_outer_products_are_refused(study):
-    model = nn.Sequential(nn.Conv2d(1, 4, 3), nn.Flatten(), nn.Linear(144, 10))
-    with pytest.raises(SettingError, match="not linear"):
-        FactoredWatch(study, model)
-    FactoredWatch(study, model, OnlineSettings(layers="head")).close()
-    with pytest.raises(SettingError, match="corrected"):
-        FactoredWatch(study, model, OnlineSettings(corrected=True))
-
-
 class Rows(nn.Module):
     """Sees an image as rows: its first layer has eight positions."""
 
@@ -98,8 +90,86 @@ class Rows(nn.Module):
         return self.head(self.first(x[:, 0]).relu().mean(1))
 
 
+class Folded(Rows):
+    """Folds the rows into the batch, and uses a layer twice."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.twice = nn.Linear(16, 16)
+
+    def forward(self, x):
+        rows = self.first(x[:, 0].flatten(0, 1)).unflatten(0, (len(x), -1))
+        return self.head(self.twice(self.twice(rows.mean(1)).relu()))
+
+
+@pytest.mark.parametrize(
+    ("model", "side", "expected"),
+    [
+        (mlp(1, 10, image=8), 8, ("1", "3", "5")),
+        (cnn(1, 10, image=8), 8, ("6.1", "6.3", "6.5")),
+        (digits_net(), 8, ("3", "6")),
+        (ResNet9(1, 10, 4, image=32), 32, ("head",)),
+        (tiny_vit(1, 10, image=8, width=16, depth=2), 8, ("head",)),
+        (Rows(), 8, ("head",)),
+        (Folded(), 8, ("head",)),
+        (nn.Sequential(nn.Conv2d(1, 10, 3), nn.AdaptiveAvgPool2d(1), nn.Flatten()), 8, ()),
+    ],
+)
+def test_gradients_of_these_layers_are_outer_products(model, side, expected):
+    x = torch.randn(2, 1, side, side)
+    model.train()
+    assert outer_products(model, x) == expected
+    assert model.training
+    weights = dict(model.named_parameters())
+    loss = F.cross_entropy(model.eval()(x[:1]), torch.tensor([3]))
+    for name in expected:
+        (gradient,) = torch.autograd.grad(loss, weights[f"{name}.weight"], retain_graph=True)
+        assert torch.linalg.matrix_rank(gradient) == 1
+
+
+def test_all_layers_are_those_with_outer_products(study):
+    def watched(model: nn.Module, layers: str = "all") -> list[str]:
+        watch = FactoredWatch(study, model, OnlineSettings(layers=layers))
+        watch.directions()
+        watch.close()
+        return [layer.name for layer in watch.layers]
+
+    assert watched(study.problem.new_model()) == ["1", "3", "5"]
+    assert watched(digits_net()) == ["3", "6"]
+    assert watched(digits_net(), "head") == ["6"]
+    assert watched(Rows()) == ["head"]
+    with pytest.raises(SettingError, match="no linear layer"):
+        watched(nn.Sequential(nn.Conv2d(1, 10, 3), nn.AdaptiveAvgPool2d(1), nn.Flatten()))
+
+
+def test_the_rule_gives_the_scores_of_every_layer_of_an_mlp_and_of_the_head_of_a_convolutional_network(study):
+    class Named(FactoredWatch):
+        def watched(self) -> tuple[str, ...]:
+            return names
+
+    def scores(trained: Trained, watcher: type[FactoredWatch], layers: str = "all") -> np.ndarray:
+        return along_the_run(trained, OnlineSettings(epochs=2, layers=layers), watcher).scores
+
+    trained, names = train_once(study), ("1", "3", "5")
+    np.testing.assert_array_equal(scores(trained, FactoredWatch), scores(trained, Named))
+    assert not np.allclose(scores(trained, FactoredWatch), scores(trained, FactoredWatch, "head"))
+    training = training_for("digits", limit=100, epochs=3, batch_size=32, model="small-cnn")
+    convolutional = train_once(
+        make_study(load("digits", limit=100), load("digits", train=False), training, 0, 10, torch.device("cpu"), seed=0)
+    )
+    np.testing.assert_array_equal(scores(convolutional, FactoredWatch), scores(convolutional, FactoredWatch, "head"))
+
+
+def test_layers_without_outer_products_are_refused(study):
+    model = nn.Sequential(nn.Conv2d(1, 4, 3), nn.Flatten(), nn.Linear(144, 10))
+    with pytest.raises(SettingError, match="layers 0 are not linear"):
+        FactoredWatch(study, model, OnlineSettings(layers="0"))
+    with pytest.raises(SettingError, match="corrected"):
+        FactoredWatch(study, model, OnlineSettings(corrected=True))
+
+
 def test_several_positions_are_refused(study):
-    watch = FactoredWatch(study, Rows())
+    watch = FactoredWatch(study, Rows(), OnlineSettings(layers="first"))
     with pytest.raises(SettingError, match="8 positions"):
         watch.directions()
     watch.close()

@@ -1,29 +1,42 @@
-"""Per-query influence on networks of plain linear layers, at the cost of vectors instead of matrices.
+"""Per-query influence at the cost of vectors instead of matrices, on the layers that allow it.
 
-Where a layer sees one position per example, a gradient is an outer product, g = δ ⊗ a, and with each of K-FAC's factors
-damped by itself so is a direction:
+Where a linear layer sees one position per example, a gradient is an outer product, g = δ ⊗ a, and with each of K-FAC's
+factors damped by itself so is a direction:
 
     φ_q = (S + √λ s̄ I)⁻¹ δ_q  ⊗  (A + √λ ā I)⁻¹ a_q ,        s̄, ā the mean diagonals of S and A,
 
     φ_qᵀ g_i = (δ_qᵀ (S + √λ s̄ I)⁻¹ δ_i) · (a_qᵀ (A + √λ ā I)⁻¹ a_i) .
 
-A pair then costs rows + cols products for every layer instead of rows · cols, and nothing has to be projected.
+A pair then costs rows + cols products for every layer instead of rows · cols, and nothing has to be projected. "All"
+layers are all of that kind: every layer of an MLP, those behind the convolutions of a CNN, the head of a ResNet.
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
 
 import torch
 from torch import Tensor, nn
 
+from sgoif.anchors import evaluation, forward
 from sgoif.bench.fidelity.answer import Relabelled
 from sgoif.bench.fidelity.online import OnlineSettings, QueryWatch
 from sgoif.bench.fidelity.study import Study
+from sgoif.capture import trace
 from sgoif.curvature.base import RIDGE_FLOOR, Factors
 from sgoif.errors import SettingError
 from sgoif.vectors import Layout
+
+
+def outer_products(model: nn.Module, x: Tensor) -> tuple[str, ...]:
+    """Layers whose gradient of one example is one outer product: linear, used once, one position of every example."""
+    with evaluation(model), torch.no_grad():
+        calls, _ = trace(model, lambda: forward(model, x))
+    times = Counter(call.name for call in calls)
+    linear = [call for call in calls if isinstance(call.module, nn.Linear) and times[call.name] == 1]
+    return tuple(call.name for call in linear if call.shape[0] == len(x) == call.shape[:-1].numel())
 
 
 class FactoredWatch(QueryWatch):
@@ -49,6 +62,18 @@ class FactoredWatch(QueryWatch):
         for layer in self.layers:
             layer.projection = None
         self.layout = Layout(tuple(layer.block for layer in self.layers))
+
+    def watched(self) -> str | tuple[str, ...]:
+        """The layers that are asked for; where that is all, those whose gradients are outer products."""
+        if self.settings.layers != "all":
+            return self.settings.layers
+        able = outer_products(self.model, self.queries[:2])
+        if not able:
+            raise SettingError(
+                "no linear layer of this network sees one position of every example, so that no gradients are outer"
+                " products: use projected directions"
+            )
+        return able
 
     def directions(self) -> Tensor:
         """Both sides of φ_q with the weights of this moment, [Q, Σ_l rows_l + cols_l]."""

@@ -144,7 +144,7 @@ class QueryWatch:
         found = probe(
             model,
             (self.queries[:2].cpu(), self.labels[:2].cpu()),
-            Settings(layers=self.settings.layers, projection=self.settings.projection),
+            Settings(layers=self.watched(), projection=self.settings.projection),
         )
         self.layers, self.layout = found.layers, found.layout
         self.capture = Capture(model, self.layers)
@@ -162,6 +162,10 @@ class QueryWatch:
             torch.zeros(len(self.labels), len(relabelled or ()), device=device) for _ in range(2)
         )
         self._generator = torch.Generator().manual_seed(study.problem.seed)
+
+    def watched(self) -> str | tuple[str, ...]:
+        """The layers that are asked for, as a monitor takes them."""
+        return self.settings.layers
 
     def close(self) -> None:
         """Remove the hooks."""

@@ -19,6 +19,15 @@ def mlp(channels: int, classes: int, *, image: int) -> nn.Module:
     )
 
 
+def cnn(channels: int, classes: int, *, image: int) -> nn.Module:
+    """Two convolutions, then the network above: some of its layers see many positions of an image, some see one."""
+    return nn.Sequential(
+        *(nn.Conv2d(channels, 8, kernel_size=3, padding=1), nn.ReLU(), nn.MaxPool2d(2)),
+        *(nn.Conv2d(8, 16, kernel_size=3, padding=1), nn.ReLU(), nn.MaxPool2d(2)),
+        mlp(16, classes, image=image // 4),
+    )
+
+
 def linear(channels: int, classes: int, *, image: int) -> nn.Module:
     """Softmax regression: its loss is convex, so that trainings agree and even one example shows."""
     return nn.Sequential(nn.Flatten(), nn.Linear(channels * image * image, classes))
@@ -28,7 +37,7 @@ def linear(channels: int, classes: int, *, image: int) -> nn.Module:
 class FidelityTraining(Training):
     """A recipe with plain networks beside the others."""
 
-    networks: ClassVar[Mapping[str, Callable[..., nn.Module]]] = {**NETWORKS, "mlp": mlp, "linear": linear}
+    networks: ClassVar[Mapping[str, Callable[..., nn.Module]]] = {**NETWORKS, "mlp": mlp, "cnn": cnn, "linear": linear}
 
 
 TRAININGS: dict[str, FidelityTraining] = {

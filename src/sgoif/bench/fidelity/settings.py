@@ -51,7 +51,7 @@ class FidelitySettings:
     batch_size: int | None = setting(None, help="examples in a batch; unset: by data set")
     learning_rate: float | None = setting(None, help="peak of the one-cycle schedule; unset: by data set")
     model: str | None = setting(
-        None, help="network: mlp, linear, resnet9, resnet18, small-cnn, tiny-vit or digits-net; unset: by data set"
+        None, help="network: mlp, cnn, linear, resnet9, resnet18, small-cnn, tiny-vit or digits-net; unset: by data set"
     )
     augment: bool | None = setting(None, help="move and mirror images at random; unset: by data set")
     limit: int | None = setting(None, help="use only so many training examples of each data set; unset: by data set")
