@@ -292,12 +292,6 @@ def test_a_crash_leaves_nothing_half_done(
     assert sorted(os.listdir(tmp_path)) == ["d.csv", "photos"]
 
 
-def test_damaged_images_without_a_decision_stay(tmp_path: Path, photos: Path) -> None:
-    (photos / "cat" / "bad.png").write_bytes(b"broken")
-    apply_decisions(decide(tmp_path / "d.csv", photos, FIRST), tmp_path / "clean")
-    assert (tmp_path / "clean" / "cat" / "bad.png").read_bytes() == b"broken"
-
-
 def test_a_class_that_becomes_empty_is_mentioned(tmp_path: Path, photos: Path) -> None:
     rows: list[Row] = [(f"owl/{i}.png", "drop", "owl", "") for i in range(4)]
     applied = apply_decisions(decide(tmp_path / "d.csv", photos, rows), tmp_path / "clean")
@@ -452,3 +446,50 @@ def test_places_never_collide_and_names_stay_legal() -> None:
 
 def test_the_module_says_what_it_offers() -> None:
     assert set(module.__all__) == {"Applied", "DecisionsError", "apply_decisions"}
+
+
+def test_files_that_cannot_be_read_are_left_out_and_named(tmp_path: Path, photos: Path) -> None:
+    for name in ("dog/0.png", "owl/1.png"):
+        (photos / name).write_bytes(b"")
+    whole = (photos / "owl" / "2.png").read_bytes()
+    (photos / "owl" / "2.png").write_bytes(whole[: len(whole) // 2])
+    (photos / "cat" / "1.png").write_bytes(b"dropped, so nobody asks")
+    decisions = decide(tmp_path / "d.csv", photos, FIRST)
+    dry = apply_decisions(decisions, tmp_path / "clean", dry_run=True)
+    applied = apply_decisions(decisions, tmp_path / "clean")
+    copied = files_below(tmp_path / "clean")
+    assert not copied & {"owl/1.png", "owl/2.png"}
+    assert (tmp_path / "clean/dog/0.png").read_bytes() == (photos / "cat/0.png").read_bytes()  # the name is free
+    assert (applied.kept, applied.undecided, applied.dropped) == (7, 5, 1)
+    assert [entry.partition(":")[0] for entry in applied.left_out] == ["'dog/0.png'", "'owl/1.png'", "'owl/2.png'"]
+    assert dry.left_out == applied.left_out
+    assert "left out    3, which could not be read" in applied.summary()
+    assert "the file is empty" in applied.summary()
+
+
+def test_a_manifest_loses_the_rows_of_unreadable_files(tmp_path: Path, photos: Path) -> None:
+    (photos / "list.csv").write_text("path,label\ncat/0.png,c\ncat/1.png,c\ndog/0.png,d\ndog/1.png,d\n")
+    (photos / "dog" / "0.png").write_bytes(b"not an image")
+    rows: list[Row] = [("cat/0.png", "relabel", "c", "d")]
+    applied = apply_decisions(decide(tmp_path / "d.csv", photos / "list.csv", rows), tmp_path / "clean")
+    table = (tmp_path / "clean" / "manifest.csv").read_text().split()
+    assert table == ["path,label", "images/cat/0.png,d", "images/cat/1.png,c", "images/dog/1.png,d"]
+    assert len(applied.left_out) == 1
+
+
+def test_arrays_lose_images_that_are_not_numbers(tmp_path: Path) -> None:
+    x = X.astype(np.float32) / 255
+    x[5, 0, 0, 0] = np.nan
+    np.savez(tmp_path / "a.npz", x=x, y=np.array(Y))
+    applied = apply_decisions(decide(tmp_path / "d.csv", tmp_path / "a.npz", ARRAY_ROWS), tmp_path / "clean")
+    with np.load(tmp_path / "clean" / "clean.npz", allow_pickle=False) as archive:
+        assert archive["names"].tolist() == [f"train/{i}" for i in (0, 1, 2, 4)]
+    assert "'train/5'" in applied.left_out[0]
+
+
+def test_nothing_readable_is_an_error(tmp_path: Path, photos: Path) -> None:
+    for path in photos.rglob("*.png"):
+        path.write_bytes(b"")
+    with pytest.raises(DecisionsError, match="none of the images to copy can be read"):
+        apply_decisions(decide(tmp_path / "d.csv", photos, FIRST), tmp_path / "clean")
+    assert not (tmp_path / "clean").exists()

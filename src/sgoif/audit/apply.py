@@ -24,6 +24,7 @@ from sgoif.audit.decisions import (
     new_labels,
     read_decisions,
 )
+from sgoif.audit.progress import Progress, Silent
 from sgoif.images.collection import Collection
 from sgoif.images.errors import cannot_write
 from sgoif.images.opening import open_images
@@ -51,7 +52,7 @@ class Applied:
     ways: dict[str, int] = field(default_factory=dict)
     """Files by how they came into the copy: linked, symlinked, copied; and how many had to be renamed."""
     left_out: list[str] = field(default_factory=list)
-    """Images that could not be read or found, with the reason; they are not in the copy."""
+    """All images that could not be read or found, with the reason; they are not in the copy."""
     notes: list[str] = field(default_factory=list)
     dry_run: bool = False
 
@@ -69,7 +70,8 @@ class Applied:
         if self.left_out:
             lines.append(f"  left out    {len(self.left_out):,}, which could not be read or found:")
             lines += [f"    {entry}" for entry in self.left_out[:5]]
-            lines += [f"    and {len(self.left_out) - 5:,} more"] if len(self.left_out) > 5 else []
+            more = f"    and {len(self.left_out) - 5:,} more; --json names them all, as does skipped.csv of an audit"
+            lines += [more] if len(self.left_out) > 5 else []
         lines += [f"  {note}" for note in self.notes]
         return "\n".join(lines)
 
@@ -86,12 +88,13 @@ def apply_decisions(
     root: str | os.PathLike[str] | None = None,
     image_column: str | None = None,
     label_column: str | None = None,
+    progress: Progress | None = None,
 ) -> Applied:
     """Write a cleaned copy of the audited data to the new folder `to`.
 
     `source` is where the data lie now, if not where they were audited. Files are linked where that is possible; `copy`
-    copies them. `dry_run` checks and counts everything and writes nothing. The other options are those of `open_images`
-    and need repeating where the audit was given them.
+    copies them. What cannot be decoded is left out and named in `left_out`. `dry_run` checks and counts everything and
+    writes nothing. The other options are those of `open_images` and need repeating where the audit was given them.
     """
     rows, stated = read_decisions(Path(decisions))
     origin = _origin(stated, source, decisions)
@@ -100,18 +103,34 @@ def apply_decisions(
     collection = _open(origin, rows, split, {**options, "label_column": label_column})
     labels = new_labels(rows, collection, decisions)
     cleaning = Cleaning(collection, labels, copy)
+    show = progress or Silent()
     write = WRITERS[collection.layout]
     try:
         if dry_run:
+            _look(cleaning, show)
             written = write(cleaning, None)
         else:
             with _new_folder(target) as folder:
+                _look(cleaning, show)
+                show.stage("writing the copy", 0)
                 written = write(cleaning, folder)
     except FileNotFoundError as error:
         raise DecisionsError(f"{shown(error.filename)} vanished while it was copied; nothing was written") from error
     except OSError as error:
         raise cannot_write(target.parent, error) from error
     return _applied(cleaning, target, written, rows, dry_run)
+
+
+def _look(cleaning: Cleaning, show: Progress) -> None:
+    """Find out which images cannot be read; some must be left."""
+    show.stage("reading images", len(cleaning.remaining))
+    cleaning.look(show.advance)
+    if not cleaning.remaining:
+        number, why = next(iter(cleaning.unreadable.items()))
+        raise DecisionsError(
+            "none of the images to copy can be read; nothing was written. The first is"
+            f" {shown(cleaning.collection.names[number])}: {why}"
+        )
 
 
 def _origin(stated: list[str], source: str | os.PathLike[str] | None, decisions: str | os.PathLike[str]) -> Path:
@@ -195,7 +214,7 @@ def _applied(cleaning: Cleaning, target: Path, written: str, rows: list[Decision
         relabelled=dict(pairs),
         ways=ways,
         left_out=skipped + [f"{shown(collection.names[n])}: {why}" for n, why in cleaning.unreadable.items()],
-        notes=[*collection.notes, *_notes(ways, sorted(set(range(len(names))) - set(after.tolist())), names)],
+        notes=[*collection.notes, *_notes(ways, sorted(set(range(len(names))) - set(after[copied].tolist())), names)],
         dry_run=dry_run,
     )
 

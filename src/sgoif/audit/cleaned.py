@@ -13,7 +13,7 @@ import shutil
 import zipfile
 from collections import Counter
 from collections.abc import Callable, Iterator
-from contextlib import suppress
+from contextlib import closing, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -24,7 +24,7 @@ from PIL import Image
 from sgoif.audit.decisions import DROPPED
 from sgoif.audit.placement import Places, safe_name
 from sgoif.images.collection import Collection
-from sgoif.images.errors import UnreadableImageError
+from sgoif.images.reading import each_image
 from sgoif.images.sources.arrow_rows import Encoded
 from sgoif.images.sources.base import pyarrow_for
 from sgoif.images.sources.csv_table import read_csv
@@ -47,11 +47,27 @@ class Cleaning:
     """How many files were linked, symlinked, copied or renamed."""
     unreadable: dict[int, str] = field(default_factory=dict)
     """Images that could not be taken over, and why."""
+    sizes: set[tuple[int, int]] = field(default_factory=set)
+    colour: bool = False
+    """Whether any of the images is in colour."""
 
     @property
     def remaining(self) -> list[int]:
-        """Images that are not dropped."""
-        return [int(number) for number in np.flatnonzero(self.labels != DROPPED)]
+        """Images that are neither dropped nor unreadable."""
+        return [int(number) for number in np.flatnonzero(self.labels != DROPPED) if int(number) not in self.unreadable]
+
+    def look(self, advance: Callable[[int, int], None]) -> None:
+        """Decode all that would be copied, as an audit does: what it could not judge does not belong in the copy."""
+        numbers = self.remaining
+        with closing(each_image(self.collection.store.pick(numbers), lambda image: (image.size, image.mode))) as stream:
+            for done, (number, seen) in enumerate(zip(numbers, stream, strict=True), start=1):
+                if isinstance(seen, str):
+                    self.unreadable[number] = seen
+                else:
+                    self.sizes.add(seen[0])
+                    self.colour = self.colour or seen[1] == "RGB"
+                if done % 16 == 0 or done == len(numbers):
+                    advance(done, len(numbers))
 
     def bring(self, source: str, target: Path) -> None:
         """Put a file into the copy: a hard link, else a symbolic link, else (or where asked) a copy."""
@@ -156,49 +172,31 @@ def _write_parquet(
 
 def write_arrays(cleaning: Cleaning, target: Path | None) -> str:
     """clean.npz with x, y, names and class_names; encoded images of different sizes become files."""
-    store = cleaning.collection.store
+    store, remaining, colour = cleaning.collection.store, cleaning.remaining, cleaning.colour
     if isinstance(store, Arrays):
-        remaining = cleaning.remaining
         if target is not None:
             row = store.raw(remaining[0])
             _write_archive(cleaning, target, remaining, row.shape, row.dtype, store.raw)
         return ARCHIVE
     assert isinstance(store, Encoded)
-    readable, size, colour = _survey(cleaning)
-    if size is None:
-        _write_encoded(cleaning, store, readable, target)
+    if len(cleaning.sizes) > 1:
+        _write_encoded(cleaning, store, target)
         return "one folder per class, since the images differ in size"
     if target is not None:
-        shape = (size[1], size[0], 3) if colour else (size[1], size[0])
+        [(width, height)] = cleaning.sizes
+        shape = (height, width, 3) if colour else (height, width)
 
         def row_of(number: int) -> Array:
             return np.asarray(store.image(number).convert("RGB" if colour else "L"))
 
-        _write_archive(cleaning, target, readable, shape, np.dtype(np.uint8), row_of)
+        _write_archive(cleaning, target, remaining, shape, np.dtype(np.uint8), row_of)
     return ARCHIVE
 
 
-def _survey(cleaning: Cleaning) -> tuple[list[int], tuple[int, int] | None, bool]:
-    """Images that can be read, their size where all have the same, and whether any is in colour."""
-    sizes: set[tuple[int, int]] = set()
-    readable: list[int] = []
-    colour = False
-    for number in cleaning.remaining:
-        try:
-            image = cleaning.collection.store.image(number)
-        except UnreadableImageError as error:
-            cleaning.unreadable[number] = str(error)
-            continue
-        sizes.add(image.size)
-        colour = colour or image.mode == "RGB"
-        readable.append(number)
-    return readable, sizes.pop() if len(sizes) == 1 else None, colour
-
-
-def _write_encoded(cleaning: Cleaning, store: Encoded, readable: list[int], target: Path | None) -> None:
+def _write_encoded(cleaning: Cleaning, store: Encoded, target: Path | None) -> None:
     places = Places()
     folders = [places.folder(safe_name(name)) for name in cleaning.collection.class_names]
-    for number in readable:
+    for number in cleaning.remaining:
         content = store.encoded(number)
         with Image.open(io.BytesIO(content)) as image:
             suffix = (image.format or "png").lower().replace("jpeg2000", "jp2").replace("jpeg", "jpg")

@@ -173,22 +173,31 @@ def apply_command(
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what would be done and write nothing.")] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Write a cleaned copy of the data according to your decisions. The original is never touched."""
+    """Write a cleaned copy of the data according to your decisions. The original is never touched.
+
+    Files that cannot be read as images are left out of the copy and named.
+    """
     from sgoif.audit.apply import apply_decisions
+    from sgoif.audit.progress import for_terminal
     from sgoif.bench.provenance import plain
 
-    applied = apply_decisions(
-        decisions,
-        to,
-        source=source,
-        copy=copy,
-        dry_run=dry_run,
-        layout=layout,
-        split=split,
-        root=root,
-        image_column=image_column,
-        label_column=label_column,
-    )
+    show = for_terminal()
+    try:
+        applied = apply_decisions(
+            decisions,
+            to,
+            source=source,
+            copy=copy,
+            dry_run=dry_run,
+            layout=layout,
+            split=split,
+            root=root,
+            image_column=image_column,
+            label_column=label_column,
+            progress=show,
+        )
+    finally:
+        show.close()
     if as_json:
         print(json.dumps(plain(_facts(applied)), allow_nan=False))
     else:

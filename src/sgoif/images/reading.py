@@ -7,10 +7,10 @@ import os
 import threading
 import warnings
 from collections import deque
-from collections.abc import Generator, Iterator
+from collections.abc import Callable, Generator, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 from PIL import Image
@@ -21,6 +21,7 @@ from sgoif.images.pixels import thumbnail
 from sgoif.images.stores import Store
 
 Array = np.ndarray[Any, Any]
+Seen = TypeVar("Seen")
 SMALL, MEDIUM = 32, 64
 SMALL_LIMIT, LEAST_NATIVE = 48, 8
 SAMPLE = 512
@@ -62,17 +63,22 @@ def common_size(store: Store) -> int:
 
 
 def readings(store: Store, size: int) -> Generator[Reading | str, None, None]:
-    """Every image in order, read by several threads; the reason where one cannot be read.
+    """Every image in order, brought to one size; the reason where one cannot be read."""
+    return each_image(store, lambda image: read_image(image, size))
+
+
+def each_image(store: Store, look: Callable[[Image.Image], Seen]) -> Generator[Seen | str, None, None]:
+    """What `look` makes of every image in order, read by several threads; the reason where one cannot be read.
 
     Decoding, resizing and hashing release Python's lock, so threads use all cores. Only a few chunks are in flight.
     """
     turn = threading.Lock()
 
-    def chunk(start: int) -> list[Reading | str]:
-        return [_read(store, number, size, turn) for number in range(start, min(start + CHUNK, len(store)))]
+    def chunk(start: int) -> list[Seen | str]:
+        return [_looked_at(store, number, look, turn) for number in range(start, min(start + CHUNK, len(store)))]
 
     workers = max(min(len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1, 8), 1)
-    waiting: deque[Future[list[Reading | str]]] = deque()
+    waiting: deque[Future[list[Seen | str]]] = deque()
     with warnings.catch_warnings(), ThreadPoolExecutor(workers, thread_name_prefix="images") as pool:
         # Pillow warns about large images and odd metadata; both are dealt with here.
         warnings.simplefilter("ignore")
@@ -87,14 +93,14 @@ def readings(store: Store, size: int) -> Generator[Reading | str, None, None]:
             pool.shutdown(cancel_futures=True)
 
 
-def _read(store: Store, number: int, size: int, turn: threading.Lock) -> Reading | str:
+def _looked_at(store: Store, number: int, look: Callable[[Image.Image], Seen], turn: threading.Lock) -> Seen | str:
     try:
         try:
-            return read_image(store.image(number, most=LARGE), size)
+            return look(store.image(number, most=LARGE))
         except LargeImageError:
             # Large images one at a time: several at once would fill the memory.
             with turn:
-                return read_image(store.image(number), size)
+                return look(store.image(number))
     except UnreadableImageError as error:
         return str(error)
 
