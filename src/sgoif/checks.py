@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from typing import Any
 
 import numpy as np
@@ -12,6 +13,7 @@ from sgoif.capture import Record
 from sgoif.errors import DeviceError, IndexingError, NonFiniteError, StepError
 
 Indices = np.ndarray[Any, np.dtype[np.int64]]
+Flags = np.ndarray[Any, np.dtype[np.bool_]]
 
 
 def check_index(index: Any, size: int | None, allow_duplicates: bool) -> Indices:
@@ -45,6 +47,20 @@ def check_index(index: Any, size: int | None, allow_duplicates: bool) -> Indices
             " replacement, pass allow_duplicates=True; otherwise the indices do not belong to the examples"
         )
     return array
+
+
+def check_apart(indices: Indices, held_out: Flags | None) -> Flags | None:
+    """Warn when a batch has indices of held-out examples; returns what to look for from then on, None after a find."""
+    if held_out is None or not (found := held_out.take(indices, mode="clip")).any():  # it ends with a False
+        return held_out
+    warnings.warn(
+        f"index {indices[found.argmax()]} of this step belongs to a held-out example. Either the hold-out is trained"
+        " on, or training set and hold-out are not numbered alike: a Subset or a wrapper of a part counts from 0 again."
+        " Tables leave out training examples with such indices. Select after indexing, as in"
+        " Subset(indexed(train_set), rows), or pass the indices of the data set that was split to monitor.step(index)",
+        stacklevel=7,
+    )
+    return None
 
 
 def check_target(target: Tensor | None, batch: int, classes: int, device: torch.device) -> Tensor | None:

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import torch
 from torch import Tensor
-from torch.utils.data import Dataset, IterableDataset
+from torch.utils.data import DataLoader, Dataset, IterableDataset
 
 from sgoif.errors import AnchorError, IndexingError
 
@@ -19,10 +19,10 @@ class Indexed(Dataset[Any]):
     """A data set whose items end with their index: (x, y) becomes (x, y, index), a dict gets the key "index"."""
 
     def __init__(self, dataset: Dataset[Any]) -> None:
-        if isinstance(dataset, IterableDataset) or not hasattr(dataset, "__getitem__"):
+        if (problem := _not_numbered(dataset)) is not None:
             raise IndexingError(
-                f"indexed() needs a data set with __getitem__ and __len__; {type(dataset).__name__} only iterates."
-                " Yield the index yourself and pass it to monitor.step(index)"
+                f"indexed() needs a data set with __getitem__ and __len__; {problem}. Make the loader around"
+                " indexed(dataset), or yield the index yourself, and pass it to monitor.step(index)"
             )
         self.dataset = dataset
         indices = getattr(dataset, "indices", None) if isinstance(dataset, Part) else None
@@ -44,8 +44,23 @@ class Indexed(Dataset[Any]):
 
 
 def indexed(dataset: Dataset[Any]) -> Indexed:
-    """Wrap a data set so that every item carries its index; parts of a split keep their original indices."""
+    """Wrap a data set so that every item carries its index, whatever order a sampler draws them in.
+
+    Parts that `split_holdout` made keep their original indices. Every other data set is numbered by position: example i
+    of a `Subset`, as `random_split` makes them, is example `subset.indices[i]` of the whole; a `ConcatDataset` counts
+    on from one set to the next. To keep the indices of the whole, select afterwards: `Subset(indexed(dataset), rows)`,
+    `random_split(indexed(dataset), lengths)`.
+    """
     return Indexed(dataset)
+
+
+def _not_numbered(dataset: Any) -> str | None:
+    """Why examples cannot be asked for by number."""
+    if isinstance(dataset, DataLoader):
+        return "a DataLoader hands out batches"
+    if isinstance(dataset, IterableDataset) or not hasattr(dataset, "__getitem__"):
+        return f"{type(dataset).__name__} only iterates"
+    return None
 
 
 class Part(Dataset[Any]):
@@ -72,6 +87,11 @@ def split_holdout(
     Labels are read off the data set (or given); every class gives the same share of its examples, at least one
     where it has two or more. Both parts keep the original indices.
     """
+    if (problem := _not_numbered(dataset)) is not None:
+        raise AnchorError(
+            f"split_holdout() needs a data set with __getitem__ and __len__; {problem}. Split the data set before a"
+            " loader is made, or keep some labelled examples of a stream for anchors=(inputs, labels)"
+        )
     total = len(dataset)  # type: ignore[arg-type]
     if not 0 < share < 1:
         raise AnchorError(f"share must lie strictly between 0 and 1; got {share}")

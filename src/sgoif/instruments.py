@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from sgoif.capture import Capture
+from sgoif.checks import Flags
 from sgoif.curvature.base import full_precision
 from sgoif.curvature.exact import ExactGGN
 from sgoif.data import Part, isolated_random_state
@@ -166,6 +167,16 @@ def held_out_indices(monitor: InfluenceMonitor) -> np.ndarray[Any, np.dtype[np.i
     """Indices of the held-out examples in the data set they were split off; None where they are numbered apart."""
     dataset = monitor.anchors.dataset
     return np.asarray(dataset.indices, dtype=np.int64) if isinstance(dataset, Part) else None
+
+
+def held_out_flags(monitor: InfluenceMonitor) -> Flags | None:
+    """The same as one flag per index, up to the one after the largest, which stands for all beyond."""
+    held = held_out_indices(monitor)
+    if held is None:
+        return None
+    flags = np.zeros(int(held.max()) + 2, dtype=np.bool_)
+    flags[held] = True
+    return flags
 
 
 def anchor_record(monitor: InfluenceMonitor) -> Ledger:

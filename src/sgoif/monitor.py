@@ -35,6 +35,7 @@ from sgoif.capture import Capture, Record
 from sgoif.checks import (
     Indices,
     Mail,
+    check_apart,
     check_finite,
     check_index,
     check_record,
@@ -64,7 +65,7 @@ from sgoif.scoring import (
     remember,
 )
 from sgoif.settings import Settings
-from sgoif.setup import choose_solver, fit_bank, probe
+from sgoif.setup import choose_solver, fit_bank, probe, trained_by, warn_of_untrained
 from sgoif.solvers.base import Solution, host_norms, row_norm, select_rows
 from sgoif.stability.bounds import coverage, solver_error_bound
 from sgoif.stability.competence import Competence
@@ -138,7 +139,9 @@ class InfluenceMonitor:
         self.settings = s = settings or Settings.make(options)
         self.ranks, self.model = find_ranks(model, group), unwrapped(model)
         self.optimizer = optimizer
+        trained = trained_by(optimizer, self.model)
         setup = probe(self.model, anchors, s)
+        warn_of_untrained(setup.layers, trained)
         if setup.single_logit and isinstance(loss, nn.BCEWithLogitsLoss):
             loss = None  # the same as cross-entropy between the two classes
         self.loss = per_example(loss)
@@ -162,6 +165,7 @@ class InfluenceMonitor:
         self.anchor_ledger = Ledger(groups_total, self.classes, self.device, setup.holdout_size)
         self.anchor_squash = Squash(s.temperature, self.device)
 
+        self._held_out = instruments.held_out_flags(self)
         self._head_alone, self._every_layer = frozenset({self.head.name}), frozenset(x.name for x in self.layers)
         self._turns = s.turns(len(self.layers) - 1)
         self._curvature_every = s.curvature_every or (32 if len(self.layers) == 1 else 64)
@@ -235,6 +239,8 @@ class InfluenceMonitor:
 
     def _announced(self, index: Any, weights: Any) -> tuple[Indices, Tensor | None]:
         indices = check_index(index, self.ledger.fixed_size, self.settings.allow_duplicates)
+        if self.curriculum is None or not self.curriculum.finished:  # a curriculum may let the hold-out join
+            self._held_out = check_apart(indices, self._held_out)
         return indices, check_weights(weights, len(indices), self.device)
 
     def weights(self, index: Any) -> Tensor:
@@ -477,8 +483,8 @@ class InfluenceMonitor:
         return anchor_pass(self.model, watching, self.layers, self.layout, loss, inputs, labels, self._autocast)
 
     def _tolerance(self, condition: float) -> Tolerance:
-        weight = self.head.weight
-        group = next((g for g in self.optimizer.param_groups if any(p is weight for p in g["params"])), {})
+        weights = [p for name, p in self.head.module.named_parameters() if name != "bias"]  # also if parametrized
+        group = next((g for g in self.optimizer.param_groups if any(p is w for p in g["params"] for w in weights)), {})
         rate, decay = float(group.get("lr", 0.0)), float(group.get("weight_decay", 0.0))
         return self.controller.tolerance(self.anchors.residual, condition, rate, decay, self.ledger.used)
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import warnings
+from collections.abc import Sequence, Set
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,7 +14,7 @@ from torch.utils.data import Dataset
 from sgoif.anchors import AnchorBank, Grouping, as_dataset, collate, evaluation, forward, to_device
 from sgoif.capture import Call, choose_layers, is_single, trace, two_classes
 from sgoif.data import isolated_random_state, split_item
-from sgoif.errors import AnchorError, LayerError
+from sgoif.errors import AnchorError, LayerError, SettingError
 from sgoif.heads import bare, find_head
 from sgoif.layers import WatchedLayer
 from sgoif.ranks import Ranks
@@ -88,6 +90,35 @@ def probe(model: nn.Module, anchors: Any, settings: Settings) -> Setup:
         dataset=dataset,
         channels_last=any(_is_channels_last(weight) for weight in model.parameters()),
     )
+
+
+def trained_by(optimizer: Any, model: nn.Module) -> Set[str]:
+    """Names of the model's weights that the optimizer holds; asked before a sharded model runs, which swaps them."""
+    groups = getattr(optimizer, "param_groups", None)
+    if groups is None:
+        raise SettingError(
+            f"optimizer must be one torch optimizer; got {type(optimizer).__name__}. Of several give the one that"
+            " trains the watched layers, by default the last linear one"
+        )
+    held = {id(weight) for group in groups for weight in group["params"]}
+    return {name for name, weight in model.named_parameters(remove_duplicate=False) if id(weight) in held}
+
+
+def warn_of_untrained(layers: Sequence[WatchedLayer], trained: Set[str]) -> None:
+    """Say which watched layers the optimizer leaves as they are, as it does when it was made before them."""
+    untrained = [
+        repr(layer.name)
+        for layer in layers
+        if not any(name.startswith(f"{layer.name}." if layer.name else "") for name in trained)
+    ]
+    if untrained:
+        warnings.warn(
+            f"the optimizer holds no weights of the watched layers {', '.join(untrained[:5])}"
+            f"{', …' if len(untrained) > 5 else ''}, so they do not learn and scores over them say little. If layers"
+            " were replaced after the optimizer was made, make it afterwards; of several optimizers give the one that"
+            " trains these layers; or watch others with layers=[...]",
+            stacklevel=3,
+        )
 
 
 def _with_answer(calls: list[Call], model: nn.Module, inputs: Any) -> list[Call]:

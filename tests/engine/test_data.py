@@ -10,7 +10,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from torch.utils.data import DataLoader, Dataset, IterableDataset, TensorDataset
+from torch.utils.data import ConcatDataset, DataLoader, Dataset, IterableDataset, Subset, TensorDataset, random_split
 
 from sgoif import indexed, split_holdout
 from sgoif.data import isolated_random_state, read_labels, split_item
@@ -85,6 +85,33 @@ def test_data_that_only_iterates_is_refused_with_the_way_out() -> None:
 
     with pytest.raises(IndexingError, match=r"monitor\.step\(index\)"):
         indexed(Stream())
+
+
+def test_subsets_are_numbered_by_position_unless_selected_afterwards() -> None:
+    data = pairs([0, 1] * 5)
+    subset = Subset(data, [7, 2])
+    for x, _, index in (indexed(subset)[i] for i in range(2)):
+        assert int(x) == subset.indices[index]
+    assert [int(item[2]) for item in Subset(indexed(data), [7, 2])] == [7, 2]
+    for part in random_split(indexed(data), [6, 4]):
+        assert all(int(x) == index for x, _, index in part)
+    both = indexed(ConcatDataset([pairs([0] * 3), pairs([1] * 2)]))
+    assert [both[i][2] for i in range(5)] == [0, 1, 2, 3, 4]
+
+
+@pytest.mark.parametrize("wrap", [indexed, split_holdout])
+def test_a_loader_is_refused_with_the_way_out(wrap) -> None:
+    with pytest.raises((IndexingError, AnchorError), match=r"a DataLoader hands out batches.*loader"):
+        wrap(DataLoader(pairs([0, 1, 0, 1])))
+
+
+def test_a_stream_cannot_be_split() -> None:
+    class Stream(IterableDataset):
+        def __iter__(self):
+            yield from range(3)
+
+    with pytest.raises(AnchorError, match=r"Stream only iterates.*anchors=\(inputs, labels\)"):
+        split_holdout(Stream())
 
 
 # --- split_holdout ----------------------------------------------------------------------------------------------

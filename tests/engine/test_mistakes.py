@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable
 
 import numpy as np
 import pytest
 import torch
 from torch import nn
-from torch.utils.data import TensorDataset
+from torch.utils.data import DataLoader, Subset, TensorDataset
 
-from sgoif import InfluenceMonitor, Settings, SgoifError
+from sgoif import InfluenceMonitor, Settings, SgoifError, indexed, split_holdout
 from sgoif.checks import check_finite, check_index
 from sgoif.errors import (
     AnchorError,
@@ -21,6 +22,7 @@ from sgoif.errors import (
     SettingError,
     StepError,
 )
+from sgoif.tasks import Curriculum
 
 CLASSES, TRAINING, BATCH = 3, 60, 10
 
@@ -569,3 +571,74 @@ def test_a_batch_buffer_that_is_used_again_does_not_change_scores() -> None:
             optimizer.zero_grad()
         tables.append(monitor.scores()["influence"])
     np.testing.assert_array_equal(*tables)
+
+
+# --- numbering and optimizer --------------------------------------------------------------------------------------
+
+
+def held_out_loop(dataset, holdout, curriculum: bool = False) -> list[str]:
+    """Warnings of two steps over a data set."""
+    model = nn.Linear(5, CLASSES)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    monitor = InfluenceMonitor(model, optimizer, anchors=holdout)
+    if curriculum:
+        Curriculum(monitor).finished = True
+    with warnings.catch_warnings(record=True) as seen:
+        warnings.simplefilter("always")
+        for _, (x, y, index) in zip(range(2), DataLoader(indexed(dataset), batch_size=20), strict=False):
+            with monitor.step(index):
+                nn.functional.cross_entropy(model(x), y).backward()
+    return [str(entry.message) for entry in seen if entry.filename == __file__]
+
+
+def test_indices_of_held_out_examples_are_noticed_once() -> None:
+    data = TensorDataset(torch.randn(80, 5), torch.arange(80) % CLASSES)
+    train, holdout = split_holdout(data, share=0.4)
+    assert held_out_loop(train, holdout) == []
+    again = held_out_loop(Subset(train, range(len(train))), holdout)
+    assert len(again) == 1
+    assert f"index {holdout.indices[0]} of this step belongs to a held-out example" in again[0]
+    assert held_out_loop(data, holdout, curriculum=True) == []
+    assert held_out_loop(data, (torch.randn(6, 5), torch.arange(6) % CLASSES)) == []
+
+
+def replaced_head() -> tuple[nn.Sequential, torch.optim.Optimizer]:
+    model = nn.Sequential(nn.Linear(5, 8), nn.ReLU(), nn.Linear(8, CLASSES))
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    model[2] = nn.Linear(8, CLASSES)
+    return model, optimizer
+
+
+ANCHORS = torch.randn(12, 5), torch.arange(12) % CLASSES
+
+
+def test_an_optimizer_without_the_watched_layer_is_noticed() -> None:
+    model, optimizer = replaced_head()
+    with pytest.warns(UserWarning, match="holds no weights of the watched layers '2'.*make it afterwards"):
+        InfluenceMonitor(model, optimizer, anchors=ANCHORS)
+
+
+@pytest.mark.parametrize("case", ["other layers", "added", "parametrised", "frozen below", "the model itself"])
+def test_an_optimizer_with_the_watched_layers_is_not(case: str, recwarn: pytest.WarningsRecorder) -> None:
+    model, optimizer = replaced_head()
+    if case == "added":
+        optimizer.add_param_group({"params": model[2].parameters()})
+    elif case == "parametrised":
+        nn.utils.parametrizations.weight_norm(model[2])
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    elif case == "frozen below":
+        model[0].requires_grad_(False)
+        optimizer = torch.optim.SGD(model[2].parameters(), lr=0.1)
+    layers: str | list[str] = {"other layers": ["0"], "frozen below": "all"}.get(case, "head")
+    chosen: nn.Module = model
+    if case == "the model itself":
+        chosen = nn.Linear(5, CLASSES)
+        optimizer = torch.optim.SGD(chosen.parameters(), lr=0.1)
+    InfluenceMonitor(chosen, optimizer, anchors=ANCHORS, layers=layers)
+    assert not [entry for entry in recwarn if "optimizer" in str(entry.message)]
+
+
+def test_several_optimizers_are_refused() -> None:
+    model, optimizer = replaced_head()
+    with pytest.raises(SettingError, match="one torch optimizer; got list"):
+        InfluenceMonitor(model, [optimizer], anchors=ANCHORS)

@@ -172,3 +172,24 @@ def test_weights_that_another_layer_shares_are_left_alone() -> None:
     model.head.weight = nn.Parameter(before.clone())
     _applied(model)
     assert torch.equal(model.table.weight, before)
+
+
+@pytest.mark.parametrize("normalise", [lambda layer: layer, parametrizations.weight_norm])
+def test_the_tolerance_follows_the_learning_rate_of_the_head(normalise: Callable[[nn.Module], nn.Module]) -> None:
+    def stability(rate: float) -> float:
+        model = ending(normalise(nn.Linear(8, 3)))
+        biases = [p for name, p in model.named_parameters() if name.endswith("bias")]
+        others = [p for name, p in model.named_parameters() if not name.endswith("bias")]
+        groups = [{"params": biases, "lr": 0.0}, {"params": others, "lr": rate}]
+        with InfluenceMonitor(model, torch.optim.SGD(groups), anchors=(X, Y), refresh_every=1) as monitor:
+            for _ in range(3):
+                with monitor.step(torch.arange(len(X))):
+                    nn.functional.cross_entropy(model(X), Y).backward()
+                model.zero_grad()
+            return float(monitor.history[-1]["beta"])
+
+    torch.manual_seed(0)
+    small = stability(1e-4)
+    torch.manual_seed(0)
+    assert stability(1e-2) == pytest.approx(100 * small, rel=1e-3)
+    assert small > 1e-12
