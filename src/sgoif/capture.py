@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from time import perf_counter
@@ -44,6 +45,19 @@ def uncompiled(hook: Hook, mark: Callable[[], None] | None = None) -> Hook:
         return disabled(*args) if torch.compiler.is_compiling() else hook(*args)
 
     return call  # type: ignore[return-value]
+
+
+class OwnHook:
+    """A hook of one model. Pickled or copied with it, it becomes one that does nothing and needs nothing of ours."""
+
+    def __init__(self, hook: Callable[..., Any]) -> None:
+        self._hook = hook
+
+    def __call__(self, *args: Any) -> Any:
+        return self._hook(*args)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return getattr, (nullcontext(), "__exit__")
 
 
 @dataclass
@@ -191,8 +205,8 @@ class Capture:
         self.compiled = False
         """Whether layers ran inside a compiled graph, which may use its output buffers again."""
         self._record: Record | None = None
-        self._handles = [layer.module.register_forward_hook(self._layer_hook(layer)) for layer in layers]
-        self._handles.append(model.register_forward_hook(self._root_hook))
+        self._handles = [layer.module.register_forward_hook(OwnHook(self._layer_hook(layer))) for layer in layers]
+        self._handles.append(model.register_forward_hook(OwnHook(self._root_hook)))
 
     def open(self, record: Record) -> Opened:
         """Fill `record` from whatever runs inside `with`."""
@@ -229,7 +243,7 @@ class Capture:
     def _layer_hook(self, layer: WatchedLayer) -> Callable[..., Tensor | None]:
         def hook(module: nn.Module, args: tuple[Any, ...], output: Any) -> Tensor | None:
             record = self._listening()
-            if record is None or module is not layer.module:  # a copy of the model has the hooks of the original
+            if record is None or module is not layer.module:  # replicas of DataParallel share the hooks of the original
                 return None
             if record.passes_by(layer.name):  # most layers of most steps
                 return None

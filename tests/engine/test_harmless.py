@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import copy
 import functools
 import gc
+import io
+import pickle
 import weakref
 from collections.abc import Callable
 from typing import Any
@@ -220,6 +223,38 @@ def test_evaluation_between_steps_is_not_watched() -> None:
         model(torch.randn(3, 2, 8, 8))
     F.cross_entropy(model(x), y).backward()
     assert monitor.last is last
+
+
+def through_torch(model: nn.Module) -> nn.Module:
+    file = io.BytesIO()
+    torch.save(model, file)
+    assert b"sgoif" not in file.getvalue(), "who loads the model need not have the monitor"
+    file.seek(0)
+    loaded: nn.Module = torch.load(file, weights_only=False)
+    return loaded
+
+
+@pytest.mark.parametrize("duplicate", [through_torch, copy.deepcopy, lambda model: pickle.loads(pickle.dumps(model))])
+def test_a_watched_model_can_be_saved_and_copied_whole(duplicate: Callable[[nn.Module], nn.Module]) -> None:
+    model = convolutional()
+    monitor = make_monitor(model, anchors(), layers="all")
+    x, y = torch.randn(8, 2, 8, 8), make_labels(8)
+    train_step(monitor, model, x, y)
+    other = duplicate(model)
+    assert torch.equal(other.eval()(x), model.eval()(x))
+    before = monitor.scores()["influence"]
+    F.cross_entropy(other(x), y).backward()
+    assert np.array_equal(monitor.scores()["influence"], before)
+    with monitor.step(torch.arange(8)):
+        F.cross_entropy(model(x), y).backward()
+        other(x)  # would be a second pass if the copy were listened to
+    assert monitor.scores()["n_observations"].tolist() == [2] * 8
+    monitor.close()
+    watched = weakref.ref(monitor)
+    del monitor
+    gc.collect()
+    assert watched() is None, "copies do not keep the monitor alive"
+    make_monitor(other, anchors(), layers="all").close()
 
 
 # --- memory ---------------------------------------------------------------------------------------------------------
