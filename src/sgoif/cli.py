@@ -5,6 +5,8 @@ The commands themselves are in `sgoif.commands`, which needs the extra "cli"; th
 
 from __future__ import annotations
 
+import io
+import os
 import sys
 from collections.abc import Sequence
 from importlib.util import find_spec
@@ -19,6 +21,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
     `sgoif sentinel watch` adds 3, an alarm.
     """
+    _make_printable()
     try:
         for package in ("typer", "rich"):
             if find_spec(package) is None:
@@ -37,6 +40,16 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(f"sgoif: {sentence(error)}", file=sys.stderr)
         return MISTAKE
     return 0
+
+
+def _make_printable() -> None:
+    """Let every text be printed: what a locale has no letters for is escaped, a stream that was closed is a sink."""
+    for name in ("stdout", "stderr"):
+        stream = getattr(sys, name)
+        if stream is None:
+            setattr(sys, name, open(os.devnull, "w", encoding="utf-8"))  # noqa: SIM115
+        elif isinstance(stream, io.TextIOWrapper) and not stream.encoding.lower().startswith("utf"):
+            stream.reconfigure(errors="backslashreplace")
 
 
 if __name__ == "__main__":

@@ -11,6 +11,7 @@ import sys
 import time
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from sgoif.cli import main
@@ -173,3 +174,33 @@ def test_a_table_of_deletions_has_one_form(capfd: pytest.CaptureFixture[str]) ->
     assert "one form" in capfd.readouterr().err
     assert main(["bench", "table", file, "--rows", "seed"]) == 2
     assert "one form" in capfd.readouterr().err
+
+
+def apply_in(folder: Path, environment: dict[str, str], redirect: str = "") -> subprocess.CompletedProcess[bytes]:
+    """`sgoif apply --dry-run`, which prints an arrow and the names of classes."""
+    x, y = np.zeros((6, 8, 8), np.uint8), np.array(["é", "ö"] * 3)
+    np.savez(folder / "a.npz", x=x, y=y)
+    header, row = "path,decision,given_label,new_label", "train/0,relabel,é,ö"
+    (folder / "d.csv").write_text(f"{header}\n{row}\n", encoding="utf-8")
+    line = f"exec '{sys.executable}' -m sgoif apply d.csv --to clean --source a.npz --dry-run {redirect}"
+    environment = _environment() | environment
+    return subprocess.run(
+        ["sh", "-c", line], cwd=folder, capture_output=True, timeout=240, env=environment, check=False
+    )
+
+
+def test_a_locale_without_the_letters_escapes_them(tmp_path: Path) -> None:
+    plain = {"LC_ALL": "C", "PYTHONIOENCODING": "ascii", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"}
+    done = apply_in(tmp_path, plain)
+    assert done.returncode == 0, done.stderr
+    assert rb"1  '\xe9' \u2192 '\xf6'" in done.stdout
+    usual = apply_in(tmp_path, {"PYTHONIOENCODING": "utf-8"})
+    assert "1  'é' → 'ö'".encode() in usual.stdout
+
+
+@pytest.mark.parametrize("closed", ["1>&-", "2>&-"])
+def test_a_closed_stream_is_no_reason_to_stop(tmp_path: Path, closed: str) -> None:
+    done = apply_in(tmp_path, {"PYTHONIOENCODING": "utf-8"}, closed)
+    assert done.returncode == 0, done.stderr
+    assert (b"would write" in done.stdout) == (closed == "2>&-")
+    assert b"reading images" not in done.stdout

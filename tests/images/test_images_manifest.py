@@ -10,6 +10,7 @@ import pytest
 from image_cases import class_folder, picture, same_pixels, save
 
 from sgoif.images import ImagesError, open_images
+from sgoif.images.sources.csv_table import read_csv
 from sgoif.table import ScoreTable
 
 
@@ -24,6 +25,16 @@ def write(path: Path, text: str, encoding: str = "utf-8") -> Path:
 
 
 ROWS = [("cat/0.png", "cat"), ("cat/1.png", "cat"), ("dog/0.png", "dog"), ("dog/1.png", "cat")]
+
+
+@pytest.mark.parametrize("separator", [",", ";"])
+def test_spaces_after_separators(root: Path, separator: str) -> None:
+    lines = ["label, path, note", 'a, "cat/0.png", "x, y"', '"b", dog/0.png,  z']
+    found = open_images(write(root / "list.csv", "\n".join(lines).replace(",", separator)))
+    assert found.names == ["cat/0.png", "dog/0.png"]
+    assert found.class_names == ["a", "b"]
+    kept = read_csv(write(root / "list.csv", f"path{separator}label\ncat/0.png{separator} a\n")).rows
+    assert kept == [["cat/0.png", " a"]], "a space is part of a cell where the header has none"
 
 
 @pytest.mark.parametrize("separator", [",", ";", "\t"])

@@ -207,3 +207,11 @@ def test_nothing_observed_and_nothing_selected_are_shown_as_such(open_page: Open
     assert page.locator("#only-selected").is_disabled()
     assert "learned too little" in page.locator("#advice").inner_text()
     assert "could not be estimated" in page.locator("#summary").inner_text()
+
+
+@pytest.mark.parametrize(
+    ("rate", "advice"), [(0.002, "nothing needs your attention"), (0.2, "about 12 may be wrong, but")]
+)
+def test_nothing_selected_is_not_the_same_as_nothing_wrong(open_page: Opened, rate: float, advice: str) -> None:
+    page = open_page(page_data(60, selected=np.zeros(60, dtype=bool), noise_rate=(rate, 0.0, 0.25)))
+    assert advice in page.locator("#advice").inner_text()

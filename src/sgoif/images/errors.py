@@ -25,7 +25,7 @@ def cannot_write(folder: Path, error: OSError) -> ImagesError:
     if error.errno in FULL:
         return ImagesError(
             f"the disk that holds {shown(folder)} is full ({error.strerror}). Nothing half written was left there;"
-            " free some space or choose another folder, then run the same command again"
+            " free some space or choose another folder, then run the same command again (an audit with --resume)"
         )
     reason = error.strerror or str(error)
     return ImagesError(f"cannot write to {shown(folder)}: {reason}. Choose a folder that you may write to")

@@ -15,7 +15,7 @@ LONGEST_CELL = 1 << 20
 
 @dataclass(frozen=True)
 class CsvTable:
-    """Header and rows as text, exactly as the cells stand in the file."""
+    """Header and rows as text, exactly as the cells stand in the file, but for spaces after separators."""
 
     path: Path
     header: list[str]
@@ -33,7 +33,8 @@ def read_csv(path: Path, expected: Iterable[str] = ()) -> CsvTable:
             first = file.readline()
             file.seek(0)
             csv.field_size_limit(max(csv.field_size_limit(), LONGEST_CELL))
-            reader = csv.reader(file, delimiter=_separator(path, first, expected))
+            separator = _separator(path, first, expected)
+            reader = csv.reader(file, delimiter=separator, skipinitialspace=_is_spaced(first, separator))
             header = next(reader, [])
             rows = [row for row in reader if row]
     except UnicodeDecodeError as error:
@@ -63,3 +64,9 @@ def _separator(path: Path, line: str, expected: Iterable[str]) -> str:
         return len(wanted.intersection(cells)), len(cells)
 
     return max((",", ";", "\t"), key=fit)
+
+
+def _is_spaced(line: str, separator: str) -> bool:
+    """Whether a header sets every cell off with a space, as in "path, label"; the rows then do so too."""
+    cells = next(csv.reader([line], delimiter=separator), [])[1:]
+    return bool(cells) and all(cell.startswith(" ") for cell in cells)

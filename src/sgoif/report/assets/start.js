@@ -18,7 +18,9 @@ function showSummary() {
   byId("figures").append(wrong, selected, ...(known.length ? [precision] : []));
   const nothing = rate === null
     ? "What to do: train longer, on more images, or start from a model that knows such images (--weights), and audit again; this one has learned too little to judge labels."
-    : "What to do: nothing needs your attention; if you want to be sure, look at the first few examples below, the most suspicious of all.";
+    : rate * total >= 0.5
+      ? `What to do: about ${grouped(rate * total)} may be wrong, but no label stands out enough to be selected; look at the first few examples below, the most suspicious of all.`
+      : "What to do: nothing needs your attention; if you want to be sure, look at the first few examples below, the most suspicious of all.";
   byId("advice").textContent = selectedTotal
     ? `What to do: look through the ${grouped(selectedTotal)} selected below, most suspicious first, keep, relabel or drop each, then export decisions.csv and run “sgoif apply decisions.csv --to CLEAN/”.`
     : nothing;
