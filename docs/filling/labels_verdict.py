@@ -6,7 +6,7 @@ import statistics
 from collections.abc import Callable
 
 from filling.cells import table
-from filling.labels import CIFAR, NOISES, SEED, Results
+from filling.labels import CIFAR, NOISES, SEED, Results, signed
 from sgoif.bench.labels.registry import choose, is_rival, title_of
 
 
@@ -21,11 +21,11 @@ def best_rivals() -> str:
         assert own is not None
         found.append((own - areas[best], noise, own, title_of(best), areas[best], len(rivals) - len(areas)))
     rows = [
-        [NOISES[noise], f"{own:.1f}", best, f"{area:.1f}", f"{lead:+.2f}".replace("-", "−"), str(lacking)]
+        [NOISES[noise], f"{own:.1f}", best, f"{area:.1f}", signed(lead), str(lacking)]
         for lead, noise, own, best, area, lacking in sorted(found)
     ]
     own, others = (statistics.mean(line[position] for line in found) for position in (2, 4))
-    rows.append(["mean", f"{own:.1f}", "the best of each", f"{others:.1f}", f"{own - others:+.2f}", ""])
+    rows.append(["mean", f"{own:.1f}", "the best of each", f"{others:.1f}", signed(own - others), ""])
     return table(["noise", "SG-OIF", "best rival", "its AUPR", "ahead by", "rivals not run"], rows)
 
 

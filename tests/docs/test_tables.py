@@ -81,6 +81,23 @@ def test_the_best_rival_is_the_best_with_the_same_seed(tables: ModuleType, monke
     assert row.endswith(f" {len([name for name in labels.choose('all') if verdict.is_rival(name)]) - 2} |")
 
 
+def test_leads_over_rivals_are_of_what_both_were_run_on(tables: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
+    labels = sys.modules["filling.labels"]
+    lines = [{**_line("sgoif", aupr), "noise": noise} for noise, aupr in (("symmetric-20", 0.9), ("symmetric-40", 0.8))]
+    lines += [
+        _line("sce", 0.92),
+        {**_line("sce", 0.7), "noise": "symmetric-40"},
+        _line("incv", 0.5),
+        _line("incv", 1, seed=4),
+    ]
+    monkeypatch.setattr(labels, "read_lines", lambda name: [{**line, "trainings": 1.0} for line in lines])
+    head, *rows = ([cell.strip() for cell in row.split("|")[1:-1]] for row in labels.heavy().splitlines())
+    leads = {row[0]: dict(zip(head, row, strict=True)) for row in rows}
+    assert [leads[row]["SCE loss"] for row in ("SG-OIF ahead by, mean", "at worst")] == ["+4.00", "−2.00"]
+    assert [leads[row]["INCV"] for row in ("SG-OIF ahead by, mean", "at worst")] == ["+40.00", "+40.00"]
+    assert leads["at worst"]["Mixup"] == "–"
+
+
 def test_hurried_and_patient_rows_have_the_same_seeds(tables: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
     coteaching = sys.modules["filling.labels_coteaching"]
     files = {
