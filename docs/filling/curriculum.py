@@ -44,7 +44,7 @@ TRIES = {
 TRIED_ON = {"symmetric-30": "symmetric 30%", "symmetric-50": "symmetric 50%"}
 STRUCTURES = {"default": "the last batches", "both": "batches and memory, the smaller (default)"}
 """Where the structure of the noise is read off, as the result file calls it and as the page does."""
-TRIES_FILE, NAMES_FILE = "curriculum-cifar10-tries.jsonl", "curriculum-names.jsonl"
+TRIES_FILE, NAMES_FILE, TEACHER_FILE = (f"curriculum-{name}.jsonl" for name in ("cifar10-tries", "names", "teacher"))
 FRANK = {
     "frank": "judging goes on, d",
     "frank-faster": "also, at once: speed 1/3 + 2/3 d, fade 0.9 − 0.1 d",
@@ -72,9 +72,25 @@ NAMES = {
     "names-early-forgetful": "the same, and names from the first weights on",
 }
 """How what is given up was lent to names, as the result file calls it and as the page does."""
-NAMES_ON = {place: FRANK_ON[place] for place in list(FRANK_ON)[:6]} | {
+CLAIMED = ("symmetric-40", "human-aggregate")
+"""Noises of CIFAR-10 that the page makes claims about; names were tried on others."""
+NAMES_ON = {place: title for place, title in FRANK_ON.items() if place[0] != "cifar10" or place[1] not in CLAIMED} | {
     ("cifar10", "class-dependent-30"): "CIFAR-10, class-dependent 30%"
 }
+TEACHER = {
+    "teacher": "a teacher's answers",
+    "forgetful-margins": "margins for influence, speed 1/3 + 2/3 d, fade 0.9 − 0.4 d",
+    "teacher-forgetful-margins": "the same, and a teacher's answers",
+    "fading-margins": "margins for influence, fade 0.9 − 0.4 d",
+}
+"""By whose answers labels were judged, and how, as the result file calls it and as the page does."""
+TAUGHT = {
+    "own": "own",
+    "teacher": "teacher's",
+    "own_last_epoch": "own of the last epoch",
+    "teacher_last_epoch": "teacher's of the last epoch",
+}
+"""Whose logit margins wrong labels were looked for by, in all epochs so far or in the last one."""
 METRICS = {"accuracy": "accuracy", "wrong_weight": "wrong labels weigh"}
 JUDGED_AT = (5.0, 7.0, 9.0, 11.0, 13.0, 15.0)
 """Epochs after which a judgement is shown."""
@@ -308,6 +324,22 @@ def named() -> str:
     return table([*head, "kept labels right"], rows)
 
 
+def taught() -> str:
+    """How right the default and its teacher were about held-out examples, and which wrong labels each would miss."""
+    rows = []
+    for line in read_lines(TEACHER_FILE):
+        if line["variant"] != "default":
+            continue
+        for entry in line["details"]["judgements"]:
+            if entry["epochs"] in JUDGED_AT:
+                right = (100 * entry[name] for name in ("held_out_right", "held_out_right_by_teacher"))
+                missed = (entry["missed_by_logit_margin"][name] for name in TAUGHT)
+                cells = [number([value]) for value in (*right, *missed)]
+                rows.append([TRIED_ON[line["noise"]], f"{entry['epochs']:.0f}", *cells])
+    head = ["noise", "after epoch", "held-out right", "held-out right, teacher"]
+    return table([*head, *(f"missed, {title}" for title in TAUGHT.values())], rows)
+
+
 def _figures(metrics: dict[str, float] | None, metric: str) -> str:
     return number([] if metrics is None else [100 * metrics[metric]], digits=2)
 
@@ -366,5 +398,7 @@ TABLES: dict[str, Callable[[], str]] = {name: make for data in DATA_SETS for nam
     "curriculum-frank": partial(gained, [TRIES_FILE, "curriculum-frank.jsonl"], FRANK, FRANK_ON),
     "curriculum-names": partial(gained, [NAMES_FILE], NAMES, NAMES_ON),
     "curriculum-named": named,
+    "curriculum-teacher": partial(gained, [NAMES_FILE, TEACHER_FILE], TEACHER, NAMES_ON),
+    "curriculum-taught": taught,
     "curriculum-structure": structure,
 }
