@@ -438,6 +438,13 @@ def test_a_small_rate_with_a_high_upper_end_is_not_certain() -> None:
     assert wide.caution == pytest.approx(0.5**3)
 
 
+def test_without_decoys_competence_is_that_of_the_smallest_rate() -> None:
+    """The larger rate may be made of the model's own mistakes, which would then excuse themselves."""
+    rates = {"confident joint": 0.36, "posterior": 0.18}
+    found = calibrate(np.linspace(-1, 1, 500), None, rates, anchors=500, classes=10, agreement=0.6)
+    assert found.competence == pytest.approx(0.6 / (1 - 0.18 / 0.9))
+
+
 @pytest.mark.parametrize("slope", [0.9, 4.0, 18.0])
 def test_offsets_of_all_rates_are_those_of_each(slope: float) -> None:
     points = np.quantile(np.random.default_rng(0).standard_t(4, 5000), np.linspace(0, 1, 501))

@@ -495,7 +495,11 @@ def test_without_decoys_mistakes_of_the_model_may_pass_for_noise(
         more = [note for note in errors.notes() if note not in before]
         assert [("without decoys" in note) for note in more] == [True] * said
     held_out = plain.judgement.anchors
-    assert f"disagrees with {1 - held_out.agreement():.0%} of the held-out labels" in plain.notes()[-1]
+    note = plain.notes()[-1]
+    assert f"disagrees with {1 - held_out.agreement():.0%} of the held-out labels" in note
+    assert plain.summary()["notes"] == plain.notes()
+    assert str(plain).splitlines()[-1] == f"Note: {note}."
+    assert f"<br>Note: {html.escape(note)}." in plain._repr_html_()
 
 
 # --- for a look -------------------------------------------------------------------------------------------------------
@@ -510,7 +514,8 @@ def test_a_summary_in_words_and_numbers(plain: LabelErrors, with_decoys: LabelEr
     assert summary["noise_rate_low"] <= summary["noise_rate"] <= summary["noise_rate_high"]
     assert f"{summary['selected']} to review" in repr(plain)
     assert f"of {COUNT} labels" in repr(plain)
-    assert plain.notes() == []
+    assert plain.notes() == summary["notes"] == []
+    assert "\n" not in repr(plain)
 
 
 def test_hostile_class_names_are_shown_as_text(plain: LabelErrors) -> None:

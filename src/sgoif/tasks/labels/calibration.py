@@ -138,7 +138,8 @@ class Calibration:
     room: float = 1.0
     """The largest share of wrong labels with which held-out labels agree as they do."""
     competence: float = 1.0
-    """Agreement reached over what a perfect model would reach; too high without decoys, as mistakes pass for noise."""
+    """Agreement reached over what a perfect model would reach; too high without decoys, as mistakes pass for noise,
+    even by the smallest estimate."""
     kept: float = 1.0
     """What limits by class leave of the rate (see `confused`)."""
 
@@ -209,10 +210,10 @@ def calibrate(
         found, slope = dict(estimates), SLOPE
         rate = _mean_rate(found)
         low, high, narrow = min(found.values()), max(found.values()), 1.0
+        competence = competence_of(agreement, low, classes)
         low *= 1 - HALF * (1 - ramp(anchors, FEW, MANY))
         if names is not None:
             low *= ramp(names.low, 0, NOTICEABLE)
-        competence = competence_of(agreement, rate, classes)
     else:
         x = (decoys - centre) / scale
         joint = estimates["confident joint"]

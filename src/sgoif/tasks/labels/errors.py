@@ -236,7 +236,7 @@ class LabelErrors:
     # --- for a look ---------------------------------------------------------------------------------------------
 
     def summary(self) -> dict[str, Any]:
-        """The main figures by name."""
+        """The main figures by name, and what to know before they are trusted (`notes`)."""
         rate, rows = self.noise_rate(), self._rows
         return {
             "examples": len(rows["index"]),
@@ -246,15 +246,17 @@ class LabelErrors:
             "selected": len(self.select()),
             "fdr": FDR,
             "decoys": 0 if self.decoys is None else len(self.decoys),
+            "notes": self.notes(),
         }
 
     def __repr__(self) -> str:
         s = self.summary()
         estimate = f"{100 * s['noise_rate']:.1f}%" if self.rate_told else "an unknown share"
+        notes = "".join(f"\nNote: {note}." for note in s["notes"])
         return (
             f"LabelErrors: {estimate} of {s['examples']} labels look wrong"
             f" ({100 * s['noise_rate_low']:.1f} to {100 * s['noise_rate_high']:.1f}%);"
-            f" {s['selected']} to review at a false discovery rate of {FDR:.0%}"
+            f" {s['selected']} to review at a false discovery rate of {FDR:.0%}{notes}"
         )
 
     def _repr_html_(self) -> str:
@@ -276,7 +278,8 @@ class LabelErrors:
             for row in order
         )
         heads = "".join(f"<th>{name}</th>" for name in ("index", "given", "suggested", "P(wrong)", "influence"))
-        return f"<p>{html.escape(repr(self))}</p><table><tr>{heads}</tr>{cells}</table>"
+        said = html.escape(repr(self)).replace("\n", "<br>")
+        return f"<p>{said}</p><table><tr>{heads}</tr>{cells}</table>"
 
     # --- inside -------------------------------------------------------------------------------------------------
 
