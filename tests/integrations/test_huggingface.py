@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -123,6 +124,15 @@ def test_the_table_is_that_of_a_plain_loop(tmp_path: Path, make: Any, accumulate
     assert sum("eval_loss" in entry for entry in running.state.log_history) == 2
 
 
+@pytest.fixture
+def same_kernels() -> Iterator[None]:
+    """Mixed precision of a Trainer leaves oneDNN switched off, and later tests would compute with other last digits."""
+    before = torch.backends.mkldnn.enabled
+    yield
+    torch.backends.mkldnn.set_flags(before)
+
+
+@pytest.mark.usefixtures("same_kernels")
 def test_in_mixed_precision(tmp_path: Path) -> None:
     from accelerate import Accelerator
 
