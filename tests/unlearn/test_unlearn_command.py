@@ -128,6 +128,11 @@ def test_what_a_person_sees(begun: Path, capfd: Captured) -> None:
     assert "--expect" in shown
 
 
+def test_help_names_the_shapes_of_arrays(capfd: Captured) -> None:
+    assert main(["unlearn", "init", "--help"]) == 0
+    assert "features (n × D)" in " ".join(capfd.readouterr().out.replace("│", " ").split())
+
+
 def test_nothing_waits(begun: Path, capfd: Captured) -> None:
     assert main(["unlearn", "plan"]) == 0
     assert "nothing is waiting" in capfd.readouterr().out
@@ -147,6 +152,7 @@ def test_nothing_waits(begun: Path, capfd: Captured) -> None:
         (["remove", "--request", "9"], "no pending request 9"),
         (["verify", "none.jsonl"], "there is no log none.jsonl"),
         (["head", "--out", "unlearning.npz"], "cannot be written"),
+        (["head", "--out", "head.safetensors"], "a numpy archive is written"),
         (["init", "--features", "f.npz"], "requests that must not be lost"),
         (["init", "--features", "f.npz", "--state", "s.npz"], "the log unlearning.jsonl exists"),
         (["init"], "give either RUN"),

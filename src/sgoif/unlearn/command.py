@@ -43,7 +43,7 @@ def init_command(
     features: Annotated[
         Path | None,
         typer.Option(
-            help="Instead of RUN: FILE.npz with features [n, D], labels [n], and where you have them ids [n],"
+            help="Instead of RUN: FILE.npz with features (n × D), labels (n), and where you have them ids (n),"
             " held_features, held_labels, class_names."
         ),
     ] = None,
@@ -127,6 +127,7 @@ def request_command(
 @app.command("plan")
 def plan_command(state: State = DEFAULT_STATE, log: Log = None, as_json: AsJson = False) -> None:
     """List what waits to be removed, and what waits for a new training, the most urgent first."""
+    from sgoif.tasks.unlearning.text import counted
     from sgoif.unlearn.acting import opened, plan
 
     with opened(state, log) as unlearner:
@@ -139,7 +140,7 @@ def plan_command(state: State = DEFAULT_STATE, log: Log = None, as_json: AsJson 
     done = [decision for decision in outstanding if decision not in pending]
     _tell_plan("removed from the head, waiting for the network to be trained again", done)
     if not pending and not done:
-        print(f"nothing is waiting; {found['deleted']:,} examples were deleted so far")
+        print(f"nothing is waiting; deleted so far: {counted(found['deleted'], 'example')}")
 
 
 @app.command("remove")
@@ -183,7 +184,7 @@ def check_command(
 
 @app.command("head")
 def head_command(
-    out: Annotated[Path, typer.Option(help="FILE.npz to write: weight [classes, features] and bias.")],
+    out: Annotated[Path, typer.Option(help="FILE.npz to write: weight (classes × features) and bias.")],
     state: State = DEFAULT_STATE,
     log: Log = None,
     as_json: AsJson = False,
@@ -194,6 +195,8 @@ def head_command(
 
     if out.is_dir() or out.resolve() == state.resolve():
         raise SettingError(f"--out {out} cannot be written; give the name of another file, e.g. head.npz")
+    if out.suffix.lower() != ".npz":
+        raise SettingError(f"--out {out} would not be what it is called: a numpy archive is written. Give FILE.npz")
     with opened(state, log) as unlearner:
         write_head(unlearner, out)
         found = {"out": str(out), "layer": unlearner.head_name, **about(unlearner)}
@@ -269,10 +272,10 @@ def _tell_plan(title: str, decisions: list[Decision]) -> None:
     """One line a request."""
     if not decisions:
         return
-    from rich.console import Console
     from rich.table import Table
     from rich.text import Text
 
+    from sgoif.audit.terminal import results
     from sgoif.tasks.unlearning.text import quoted
 
     table = Table(title=title, title_justify="left")
@@ -291,7 +294,7 @@ def _tell_plan(title: str, decisions: list[Decision]) -> None:
             f"<= {decision.logits:.2g}",
         )
         table.add_row(str(decision.number), Text(names), decision.when, *figures)
-    console = Console()
+    console = results()
     console.print(table)
     for decision in decisions:
         why = "; ".join(decision.reasons if decision.now else decision.reasons[:1])

@@ -60,6 +60,7 @@ from sgoif.tasks.curriculum.passes import Passes
 from sgoif.tasks.curriculum.settings import CurriculumSettings
 from sgoif.tasks.curriculum.summary import CurriculumReport, changes, summarise
 from sgoif.tasks.curriculum.targets import blended, doubts
+from sgoif.tasks.given import check_monitor
 from sgoif.tasks.labels.channel import Array
 
 if TYPE_CHECKING:
@@ -82,6 +83,9 @@ class Curriculum:
     ) -> None:
         if settings is not None and options:
             raise SettingError("give either settings=CurriculumSettings(...) or single options, not both")
+        if settings is not None and not isinstance(settings, CurriculumSettings):
+            raise SettingError(f"settings={settings!r} is not valid: expected CurriculumSettings(...)")
+        check_monitor(monitor, "a curriculum")
         try:
             self.settings = settings or CurriculumSettings(**options)
         except TypeError as error:
@@ -135,6 +139,12 @@ class Curriculum:
         indices = check_index(index, monitor.ledger.fixed_size, monitor.settings.allow_duplicates)
         given = check_target(labels, len(indices), monitor.classes, monitor.device)
         assert given is not None
+        if not isinstance(logits, Tensor) or logits.shape != (len(indices), monitor.classes):
+            found = tuple(logits.shape) if isinstance(logits, Tensor) else type(logits).__name__
+            raise SettingError(
+                f"logits must be what the network answers to these {len(indices)} examples, a tensor of shape"
+                f" {(len(indices), monitor.classes)}; got {found}"
+            )
         if int(indices.max()) >= known:
             self.doubt = torch.nn.functional.pad(self.doubt, (0, int(indices.max()) + 1 - known))
         return blended(given, self.doubt[monitor._upload(indices)], logits)
@@ -264,7 +274,9 @@ class Curriculum:
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Go on from a state of a curriculum with the same settings; a state that does not fit changes nothing."""
-        if state.get("version") not in (VERSION, WITHOUT_MEMORY, WITHOUT_DOUBT) or "weights" not in state:
+        if "weights" not in state or "settings" not in state:
+            raise StateError("this is not the state of a curriculum; give the file that its save(...) wrote")
+        if state.get("version") not in (VERSION, WITHOUT_MEMORY, WITHOUT_DOUBT):
             raise StateError(f"the curriculum's state has version {state.get('version')!r}; expected is {VERSION}")
         expected = asdict(self.settings)
         if state["version"] != VERSION:

@@ -62,7 +62,7 @@ class CurriculumSampler(Sampler[int]):
     ) -> None:
         if way not in get_args(Way):
             raise SettingError(f"way={way!r} is not valid: expected one of {', '.join(get_args(Way))}")
-        if batch_size < 1:
+        if not isinstance(batch_size, int) or batch_size < 1:
             raise SettingError(f"batch_size={batch_size!r} is not valid: expected that of the loader")
         self.curriculum = curriculum
         self.index = _indices_of(data)

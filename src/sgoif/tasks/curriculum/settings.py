@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from math import isfinite
+from numbers import Real
 
 from sgoif.errors import SettingError
 
@@ -37,6 +38,8 @@ class CurriculumSettings:
             if not ok:
                 raise SettingError(f"{name}={getattr(self, name)!r} is not valid: expected {expected}")
 
+        for item in fields(self):
+            need(isinstance(getattr(self, item.name), Real), item.name, "a number")
         need(isfinite(self.warm_up) and self.warm_up >= 1, "warm_up", "at least 1 epoch: before, nothing is known")
         need(isfinite(self.every) and self.every > 0, "every", "a positive number of epochs")
         need(isfinite(self.sharpness) and self.sharpness > 0, "sharpness", "a positive power")

@@ -16,6 +16,7 @@ from sgoif.anchors import evaluation
 from sgoif.capture import two_classes
 from sgoif.data import Indexed, Part, isolated_random_state
 from sgoif.errors import SettingError
+from sgoif.tasks.given import as_numbers, check_model
 from sgoif.tasks.poisoning.geometry import narrowed
 from sgoif.tasks.shift.network import Network
 
@@ -47,6 +48,7 @@ class Views:
 
 def view(model: nn.Module, train_set: Any, labels: Any, batch_size: int) -> Views:
     """One forward pass over a training set, without augmentation; the model's mode is left as it was."""
+    check_model(model, "a trace")
     if not isinstance(batch_size, int) or batch_size < 1:
         raise SettingError(f"batch_size={batch_size!r} is not valid: expected a whole number of at least 1")
     parameter = next(model.parameters(), None)
@@ -129,7 +131,7 @@ def _joined(
 
 def _given_labels(labels: Any, index: Rows, count: int) -> Tensor:
     """One label per row; a longer list is read by index."""
-    found = torch.as_tensor(labels).detach().cpu()
+    found = as_numbers(labels, "labels must be a list of class numbers").detach().cpu()
     if found.is_floating_point() or found.dim() != 1:
         raise SettingError(f"labels must be a list of class numbers; got {found.dtype} of shape {tuple(found.shape)}")
     if len(found) == count and (len(index) == 0 or int(index.max()) < count):

@@ -56,6 +56,8 @@ class PoisonTrace:
     def __init__(
         self, views: Views, watch: PoisonWatch | None = None, seed: int = 0, names: Sequence[str] | None = None
     ) -> None:
+        if names is not None and len(names) != views.classes:
+            raise SettingError(f"{len(names)} class names were given for {views.classes} classes")
         self.views, self.watch, self.seed, self.names = views, watch, seed, names
         self.geometry: Geometry = measure(views.features, views.labels, views.classes)
         self._given: Rows = views.labels.cpu().numpy()

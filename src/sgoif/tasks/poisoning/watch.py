@@ -21,6 +21,7 @@ from torch import Tensor
 from sgoif.anchors import evaluation, forward
 from sgoif.data import isolated_random_state
 from sgoif.errors import SettingError, StateError
+from sgoif.tasks.given import as_numbers, check_monitor
 from sgoif.tasks.poisoning.geometry import Geometry, measure, narrowed
 from sgoif.tasks.poisoning.kinship import direction_of
 from sgoif.tasks.poisoning.mixture import Values, robust_units
@@ -58,6 +59,7 @@ class PoisonWatch:
     ) -> None:
         if memory < 1:
             raise SettingError(f"memory={memory!r} is not valid: expected a number of bytes")
+        check_monitor(monitor, "a poison watch")
         self.monitor, self.memory, self.seed = monitor, memory, seed
         self.victims = None if victims is None else _checked(victims, monitor.classes)
         self.passes = 0
@@ -216,7 +218,7 @@ def wrong_labels(labels: Any, count: int, classes: int) -> Tensor:
     """The label that each victim gets, [V] on the CPU, from one number or one for each."""
     if count == 0:
         raise SettingError("there are no victims; give at least one input that gets a wrong label")
-    found = torch.as_tensor(labels).detach().cpu()
+    found = as_numbers(labels, "the labels of victims must be class numbers").detach().cpu()
     if found.is_floating_point() or found.dtype == torch.bool:
         raise SettingError(f"the labels of victims must be class numbers, not {found.dtype}")
     found = found.long().expand(count) if found.dim() == 0 else found.long()

@@ -14,7 +14,7 @@ import math
 import torch
 from torch import Tensor
 
-from sgoif.errors import SettingError
+from sgoif.tasks.given import check_share
 
 
 def p_values(scores: Tensor, calibration: Tensor) -> Tensor:
@@ -26,7 +26,6 @@ def p_values(scores: Tensor, calibration: Tensor) -> Tensor:
 
 def threshold(calibration: Tensor, false_alarms: float) -> float:
     """The score above which p ≤ `false_alarms`; infinite where the calibration is too small for so few."""
-    if not 0 < false_alarms < 1:
-        raise SettingError(f"false_alarms = {false_alarms} must lie between 0 and 1")
+    check_share(false_alarms, "false_alarms")
     beyond = math.floor(false_alarms * (len(calibration) + 1)) - 1
     return float(calibration[-1 - beyond]) if beyond >= 0 else math.inf

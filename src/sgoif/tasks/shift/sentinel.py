@@ -25,10 +25,12 @@ from typing import TYPE_CHECKING, Any, Self
 
 import torch
 from torch import Tensor, nn
+from torch.utils.data import DataLoader, Dataset, IterableDataset
 
 from sgoif.anchors import evaluation
 from sgoif.errors import LayerError, SettingError, StateError
 from sgoif.state import load_state, save_state
+from sgoif.tasks.given import as_numbers, check_model, check_monitor
 from sgoif.tasks.shift.conformal import p_values, threshold
 from sgoif.tasks.shift.formula import Formula
 from sgoif.tasks.shift.moments import Layer
@@ -45,6 +47,9 @@ HELD_BACK = 5
 """One example in so many is kept for the calibration where none is given."""
 LEAST_CALIBRATION = 20
 FOLDS = 5
+BATCH = 256
+OTHERWISE = 0.5
+"""A last layer that is so far, in units of its length, from what it was is no longer that of the same training."""
 VERSION = 3
 READABLE = (2, VERSION)
 """In files of version 2, E counts in full."""
@@ -91,13 +96,14 @@ class Sentinel:
         gate: bool = True,
         stages: list[str] | None = None,
     ) -> Self:
-        """Learn from batches of inputs that belong: x, (x, y) or (x, y, index), as a training loader yields them.
+        """Learn from inputs that belong: a data set, or batches x, (x, y) or (x, y, index), as a loader yields them.
 
         `calibration` are batches that the model was not trained on; p-values and alarms are only as honest as these
         are. Without them, every fifth example of `loader` is kept back. Labels, where given, name the classes and, held
         against the network's answers, say how far those count (`gate`); without labels the answers name the classes.
         The model is left in evaluation mode.
         """
+        check_model(model, "a sentinel")
         inputs = _inputs(loader, model)
         first = next(inputs, None)
         if first is None:
@@ -137,6 +143,7 @@ class Sentinel:
         The anchors were held out from training, so they serve as the calibration too: each is scored by a sentinel that
         was made without its fifth of them.
         """
+        check_monitor(monitor, "a sentinel")
         bank = monitor.anchors
         counts = torch.ones_like(bank.confidence)
         if weighted and float(bank.confidence.sum()) > 0:
@@ -225,6 +232,7 @@ class Sentinel:
             "kind": "sentinel",
             "head": self.network.head_name,
             "classes": self.network.classes,
+            "head_weight": self.network.head.weight.detach().float().cpu(),
             "stages": list(self.network.stages),
             "shape": list(self.shape),
             "trust": self.trust,
@@ -239,6 +247,7 @@ class Sentinel:
     @classmethod
     def load(cls, path: str | os.PathLike[str], model: nn.Module) -> Self:
         """Read what `save` wrote, for the model that it was made with."""
+        check_model(model, "a sentinel")
         state = load_state(path)
         if state.get("kind") != "sentinel" or state.get("version") not in READABLE:
             raise StateError(f"{os.fspath(path)} is not a sentinel of this version of sgoif; fit it again")
@@ -259,6 +268,7 @@ class Sentinel:
                 f"the sentinel belongs to another model: its head takes {layers[-1].root.shape[0]} features, this one's"
                 f" {network.head.in_features}"
             )
+        _check_trained(state.get("head_weight"), network.head.weight)
         sizes = tuple(layer.root.shape[0] for layer in layers)
         neighbours = Neighbours(state["neighbours"].to(device).float(), sizes)
         if neighbours.rows.dim() != 2 or neighbours.rows.shape[1] != sum(sizes) or not len(neighbours.rows):
@@ -274,12 +284,34 @@ def _inputs(
 ) -> Iterator[tuple[Tensor, Tensor | None]]:
     """Batches as the model takes them, all of one shape: that of `like`, or of the first."""
     shape = None if like is None else tuple(like.shape[1:])
-    for batch in loader:
+    for batch in _batches(loader):
         x, y, *_ = (*batch, None) if isinstance(batch, tuple | list) and batch else (batch, None)
         _check(x, shape)
         shape = tuple(x.shape[1:])
         if len(x):
-            yield _as_taken(x, next(model.parameters(), None)), None if y is None else torch.as_tensor(y)
+            given = None if y is None else as_numbers(y, "labels must be class numbers")
+            yield _as_taken(x, next(model.parameters(), None)), given
+
+
+def _batches(data: Any) -> Iterable[Any]:
+    """What batches come from: a data set is cut into some, anything else yields them."""
+    if isinstance(data, Dataset) and not isinstance(data, IterableDataset):
+        return DataLoader(data, batch_size=BATCH)
+    if isinstance(data, Tensor) or not isinstance(data, Iterable):
+        kind = "a tensor; for a single batch, give a list with it" if isinstance(data, Tensor) else type(data).__name__
+        raise SettingError(f"a sentinel learns from a data set or a loader of batches; got {kind}")
+    return data
+
+
+def _check_trained(then: Tensor | None, now: Tensor) -> None:
+    """Raise where the last layer is another one than at the fit, as before its weights are loaded."""
+    if then is None:  # a file of an earlier version
+        return
+    if then.shape != now.shape or float((now.detach().float().cpu() - then).norm()) > OTHERWISE * float(then.norm()):
+        raise StateError(
+            "the weights of the model's last layer are not those that the sentinel was made with: load the trained"
+            " weights first, or fit it again"
+        )
 
 
 def _as_taken(x: Tensor, parameter: Tensor | None) -> Tensor:

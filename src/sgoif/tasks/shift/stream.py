@@ -28,6 +28,7 @@ import numpy as np
 from torch import Tensor
 
 from sgoif.errors import SettingError
+from sgoif.tasks.given import check_share
 
 if TYPE_CHECKING:
     from sgoif.tasks.shift.sentinel import Sentinel
@@ -65,8 +66,7 @@ class ShiftWatch:
     def __init__(
         self, sentinel: Sentinel | None, calibration: Tensor | None = None, *, false_alarms: float = 0.01, seed: int = 0
     ) -> None:
-        if not 0 < false_alarms < 1:
-            raise SettingError(f"false_alarms = {false_alarms} must lie between 0 and 1")
+        check_share(false_alarms, "false_alarms")
         if sentinel is None and calibration is None:
             raise SettingError("a watch needs a sentinel, or the scores of inputs that belong as calibration=...")
         self.sentinel = sentinel
@@ -108,6 +108,9 @@ class ShiftWatch:
 
     def update_scores(self, scores: Tensor, names: list[Any] | None = None) -> Alarm | None:
         """The same for inputs that have been scored already."""
+        if not isinstance(scores, Tensor) or scores.dim() != 1:
+            found = f"a tensor of shape {tuple(scores.shape)}" if isinstance(scores, Tensor) else type(scores).__name__
+            raise SettingError(f"scores must be a tensor with one number for every input; got {found}")
         if names is not None and len(names) != len(scores):
             raise SettingError(f"{len(names)} names do not go with {len(scores)} inputs")
         for row, score in enumerate(scores.double().cpu().tolist()):

@@ -20,6 +20,7 @@ from sgoif.anchors import collate, evaluation, forward, to_device
 from sgoif.data import Indexed, Part, isolated_random_state, split_item
 from sgoif.errors import LayerError, SettingError
 from sgoif.heads import bare, find_head
+from sgoif.tasks.given import check_model
 
 BATCH = 256
 LOOKED_AT = 8
@@ -103,6 +104,7 @@ def _kept(layer: nn.Module) -> Iterator[list[tuple[Tensor, Tensor]]]:
 
 def read_features(model: nn.Module, data: Any, head: HeadOf | None = None) -> tuple[Read, HeadOf]:
     """One pass over a data set, a loader or batches (x, y) or (x, y, index); the model is left as it was."""
+    check_model(model, "an unlearner")
     model = bare(model)
     parameter = next(model.parameters(), None)
     if parameter is None:

@@ -8,6 +8,7 @@ from torch import Tensor, nn
 
 from sgoif.errors import LayerError
 from sgoif.heads import bare
+from sgoif.tasks.given import check_model
 from sgoif.tasks.unlearning.newton import Fitted
 
 
@@ -29,6 +30,7 @@ def head_of(fitted: Fitted, *, single: bool) -> Head:
 
 def layer_for(head: Head, model: nn.Module, name: str | None) -> nn.Linear:
     """The linear layer of a model with this name, or else the last one; raises where the head does not fit it."""
+    check_model(model, "an unlearner")
     known = dict(model.named_modules()) | dict(bare(model).named_modules())
     linear = [module for module in known.values() if isinstance(module, nn.Linear)]
     layer = known.get(name) if name is not None else linear[-1] if linear else None

@@ -22,6 +22,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from sgoif.tasks.given import as_numbers, check_monitor
 from sgoif.tasks.unlearning import storing
 from sgoif.tasks.unlearning.comparison import beside_retrained
 from sgoif.tasks.unlearning.errors import RequestError
@@ -118,6 +119,7 @@ class Unlearner:
         cls, monitor: InfluenceMonitor, data: Any, *, ids: Iterable[str | int] | None = None, **options: Any
     ) -> Self:
         """The same for the model of a monitor, judged by the monitor's anchors; options as for `fit`."""
+        check_monitor(monitor, "an unlearner")
         bank = monitor.anchors
         held_out = (bank.batch(bank.members[rows]) for rows in torch.arange(len(bank)).split(monitor.anchor_batch))
         return cls.fit(monitor.model, data, ids=ids, held_out=held_out, **options)
@@ -140,7 +142,8 @@ class Unlearner:
         """The same from features [n, D] and labels [n] that are there already; `held_out` is such a pair too."""
         settings, trail = UnlearnerSettings.make(options), None if log is None else AuditLog(log)
         check_log(trail, continue_log)
-        x, y = torch.as_tensor(features), torch.as_tensor(labels)
+        x = as_numbers(features, "features must be floating numbers [examples, features]")
+        y = as_numbers(labels, "labels must be class numbers, one per example")
         held = None if held_out is None else (torch.as_tensor(held_out[0]), torch.as_tensor(held_out[1]))
         names = [str(number) for number in range(len(x))] if ids is None else names_of(ids)
         given = gather(x, y, names, held, classes=classes, bias=bias, class_names=class_names)

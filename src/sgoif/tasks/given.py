@@ -1,0 +1,43 @@
+"""What tasks are given first, looked at before anything is done with it: a monitor, or a model."""
+
+from __future__ import annotations
+
+from numbers import Real
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from sgoif.errors import SettingError
+
+
+def check_monitor(monitor: Any, what: str) -> None:
+    """Raise where something else, such as the model, was given in the place of a monitor."""
+    from sgoif.monitor import InfluenceMonitor
+
+    if not isinstance(monitor, InfluenceMonitor):
+        raise SettingError(f"{what} reads an InfluenceMonitor, the one that watches the training; got {_kind(monitor)}")
+
+
+def check_model(model: Any, what: str) -> None:
+    """Raise where something else, such as the monitor, was given in the place of a model."""
+    if not isinstance(model, nn.Module):
+        raise SettingError(f"{what} needs the network itself, a torch.nn.Module; got {_kind(model)}")
+
+
+def check_share(value: Any, name: str) -> None:
+    """Raise unless this is a number strictly between 0 and 1."""
+    if not isinstance(value, Real) or not 0 < float(value) < 1:
+        raise SettingError(f"{name} = {value!r} must lie between 0 and 1")
+
+
+def _kind(value: Any) -> str:
+    return "None" if value is None else f"a {type(value).__name__}"
+
+
+def as_numbers(values: Any, expected: str) -> Tensor:
+    """A tensor of what was given; raises where that holds something else, such as names."""
+    try:
+        return torch.as_tensor(values)
+    except (TypeError, ValueError, RuntimeError) as error:
+        raise SettingError(f"{expected}; got {values!r:.60}") from error
