@@ -16,6 +16,7 @@ from rich.table import Table
 from typer.core import TyperGroup
 
 from sgoif.audit.command import register as register_audit
+from sgoif.audit.terminal import results
 from sgoif.sentinel.command import register as register_sentinel
 from sgoif.trace.command import register as register_trace
 from sgoif.unlearn.command import register as register_unlearn
@@ -115,7 +116,7 @@ def demo(
     if as_json:
         print(json.dumps(brief(result), allow_nan=False))
     else:
-        Console().print(_demo_table(result))
+        results().print(_demo_table(result))
         print(_demo_sentence(result))
 
 
@@ -184,7 +185,7 @@ def info(as_json: AsJson = False) -> None:
     listing = Table(show_header=False, box=None)
     for name, value in shown(found):
         listing.add_row(Text(name), Text(value))
-    Console().print(listing)
+    results().print(listing)
 
 
 PASSED_ON = {"allow_extra_args": True, "ignore_unknown_options": True}

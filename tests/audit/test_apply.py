@@ -330,6 +330,23 @@ def test_a_csv_manifest_keeps_its_other_columns(tmp_path: Path, photos: Path) ->
     assert "none.png" in applied.summary()
 
 
+@pytest.mark.parametrize("kind", ["csv", "parquet"])
+def test_a_copy_has_no_spaces_around_labels(kind: str, tmp_path: Path, photos: Path) -> None:
+    paths, labels = [row[0] for row in ROWS], ["cat ", "cat", "dog", " dog"]
+    source = photos / f"list.{kind}"
+    if kind == "csv":
+        source.write_text("path,label\n" + "".join(f"{p},{y}\n" for p, y in zip(paths, labels, strict=True)))
+    else:
+        parquet, pyarrow = pytest.importorskip("pyarrow.parquet"), pytest.importorskip("pyarrow")
+        parquet.write_table(pyarrow.table({"path": paths, "label": labels}), source)
+    rows: list[Row] = [("cat/0.png", "relabel", "cat", "dog"), ("cat/1.png", "keep", "cat", "")]
+    applied = apply_decisions(decide(tmp_path / "d.csv", source, rows), tmp_path / "clean")
+    assert applied.relabelled == {("cat", "dog"): 1}
+    clean = open_images(tmp_path / "clean" / f"manifest.{kind}")
+    assert [clean.class_names[y] for y in clean.labels] == ["dog", "cat", "dog", "dog"]
+    assert not clean.notes
+
+
 def test_a_parquet_manifest_keeps_its_types(tmp_path: Path, photos: Path) -> None:
     pyarrow = pytest.importorskip("pyarrow")
     parquet = pytest.importorskip("pyarrow.parquet")

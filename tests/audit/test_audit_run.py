@@ -23,7 +23,7 @@ from sgoif.errors import SgoifError
 from sgoif.table import ScoreTable
 
 QUICK: dict[str, Any] = {"model": "tiny_nets:tiny", "device": "cpu", "epochs": 3}
-FILES = {"issues.csv", "issues.parquet", "report.html", "summary.json", "skipped.csv", "run.json"}
+FILES = {"issues.csv", "issues.parquet", "report.html", "summary.json", "skipped.csv", "copies.csv", "run.json"}
 
 
 def settings(path: Path, out: Path, **options: Any) -> AuditSettings:
@@ -225,9 +225,13 @@ def test_unreadable_and_repeated_images_are_reported(tmp_path: Path) -> None:
     assert "2 images are copies" in notes
     assert "different labels" in notes
     assert "'bars/elsewhere.png' ('bars')" in notes
+    copies = (tmp_path / "run" / "copies.csv").read_text().splitlines()
+    assert copies[0] == "copies,labels_differ,path,given_label"
+    assert sorted(copies[1:3]) == ["1,True,bars/elsewhere.png,bars", f"1,True,dots/{some[1].name},dots"]
+    assert sorted(copies[3:]) == sorted(["2,False,dots/copy.png,dots", f"2,False,dots/{some[0].name},dots"])
 
 
-def test_classes_of_one_image_are_kept_and_scored(tmp_path: Path) -> None:
+def test_classes_of_one_image_are_scored_and_not_listed(tmp_path: Path) -> None:
     data = make_folder(tmp_path / "data", per_class=12)
     (data / "lonely").mkdir()
     shutil.copy(next((data / "bars").glob("*.png")), data / "lonely" / "one.png")
@@ -235,6 +239,10 @@ def test_classes_of_one_image_are_kept_and_scored(tmp_path: Path) -> None:
     row = result.table["path"].tolist().index("lonely/one.png")
     assert result.table["n_observations"][row] == 3
     assert np.isfinite(result.table["influence"][row])
+    assert result.table["probability_wrong"][row] == result.summary["noise_rate"]["estimate"]
+    assert np.isfinite(result.table["probability_wrong"]).all()
+    assert not result.table["is_label_issue"][row]
+    assert any("labels of 'lonely' are not judged" in note for note in result.summary["notes"])
 
 
 @pytest.mark.parametrize("case", ["one class", "two images", "a dozen", "empty", "nothing readable", "missing"])

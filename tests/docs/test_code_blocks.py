@@ -11,6 +11,7 @@ import pytest
 from doc_pages import ROOT, Block, Page, command_lines, name_of, pages, read, words
 from doc_preludes import PRELUDES
 
+from sgoif.bench.labels.registry import METHODS as RIVALS
 from sgoif.bench.ood.registry import METHODS
 from sgoif.cli import main
 from sgoif.curvature import CURVATURES
@@ -62,7 +63,7 @@ def run_page(page: Page) -> int:
 def test_the_blocks_of_a_page_run(page: Page, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     with contextlib.ExitStack() as stack:
-        for registry in (CURVATURES, SOLVERS, METHODS):  # pages may add to them
+        for registry in (CURVATURES, SOLVERS, METHODS, RIVALS):  # pages may add to them
             stack.enter_context(mock.patch.dict(registry))
         stack.enter_context(warnings.catch_warnings())
         warnings.simplefilter("ignore", UserWarning)

@@ -92,6 +92,12 @@ def test_splits_instead_of_classes(tmp_path: Path) -> None:
         open_images(tmp_path, split="test")
 
 
+def test_the_training_split_is_found_however_it_is_written(tmp_path: Path) -> None:
+    class_folder(tmp_path / "Train")
+    class_folder(tmp_path / "Val", each=2)
+    assert open_images(tmp_path).names[0] == "Train/cat/0.png"
+
+
 def test_a_test_split_without_classes_is_no_class(tmp_path: Path) -> None:
     class_folder(tmp_path / "train")
     save(picture(0), tmp_path / "test" / "0.png")

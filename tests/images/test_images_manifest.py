@@ -37,6 +37,26 @@ def test_spaces_after_separators(root: Path, separator: str) -> None:
     assert kept == [["cat/0.png", " a"]], "a space is part of a cell where the header has none"
 
 
+def test_spaces_around_labels_and_paths_make_no_classes_and_hide_no_files(root: Path) -> None:
+    found = open_images(write(root / "list.csv", "path,label\ncat/0.png,a\ncat/1.png ,a \ndog/0.png, b\ndog/1.png,b\n"))
+    assert found.class_names == ["a", "b"]
+    assert found.names == ["cat/0.png", "cat/1.png", "dog/0.png", "dog/1.png"]
+    assert found.notes == ["spaces around 2 labels do not count: 'a ', ' b'"]
+    assert not open_images(write(root / "list.csv", "path,label\ncat/0.png,a b\ndog/0.png,b\n")).notes
+
+
+def test_a_split_column_is_mentioned_and_a_split_that_is_not_there_is_refused(root: Path) -> None:
+    lines = ["path,label,split", "cat/0.png,a,train", "dog/0.png,b,train ", "cat/1.png,a,val", "dog/1.png,b,val"]
+    path = write(root / "list.csv", "\n".join(lines))
+    everything = open_images(path)
+    assert len(everything) == 4
+    assert everything.notes == ["all splits are read: 'train', 'val' (choose one with --split)"]
+    train = open_images(path, split="train")
+    assert (train.names, train.notes) == (["cat/0.png", "dog/0.png"], [])
+    with pytest.raises(ImagesError, match="has no split 'tain'; it has 'train', 'val'"):
+        open_images(path, split="tain")
+
+
 @pytest.mark.parametrize("separator", [",", ";", "\t"])
 @pytest.mark.parametrize("encoding", ["utf-8", "utf-8-sig"])
 def test_separators_and_encodings(root: Path, separator: str, encoding: str) -> None:

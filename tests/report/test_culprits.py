@@ -101,7 +101,8 @@ def test_numbers_and_missing_pictures_are_said() -> None:
     odd = image(0, "x.png", "cat", score=-math.inf, probability=1e-5, family=-1, picture=None)
     lonely = Victim("v.png", "cat", b"no image", [])
     text = culprits_html(page_of(["a.png"], listed=[odd], victims=[lonely]))
-    assert "p = 1e−05" in text
+    assert "<strong>1e−05</strong> probability" in text
+    assert "p = " not in text, "a probability of being behind it must not look like a p-value"
     assert "score unknown" in text
     assert text.count("picture could not be read") == 2
     assert "none could be compared" in text

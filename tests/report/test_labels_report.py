@@ -17,8 +17,10 @@ from torch import Tensor, nn
 from torch.utils.data import DataLoader, Dataset, TensorDataset
 
 from sgoif import InfluenceMonitor, indexed, split_holdout
-from sgoif.report.labels import FROM_DECOYS, UNTOLD, WITHOUT_DECOYS, as_pixels
+from sgoif.report.labels import FROM_DECOYS, UNTOLD, WITHOUT_DECOYS, as_pixels, precision
+from sgoif.table import ScoreTable
 from sgoif.tasks import Decoys, LabelErrors, plant_decoys
+from sgoif.tasks.labels.likelihood import NoiseRate
 
 COUNT, CLASSES, SIDE = 240, 3, 8
 HOSTILE = ["</script><script>alert(1)</script>", "<img src=x onerror=alert(1)>", "=1+1"]
@@ -242,3 +244,21 @@ def test_tensors_that_are_images(shape: tuple[int, ...], expected: tuple[int, ..
 def test_flat_images_and_bytes_are_images_too() -> None:
     assert as_pixels(torch.zeros(3, 4, 4)).max() == 0  # type: ignore[union-attr]
     assert as_pixels(torch.arange(48, dtype=torch.uint8).reshape(3, 4, 4)).shape == (4, 4, 3)  # type: ignore[union-attr]
+
+
+class Told:
+    """As much of `LabelErrors` as the expected precision asks for."""
+
+    def __init__(self, estimate: float, told: bool = True) -> None:
+        self.rate_told, self.estimate = told, estimate
+
+    def noise_rate(self) -> NoiseRate:
+        return NoiseRate(self.estimate, 0.0, 1.0)
+
+
+def test_a_precision_below_the_noise_rate_is_not_stated() -> None:
+    table = ScoreTable({"probability_wrong": np.r_[np.full(10, 0.2), np.full(39, 0.0), np.nan]})
+    errors: Any = Told(0.09)
+    assert precision(errors, table) == [(20, pytest.approx(0.1)), (50, pytest.approx(0.04))]
+    for errors in (Told(0.11), Told(0.0, told=False)):
+        assert precision(errors, table) == []

@@ -43,7 +43,7 @@ def test_keys_move_decide_and_undo_and_a_reload_keeps_it(open_page: Opened) -> N
     page = open_page(data)
     best = np.argsort(-data.probability)
     suggestion = [data.class_names[data.suggested[row]] for row in best]
-    press(page, "j 1 2 3 Shift+K r d")
+    press(page, "j 1 2 3 k r d")
     done = [
         "✓ keep",
         f"→ relabel as {suggestion[1]}",
@@ -55,7 +55,7 @@ def test_keys_move_decide_and_undo_and_a_reload_keeps_it(open_page: Opened) -> N
     ]
     assert marks(page, 7) == done
     assert page.evaluate("document.activeElement.getAttribute('aria-label')").startswith("Number 7:")
-    press(page, "k u u")
+    press(page, "p u u")
     assert marks(page, 7) == [*done[:4], "", "", ""]
     assert page.evaluate("document.activeElement.getAttribute('aria-label')").startswith("Number 5:")
     press(page, "ArrowRight ArrowUp ArrowLeft")
@@ -72,9 +72,9 @@ def test_keys_move_decide_and_undo_and_a_reload_keeps_it(open_page: Opened) -> N
 
 def test_moving_past_the_end_turns_the_page(open_page: Opened) -> None:
     page = open_page(page_data(60))
-    press(page, "j " * 25)
+    press(page, "n " * 25)
     assert page.evaluate("document.activeElement.getAttribute('aria-label')").startswith("Number 25:")
-    press(page, "k")
+    press(page, "p")
     assert page.evaluate("document.activeElement.getAttribute('aria-label')").startswith("Number 24:")
 
 
@@ -100,7 +100,7 @@ def test_mouse_decides_takes_back_and_chooses_any_class(open_page: Opened, tmp_p
 def test_relabel_without_a_suggestion_asks_for_a_class(open_page: Opened) -> None:
     data = page_data(5)
     page = open_page(replace(data, suggested=data.given))
-    press(page, "j 2")
+    press(page, "n 2")
     assert page.evaluate("document.activeElement.tagName") == "SELECT"
     assert marks(page, 1) == [""]
     assert "choose one" in page.locator("#message").inner_text()
@@ -112,12 +112,12 @@ def test_relabel_without_a_suggestion_asks_for_a_class(open_page: Opened) -> Non
 
 def test_keys_can_be_turned_off_and_never_act_while_typing(open_page: Opened) -> None:
     page = open_page(page_data(30))
-    press(page, "j /")
+    press(page, "n /")
     page.keyboard.type("3d1")
     assert page.locator("#search").input_value() == "3d1"
     assert page.locator("#tally").inner_text().startswith("0 of 15 selected decided")
     page.click("#reset-filters")
-    press(page, "j ?")
+    press(page, "n ?")
     assert page.locator("#help").is_visible()
     page.uncheck("#shortcuts")
     press(page, "Escape")
@@ -130,7 +130,7 @@ def test_keys_can_be_turned_off_and_never_act_while_typing(open_page: Opened) ->
 def test_many_at_once_is_one_step_back(open_page: Opened, tmp_path: Path) -> None:
     data = page_data(60)
     page = open_page(data)
-    press(page, "j 3")
+    press(page, "n 3")
     page.click("#bulk summary")
     assert "29 examples" in page.locator("#bulk-text").inner_text()
     page.click("[data-bulk=relabel]")
@@ -156,7 +156,7 @@ def test_hostile_names_are_text_and_come_back_from_the_file(open_page: Opened, t
     for name in (HOSTILE[0], HOSTILE[2], HOSTILE[3], HOSTILE[13], "long" * 50):
         assert name in shown
     assert "two␊lines␍␊and␉tab" in shown
-    press(page, "j " + "2 " * count)
+    press(page, "n " + "2 " * count)
     rows = exported(page, tmp_path / "d.csv")
     best = np.argsort(-data.probability)
     assert rows[0] == HEADER
@@ -218,17 +218,17 @@ def test_without_storage_the_page_says_so_and_still_works(open_page: Opened, tmp
     )
     page = open_page(page_data(30), script=refuse)
     assert "not saved" in page.locator("#tally").inner_text()
-    press(page, "j 1")
+    press(page, "n 1")
     assert len(exported(page, tmp_path / "d.csv")) == 2
 
 
 def test_two_windows_of_one_report_agree_and_another_report_is_untouched(open_page: Opened, tmp_path: Path) -> None:
     first = open_page(page_data(30))
     second = open_page(tmp_path / "report.html", context=first.context)
-    press(first, "j 3")
+    press(first, "n 3")
     second.locator(".card .mark", has_text="drop").wait_for()
-    second.keyboard.press("j")
-    press(second, "j 1")
+    second.keyboard.press("n")
+    press(second, "n 1")
     first.locator(".card .mark", has_text="keep").wait_for()
     assert marks(first, 2) == ["✕ drop", "✓ keep"]
     write_page(tmp_path / "other" / "report.html", page_data(31))

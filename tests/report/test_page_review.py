@@ -207,6 +207,8 @@ def test_nothing_observed_and_nothing_selected_are_shown_as_such(open_page: Open
     assert page.locator("#only-selected").is_disabled()
     assert "learned too little" in page.locator("#advice").inner_text()
     assert "could not be estimated" in page.locator("#summary").inner_text()
+    assert page.locator("#pairs-body button").count() == 0
+    assert "could not be estimated" in page.locator("#pairs-text").inner_text()
 
 
 @pytest.mark.parametrize(

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from sgoif.audit import outputs
+from sgoif.audit import outputs, small_classes
 from sgoif.audit.checked import read_checked, write_to_check
 from sgoif.audit.errors import AuditError, AuditInterrupted, ModelError
 from sgoif.audit.interruption import Interruption
@@ -121,7 +121,7 @@ def _run(
             nonlocal written
             if ranks.rank == 0:
                 with directory.explained():
-                    split = len(rows), len(held)
+                    split = rows, held
                     written = _write(settings, directory, collection, pixels, training, show, split, seconds, checked)
 
         ranks.agree(write)
@@ -237,7 +237,7 @@ def _write(
     pixels: Pixels,
     training: Training,
     show: Progress,
-    split: tuple[int, int],
+    split: tuple[Indices, Indices],
     seconds: float,
     checked: Mapping[int, int] | None,
 ) -> AuditResult:
@@ -252,13 +252,21 @@ def _write(
         class_names=pixels.class_names,
         checked=checked,
     )
-    numbers = worst_first(errors.table(settings.fdr))
+    counts, held = (len(split[0]), len(split[1])), split[1]
+    unjudged = small_classes.unjudged(pixels.labels, held, len(pixels.class_names))
+    rate = errors.noise_rate().estimate
+    numbers = worst_first(small_classes.without_verdict(errors.table(settings.fdr), unjudged, rate))
     table = outputs.with_names(numbers, pixels.names, pixels.class_names)
-    about_data = [*outputs.data_notes(pixels, collection.notes), *outputs.write_tables(folder, table)]
+    about_data = [
+        *small_classes.notes(numbers, pixels.labels, held, pixels.class_names),
+        *outputs.data_notes(pixels, collection.notes),
+        *outputs.write_tables(folder, table),
+    ]
     notes = [*errors.notes(), *about_data]
     for note in notes:
         show.say(note)
     outputs.write_skipped(folder, pixels.skipped)
+    outputs.write_copies(folder, pixels)
     write_to_check(folder, errors, pixels)
     show.stage("writing the page", len(table))
     outputs.write_report(
@@ -268,11 +276,11 @@ def _write(
         pixels,
         source=str(collection.source),
         fdr=settings.fdr,
-        facts=_facts(settings, training, split, seconds),
+        facts=_facts(settings, training, counts, seconds),
         notes=about_data,
         progress=show.advance,
     )
-    summary = _summary(settings, training.plan, pixels, errors, int(numbers["is_label_issue"].sum()), split, seconds)
+    summary = _summary(settings, training.plan, pixels, errors, numbers, counts, seconds)
     summary |= {"stopped": training.stopped, "steps": training.step, "notes": notes}
     outputs.write_summary(folder, summary)
     return AuditResult(folder, table, summary)
@@ -299,7 +307,7 @@ def _summary(
     plan: Plan,
     pixels: Pixels,
     errors: Any,
-    selected: int,
+    table: ScoreTable,
     split: tuple[int, int],
     seconds: float,
 ) -> dict[str, Any]:
@@ -311,10 +319,10 @@ def _summary(
         "held_out": split[1],
         "skipped": len(pixels.skipped),
         "duplicates": sum(len(group.indices) - 1 for group in pixels.duplicates),
-        "selected": selected,
+        "selected": int(table["is_label_issue"].sum()),
         "fdr": settings.fdr,
         "noise_rate": {"estimate": rate.estimate, "low": rate.low, "high": rate.high, "told": errors.rate_told},
-        "expected_precision": {str(k): value for k, value in precision(errors, len(pixels.names))},
+        "expected_precision": {str(k): value for k, value in precision(errors, table)},
         "seconds": seconds,
         "settings": settings.record(),
         "plan": plan.record(),

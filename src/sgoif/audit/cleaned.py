@@ -153,7 +153,7 @@ def _write_csv(collection: Collection, target: Path, paths: list[str], rows: lis
         writer.writerow(table.header)
         for path, row, label_row in zip(paths, rows, label_rows, strict=True):
             cells = table.rows[row] + [""] * (len(table.header) - len(table.rows[row]))
-            cells[image], cells[label] = to_cell(path), table.rows[label_row][label]
+            cells[image], cells[label] = to_cell(path), table.rows[label_row][label].strip()
             writer.writerow(cells)
 
 
@@ -166,7 +166,10 @@ def _write_parquet(
     kept = table.take(rows)
     image, label = collection.manifest.image_column, collection.manifest.label_column
     kept = kept.set_column(kept.schema.get_field_index(image), image, pyarrow.array(paths, pyarrow.string()))
-    kept = kept.set_column(kept.schema.get_field_index(label), kept.field(label), table.column(label).take(label_rows))
+    labels = table.column(label).take(label_rows)
+    if pyarrow.types.is_string(labels.type) or pyarrow.types.is_large_string(labels.type):
+        labels = pyarrow.compute.utf8_trim_whitespace(labels)
+    kept = kept.set_column(kept.schema.get_field_index(label), kept.field(label), labels)
     pyarrow.parquet.write_table(kept, target)
 
 

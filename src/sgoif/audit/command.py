@@ -123,11 +123,10 @@ def audit_command(
 
 def _audited(settings: AuditSettings, resume: bool, as_json: bool) -> int:
     """Audit, tell what was found, and return the exit code."""
-    from rich.console import Console
-
     from sgoif.audit.audit import audit
     from sgoif.audit.errors import AuditInterrupted
     from sgoif.audit.progress import for_terminal
+    from sgoif.audit.terminal import results
     from sgoif.bench.provenance import plain
 
     try:
@@ -141,7 +140,7 @@ def _audited(settings: AuditSettings, resume: bool, as_json: bool) -> int:
     if as_json:
         print(json.dumps(plain({**result.summary, **files}), allow_nan=False))
         return 0
-    console = Console()
+    console = results()
     for line in _told(result):
         console.print(line, highlight=False, markup=False)
     print(f"page to look at: {result.report}", file=sys.stderr)

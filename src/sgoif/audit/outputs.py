@@ -66,9 +66,25 @@ def write_skipped(folder: Path, skipped: Sequence[Any]) -> None:
     atomic_write(folder / "skipped.csv", write, text=True)
 
 
+def write_copies(folder: Path, pixels: Pixels) -> None:
+    """copies.csv: every image that occurs more than once, copies of one image under one number; those first whose
+    labels differ, since one of them must be wrong.
+    """
+
+    def write(handle: Any) -> None:
+        writer = csv.writer(handle)
+        writer.writerow(["copies", "labels_differ", "path", "given_label"])
+        for number, group in enumerate(sorted(pixels.duplicates, key=lambda group: not group.conflicting), start=1):
+            for i in group.indices:
+                given = to_cell(pixels.class_names[int(pixels.labels[i])])
+                writer.writerow([number, group.conflicting, to_cell(pixels.names[i]), given])
+
+    atomic_write(folder / "copies.csv", write, text=True)
+
+
 def data_notes(pixels: Pixels, notes: Sequence[str]) -> list[str]:
     """What a person should know about the data: files left out, copies, choices made on the way."""
-    from sgoif.images.text import shown
+    from sgoif.images.text import plural, shown
 
     found = list(notes)
     if pixels.skipped:
@@ -76,13 +92,14 @@ def data_notes(pixels: Pixels, notes: Sequence[str]) -> list[str]:
     conflicting = [group for group in pixels.duplicates if group.conflicting]
     if pixels.duplicates:
         copies = sum(len(group.indices) - 1 for group in pixels.duplicates)
-        found.append(f"{copies} images are copies of others")
+        found.append(f"{plural(copies, 'image is a copy', 'images are copies')} of others; copies.csv names them")
     for group in conflicting[:NAMED]:
         some = [f"{shown(pixels.names[i])} ({shown(pixels.class_names[pixels.labels[i]])})" for i in group.indices]
         more = f" and {len(some) - NAMED} more" if len(some) > NAMED else ""
         found.append(f"the same image has different labels: {', '.join(some[:NAMED])}{more}")
     if len(conflicting) > NAMED:
-        found.append(f"{len(conflicting) - NAMED} more images occur under different labels")
+        more = plural(len(conflicting) - NAMED, "more image occurs", "more images occur")
+        found.append(f"{more} under different labels; they come first in copies.csv")
     return found
 
 

@@ -291,7 +291,7 @@ def _card(rank: int, row: Shown, selected: bool) -> str:
         f'<li><article class="{kind}"><p class="card-top"><span>#{rank:,}</span>{badge}</p><div class="card-main">'
         f"{picture(row.picture, f'Picture of {row.name}')}"
         f'<div class="card-body"><p class="labels"><span class="muted">label: </span>{isolated(row.label)}</p>'
-        f'<p class="probability"><span><strong>p = {digits(row.probability)}</strong></span></p>'
+        f'<p class="probability"><span><strong>{digits(row.probability)}</strong> probability</span></p>'
         f'<p class="muted">score {digits(row.score)}</p><p class="name" title="{text(row.name)}">'
         f"{isolated(row.name)}</p></div></div></article></li>"
     )

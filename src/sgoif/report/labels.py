@@ -83,7 +83,7 @@ def page_data(errors: LabelErrors, table: ScoreTable, fdr: float, shown: Shown) 
         thumbnail=None if picture is None else lambda row: picture(int(index[row])),
         noise_rate=errors.noise_rate() if errors.rate_told else (math.nan, *errors.noise_rate()[1:]),
         fdr=fdr,
-        precision=precision(errors, len(index)),
+        precision=precision(errors, table),
         confusion=errors.confusion(),
         reliability=errors.reliability(),
         reliability_note=_observed(errors),
@@ -93,10 +93,16 @@ def page_data(errors: LabelErrors, table: ScoreTable, fdr: float, shown: Shown) 
     )
 
 
-def precision(errors: LabelErrors, examples: int) -> list[tuple[int, float]]:
-    """Expected share of wrong labels among the first k of the list; nothing where it cannot be told."""
-    found = ((k, errors.expected_precision(k)) for k in TOPS if k <= examples)
-    return [(k, share) for k, share in found if math.isfinite(share)]
+def precision(errors: LabelErrors, table: ScoreTable) -> list[tuple[int, float]]:
+    """Expected share of wrong labels among the first k of the list; nothing where it cannot be told.
+
+    Nor where probabilities were lowered so far, on purpose, that the first of the list would be right more often than
+    the estimated rate has it for all labels: the two would contradict each other.
+    """
+    p = np.sort(np.nan_to_num(table["probability_wrong"]))[::-1]
+    if not errors.rate_told or p[: TOPS[0]].mean() < errors.noise_rate().estimate:
+        return []
+    return [(k, float(p[:k].mean())) for k in TOPS if k <= len(p)]
 
 
 def _observed(errors: LabelErrors) -> str:

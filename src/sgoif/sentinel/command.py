@@ -291,10 +291,10 @@ def _rows(scored: Scored) -> list[dict[str, Any]]:
 
 def _tell_scores(scored: Scored) -> None:
     """What a terminal shows at the end: one sentence and the strangest few."""
-    from rich.console import Console
     from rich.table import Table
     from rich.text import Text
 
+    from sgoif.audit.terminal import results
     from sgoif.images.text import shown
 
     summary = scored.summary
@@ -307,7 +307,7 @@ def _tell_scores(scored: Scored) -> None:
         names = (shown(row["path"], 48)[1:-1], shown(row["predicted_label"], 24)[1:-1])
         listing.add_row(*(Text(name) for name in names), f"{row['score']:.3g}", f"{row['p_value']:.3g}")
     expected = summary["false_alarms"] * summary["images"]
-    console = Console()
+    console = results()
     console.print(
         f"{summary['strange']:,} of {summary['images']:,} images are strange (p <= {summary['false_alarms']:g}); if all"
         f" belonged, about {expected:,.0f} would be called so.",

@@ -130,14 +130,14 @@ def trace_command(
 
 def _tell(traced: Traced) -> None:
     """What a terminal shows at the end: a few sentences and the worst few."""
-    from rich.console import Console
     from rich.table import Table
     from rich.text import Text
 
+    from sgoif.audit.terminal import results
     from sgoif.images.text import shown
 
     summary, table = traced.summary, traced.table
-    console = Console()
+    console = results()
     for line in sentences(summary):
         console.print(line, markup=False, highlight=False)
     listing = Table(title="the most suspicious training images", title_justify="left")

@@ -66,8 +66,8 @@ def choose_split(path: Path, wanted: str | None, available: Sequence[str]) -> st
             return wanted
         raise ImagesError(f"{shown(path)} has no split {shown(wanted)}; it has {few(available)}")
     for name in (TRAIN, "training"):
-        if name in available:
-            return name
+        if found := [split for split in available if split.lower() == name]:
+            return found[0]
     if len(available) == 1:
         return available[0]
     raise ImagesError(f"{shown(path)} has the splits {few(available)}, none called train; choose one with --split")
@@ -100,6 +100,7 @@ def pyarrow_for(purpose: str) -> Any:
     """The package pyarrow, or the error that says how to get it."""
     try:
         import pyarrow
+        import pyarrow.compute
         import pyarrow.parquet
     except ImportError as error:
         from sgoif.errors import MissingExtraError

@@ -15,10 +15,10 @@ from typing import Any
 from sgoif.images.classes import class_text
 from sgoif.images.collection import Skipped
 from sgoif.images.errors import ImagesError
-from sgoif.images.sources.base import Found, Request, check_rows, pyarrow_for
+from sgoif.images.sources.base import Found, Request, check_rows, choose_split, pyarrow_for
 from sgoif.images.sources.csv_table import read_csv
 from sgoif.images.stores import Files
-from sgoif.images.text import as_unicode, few, shown
+from sgoif.images.text import as_unicode, few, plural, shown
 from sgoif.table import from_cell
 
 IMAGE_COLUMNS = ("path", "file", "filename", "image", "image_path", "file_name", "filepath", "file_path", "img")
@@ -47,11 +47,13 @@ def read(request: Request) -> Found:
     paths: list[str] = []
     taken: set[str] = set()
     assert found.rows is not None
-    splits = columns.get(SPLIT_COLUMN)
+    splits = [None if split is None else str(split).strip() for split in columns.get(SPLIT_COLUMN, ())]
+    found.notes += _split_notes(request, splits)
+    spaced: list[str] = []
     images = columns[image_column]
     given_labels = [None] * len(images) if label_column is None else columns[label_column]
     for row, (path, label) in enumerate(zip(images, given_labels, strict=True)):
-        if request.split is not None and splits is not None and str(splits[row]) != request.split:
+        if request.split is not None and splits[row] != request.split:
             continue
         line = row + 2
         text, given = class_text(path), class_text(label)
@@ -73,9 +75,14 @@ def read(request: Request) -> Found:
         taken.add(name)
         found.names.append(name)
         paths.append(file)
+        if given is not None and given != given.strip():
+            spaced.append(given)
+            given = given.strip()
         labels.append(given)
         found.rows.append(row)
     found.labels, found.store = labels, Files(paths)
+    if spaced:
+        found.notes.append(f"spaces around {plural(len(spaced), 'label')} do not count: {few(dict.fromkeys(spaced))}")
     if not paths and found.skipped:
         first = found.skipped[0]
         raise ImagesError(
@@ -85,9 +92,21 @@ def read(request: Request) -> Found:
     return found
 
 
+def _split_notes(request: Request, splits: Sequence[str | None]) -> list[str]:
+    """Raises where the table has no such split; what to say where it has several and none was chosen."""
+    named = list(dict.fromkeys(split for split in splits if split))
+    if request.split is not None:
+        choose_split(request.path, request.split, named)
+        return []
+    return [f"all splits are read: {few(named)} (choose one with --split)"] if len(named) > 1 else []
+
+
 def _file(text: str, root: Path, real_root: str) -> tuple[str, str | None]:
     """The file a cell names, or the reason why it cannot be taken."""
     file = os.path.normpath(os.path.join(root, text))
+    if text != text.strip() and not os.path.exists(file):
+        text = text.strip()
+        file = os.path.normpath(os.path.join(root, text))
     if "\\" in text and os.sep == "/" and not os.path.exists(file):
         file = os.path.normpath(os.path.join(root, text.replace("\\", "/")))
     try:

@@ -6,6 +6,10 @@ const FIRST_PAIRS = 10;
 function showPairs(choose) {
   const { classes, cells } = report.matrix;
   const partial = classes.length < report.classes.length;
+  if (report.noise[0] === null) {
+    byId("pairs-text").textContent = "This could not be estimated, since the share of wrong labels is unknown.";
+    return;
+  }
   byId("pairs-text").textContent = "Estimated numbers of examples by given label and true class. Choose a cell or a pair to see its examples."
     + (partial ? ` The matrix shows the ${classes.length} of ${report.classes.length} classes with most wrong labels.` : "");
   byId("pairs-body").append(matrixTable(classes, cells, choose), pairList(choose));

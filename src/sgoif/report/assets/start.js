@@ -60,9 +60,10 @@ function fillFilters() {
 }
 
 const KEYS = {
-  j: () => step(1), k: () => step(-1), u: undo, U: undo, "?": () => byId("help").showModal(),
+  n: () => step(1), N: () => step(1), j: () => step(1), p: () => step(-1), P: () => step(-1), u: undo, U: undo,
+  "?": () => byId("help").showModal(),
   "/": () => { byId("filters").open = true; byId("search").focus(); },
-  1: () => decideActive("keep"), K: () => decideActive("keep"),
+  1: () => decideActive("keep"), k: () => decideActive("keep"), K: () => decideActive("keep"),
   2: () => decideActive("relabel"), r: () => decideActive("relabel"), R: () => decideActive("relabel"),
   3: () => decideActive("drop"), d: () => decideActive("drop"), D: () => decideActive("drop"),
   c: chooseClass, C: chooseClass,
