@@ -370,10 +370,29 @@ def test_a_model_that_knows_nothing_selects_nothing(ignorant: LabelErrors) -> No
 
 def test_a_model_that_knows_nothing_expects_no_precision(ignorant: LabelErrors, plain: LabelErrors) -> None:
     assert np.isnan(ignorant.expected_precision(10))
-    assert page.precision(ignorant, COUNT) == []
-    assert [k for k, _ in page.precision(plain, 60)] == [20, 50]
+    assert page.precision(ignorant, ignorant.table()) == []
+    assert [k for k, _ in page.precision(plain, plain.table())] == [20, 50, 100, 200, 500, 1000]
     with pytest.raises(SettingError, match="from 1 to"):
         ignorant.expected_precision(0)
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({"decoys": [1, 2]}, "plant_decoys"),
+        ({"checked": [3]}, "index: class number"),
+        ({"checked": {3: "cat"}}, "index: class number"),
+    ],
+)
+def test_what_it_is_given_is_looked_at(options: dict[str, Any], said: str, plain: LabelErrors) -> None:
+    with pytest.raises(SettingError, match=said):
+        LabelErrors(plain.monitor, **options)
+    for other in (plain.monitor.model, None):
+        with pytest.raises(SettingError, match="InfluenceMonitor"):
+            LabelErrors(other)  # type: ignore[arg-type]
+    for fdr in ("0.1", None, 0, 1.5):
+        with pytest.raises(SettingError, match="fdr="):
+            plain.select(fdr)  # type: ignore[arg-type]
 
 
 def test_a_running_monitor_is_read_without_disturbing_it(problem: Problem) -> None:

@@ -6,6 +6,7 @@ fusion       one ranking out of influence, margin and channel
 calibration  from the ranking to probabilities, and the noise rate
 likelihood   what decoys say about both
 strict       whether there is noise at all, where no decoys were planted
+sure         how many are wrong where errors are dense and the model has learned their names
 decoys       labels made wrong on purpose, so that the run itself shows what a wrong label looks like
 errors       the answers
 """

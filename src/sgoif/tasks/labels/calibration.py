@@ -37,11 +37,15 @@ How competent the model is follows from its agreement: if a share π̂ of the la
 channel allow). A competent model is judged by the mean of the estimates above, another by this likelihood, with a
 smooth passage between. Less is asked of a model where this likelihood counts nearly as many errors as the confident
 joint: it does not where a model is weak. Where the noise has no structure the decoys alone know best, and more is
-asked. A weak model leaves *doubtful* labels over where noise may have structure: up to the rate on v, or to half of
-what the channel's posterior counts, the other half being its own confusion. They take part in the rate, but no such
-label is called more likely wrong than right. The interval then reaches from what is sure to the confident joint. A
-competent model too leaves labels over where they are wrong because classes look alike, as people's are (see
-`lookalike`): they lie below the others on v, under a curve of half the slope, and widen the interval upwards.
+asked. Dense noise with structure makes decoys stand out, so that they count too few errors and a model passes for weak
+that is not. There the classes that it is surest of may vouch for it: if the share of labels that they contradict, at
+the lower end of its interval, explains what the model disagrees with, it is competent, and that share takes the place
+of both estimates (see `sure`); of a model that was competent anyway only where the noise is dense, its names are
+learned and nothing was memorised. A weak model leaves *doubtful* labels over where noise may have structure: up to the
+rate on v, or to half of what the channel's posterior counts, the other half being its own confusion. They take part in
+the rate, but no such label is called more likely wrong than right. The interval then reaches from what is sure to the
+confident joint. A competent model too leaves labels over where they are wrong because classes look alike, as people's
+are (see `lookalike`): they lie below the others on v, under a curve of half the slope, and widen the interval upwards.
 Probabilities of a model of very little competence stay below certainty.
 
 All of this takes for granted that some labels can only be wrong. To a model that has learned next to nothing right
@@ -78,6 +82,7 @@ from sgoif.tasks.labels.likelihood import (
     slope_at,
 )
 from sgoif.tasks.labels.named import Named
+from sgoif.tasks.labels.sure import Sure
 
 STEEP, FREE = (6.0, 0.08), (5.0, 0.4)
 """Slope and its logarithmic spread while the rate is unknown: narrow, since slope and hardness can stand in for each
@@ -94,6 +99,8 @@ AGREEING, DIFFERENT, SAME = 0.075, 0.6, 0.9
 last share, in part from the second on."""
 UNSEEN, LITTLE = 0.27, 0.03
 """Errors that are not seen where noise follows looks, as a share of those that are; in full from the second rate on."""
+SPARSE, DENSE = 0.25, 0.35
+"""Rate by sure classes up to which a competent model is judged without them, and from which by them alone."""
 IGNORANT, AWARE = 0.2, 0.3
 """Agreement beyond chance below which labels are not judged at all, and from which they are."""
 UNABLE, ABLE, UNCERTAIN = 0.47, 0.55, 0.8
@@ -191,6 +198,7 @@ def calibrate(
     fitted: float = 1.0,
     naming: Named | None = None,
     names: NoiseRate | None = None,
+    sure: Sure | None = None,
 ) -> Calibration:
     """Fit the curve to the ranking of examples and, where there are enough, of decoys.
 
@@ -198,7 +206,8 @@ def calibrate(
     far predictions for them agree with their labels, beyond chance. `margins` are the logit margins of examples and of
     decoys, higher = more suspicious; without them v has to do. `looks` says whether the noise follows looks, `fitted`
     whether decoys look like examples that were never trained on, 0 to 1 both. `naming` is the rate by naming,
-    which counts as far as the noise does not follow looks. `names` is the rate by strict names, for want of decoys.
+    which counts as far as the noise does not follow looks. `names` is the rate by strict names, for want of decoys,
+    `sure` the one by the classes that the model is surest of.
     """
     centre = float(np.median(v))
     scale = float(v.std()) or 1.0
@@ -224,7 +233,14 @@ def calibrate(
         asked = INCOMPETENT + EASIER * (1 - alike.structured), COMPETENT + SURER * (1 - alike.structured)
         granted = AGREEING * alike.structured * ramp(alike.rate / max(joint, LEAST_RATE), DIFFERENT, SAME)
         competence = competence_of(agreement, believed, classes)
-        weight = ramp(competence + granted, *asked)
+        weight = known = ramp(competence + granted, *asked)
+        replaced = 0.0
+        if sure is not None:
+            vouched = ramp(competence_of(agreement, sure.held_out.low, classes), *asked)
+            vouched *= alike.structured * (1 - looks) * sure.trust
+            weight = max(weight, vouched)
+            replaced = vouched * fitted * sure.learned * ramp(sure.held_out.estimate, SPARSE, DENSE)
+            replaced = max(replaced, 1 - known / weight if weight > known else 0.0)
         able = ramp(competence_of(agreement, alike.rate, classes), UNABLE, ABLE)
         most = UNCERTAIN + (1 - UNCERTAIN) * able
         noisy = min(1.0, 2 * (1 - weight)) * ramp(alike.low, 0, NOTICEABLE) ** 3
@@ -234,6 +250,9 @@ def calibrate(
         if naming is not None:
             by_decoys = _between(steep, max(naming.rate, LEAST_RATE), naming.trust * (1 - looks))
         held_out = _mean_rate(estimates)
+        if sure is not None and replaced:
+            held_out = _between(held_out, sure.held_out.estimate, replaced)
+            by_decoys = _between(by_decoys, sure.decoys, replaced)
         found = {"confident joint": joint, "held out": held_out, "decoys": by_decoys}
         mean = _between(held_out, by_decoys, HALF * fitted)
         narrow = max(weight, alike.structured)
@@ -242,7 +261,7 @@ def calibrate(
         high = _between(max(alike.high * UNLIKE, *found.values()), max(found.values()), weight)
         rate = _between(_between(alike.rate, alike.low, alike.structured), mean, weight)
         slope = slope_at(points, x, rate, classes)
-        unseen = weight * looks * ramp(rate, NOTICEABLE, LITTLE) * UNSEEN * rate
+        unseen = weight * (1 - replaced) * looks * ramp(rate, NOTICEABLE, LITTLE) * UNSEEN * rate
         doubt = unseen + (1 - weight) * alike.structured * max(0.0, HALF * posterior - rate, alike.rate - rate)
     level, doubt_level, flatter = offset(points, slope, rate), -np.inf, 1.0
     if doubt > LEAST_RATE:

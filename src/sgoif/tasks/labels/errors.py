@@ -7,6 +7,7 @@ import itertools
 import os
 from collections.abc import Mapping, Sequence
 from functools import cached_property
+from numbers import Integral, Real
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -20,6 +21,7 @@ from sgoif.data import Indexed, Part, isolated_random_state, read_labels, split_
 from sgoif.errors import SettingError, SgoifError
 from sgoif.ledger import Ledger
 from sgoif.table import ScoreTable
+from sgoif.tasks.given import check_monitor
 from sgoif.tasks.labels.calibration import TOO_LITTLE
 from sgoif.tasks.labels.channel import Array, Labels
 from sgoif.tasks.labels.checked import to_check
@@ -59,6 +61,8 @@ class LabelErrors:
         class_names: Sequence[str] | None = None,
         checked: Mapping[int, int] | None = None,
     ) -> None:
+        check_monitor(monitor, "LabelErrors")
+        _check_given(decoys, checked)
         self.monitor = monitor
         self.decoys = decoys if decoys is not None and len(decoys) else None
         self.dataset = _by_index(dataset)
@@ -106,7 +110,7 @@ class LabelErrors:
 
     def select(self, fdr: float = FDR) -> Labels:
         """Indices to review, most probable first; about this share of them will turn out to be right after all."""
-        if not 0 < fdr < 1:
+        if not _is_share(fdr):
             raise SettingError(f"fdr={fdr!r} is not valid: expected a share strictly between 0 and 1")
         judged = np.flatnonzero(np.isfinite(self._rows["probability"]))
         chosen = self.judgement.calibration.selected(self._rows["probability"][judged], fdr)
@@ -362,6 +366,20 @@ class LabelErrors:
         rows["n_observations"][at] = 1
         for name in ("interval_low", "interval_high", "confidence"):
             rows[name][at] = np.nan
+
+
+def _check_given(decoys: Any, checked: Any) -> None:
+    """Raise where decoys or checked labels are something else."""
+    if decoys is not None and not isinstance(decoys, Decoys):
+        raise SettingError(f"decoys={decoys!r:.60} is not valid: expected what plant_decoys(...) returned")
+    if checked is not None:
+        numbers = (*checked, *checked.values()) if isinstance(checked, Mapping) else (None,)
+        if not all(isinstance(number, Integral) for number in numbers):
+            raise SettingError(f"checked={checked!r:.60} is not valid: expected {{index: class number}}")
+
+
+def _is_share(value: Any) -> bool:
+    return isinstance(value, Real) and 0 < float(value) < 1
 
 
 def _by_index(dataset: Dataset[Any] | None) -> Dataset[Any] | None:

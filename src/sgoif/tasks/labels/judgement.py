@@ -26,6 +26,7 @@ from sgoif.tasks.labels.fusion import (
 from sgoif.tasks.labels.lookalike import follows_looks, lookalike
 from sgoif.tasks.labels.named import Named, by_naming, sharp
 from sgoif.tasks.labels.strict import by_strict_names
+from sgoif.tasks.labels.sure import by_sure_classes
 
 LEAST_EXAMPLES = 20
 
@@ -91,13 +92,14 @@ def judge(
     everything, even = signals.weighed(weigh), signals.weighed(steady)
     planted = np.isin(training.index, decoys) if decoys is not None else np.zeros(len(training), dtype=bool)
     v, scale, marked = everything[~planted], even[~planted], even[planted]
-    found, looks, fit, naming = rates(anchors, joint, classes), 0.0, fitted(training, anchors), None
+    found, looks, fit, naming, sure = rates(anchors, joint, classes), 0.0, fitted(training, anchors), None, None
     if joint is not None and decoys is not None:
         own = np.flatnonzero(~planted)
         seen, given = training.classes.take(own), training.given[own]
         correlation = lookalike(seen, given, scale, joint, found["posterior"])
         looks = follows_looks(correlation, structure, fit)
         naming = by_naming(training, planted, classes, joint)
+        sure = by_sure_classes(training, planted, anchors, classes, joint)
     calibration = calibrate(
         scale,
         marked if decoys is not None else None,
@@ -110,6 +112,7 @@ def judge(
         fitted=fit,
         naming=naming,
         names=by_strict_names(anchors, classes) if decoys is None and strict else None,
+        sure=sure,
     )
     limits = None if naming is None else _limits(training, planted, even, anchors, classes, calibration, naming, looks)
     apart = suspicion(anchors, joint, weigh)
