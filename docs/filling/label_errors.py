@@ -17,6 +17,7 @@ INDEPENDENT, EARLY = "label-errors-independent.jsonl", "label-errors-early.jsonl
 OPINION, AUDITS = "label-errors-opinion.jsonl", "label-errors-audits.jsonl"
 FRESH, SETS = "label-errors-fresh.jsonl", "label-errors-sets.jsonl"
 DENSE = "label-errors-dense.jsonl"
+WHITENED = "label-errors-whitened.jsonl"
 NOISES = {
     **labels.NOISES,
     "instance-20": "instance-dependent 20%",
@@ -156,6 +157,27 @@ def fresh() -> str:
 def sets() -> str:
     """Other images on a CPU, without limits by class and with them; nothing was chosen on them."""
     return _small(read_lines(SETS))
+
+
+def whitened() -> str:
+    """The same audits with a first convolution that is trained and with one that is fitted to the images."""
+    rows = []
+    for line in read_lines(WHITENED):
+        both = line["resnet7"], line["resnet7-whitened"]
+        real = f"{100 * both[1]['calibration']['noise_rate_true']:.1f}"
+        rows.append(
+            [
+                line["about"]["images"],
+                line["about"]["noise"],
+                " → ".join(f"{100 * found['agreement']:.0f}" for found in both),
+                " → ".join("–" if found["aupr"] is None else f"{100 * found['aupr']:.1f}" for found in both),
+                " → ".join(f"{found['calibration']['expected_calibration_error']:.3f}" for found in both),
+                " → ".join(f"{100 * found['calibration']['noise_rate']:.1f}" for found in both) + f" ({real})",
+                " → ".join(_discoveries(found["calibration"]) for found in both),
+            ]
+        )
+    head = ["images", "noise", "agreement, %", "AUPR", "ECE", "noise rate, % (really)", "FDR (selected)"]
+    return table(head, rows)
 
 
 def dense() -> str:
@@ -410,6 +432,7 @@ TABLES: dict[str, Callable[[], str]] = {
     "label-errors-fresh": fresh,
     "label-errors-sets": sets,
     "label-errors-dense": dense,
+    "label-errors-whitened": whitened,
     "label-errors-checks": checks,
     "label-errors-early": early,
     "label-errors-small": small,

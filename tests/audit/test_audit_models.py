@@ -40,7 +40,7 @@ def test_large_images_do_not_cost_in_proportion(name: str) -> None:
 
 
 def test_auto_depends_on_the_device_and_unknown_names_are_refused() -> None:
-    assert resolve("auto", CPU) == "resnet7"
+    assert resolve("auto", CPU) == "resnet7-whitened"
     assert resolve("auto", torch.device("cuda")) == "resnet9"
     assert resolve("nets:make", CPU) == "nets:make"
     with pytest.raises(ModelError, match="resnet9-small"):

@@ -21,6 +21,8 @@ SHUFFLE, AUGMENT, DROPOUT = 1, 2, 3
 """Names of the independent random streams of a run; 0 is the hold-out's."""
 LOOKED_AT = 10_000
 """Images from which mean and spread are taken."""
+LOOKED_AT_PIXELS, LOOKED_AT_LEAST = 2**20, 50
+"""Pixels of the images from which the first filters of a network are taken, and the least number of images."""
 SHIFT = 8
 """Images are shifted by up to this part of their side."""
 ON_DEVICE_BYTES = 4 * 2**30
@@ -37,6 +39,11 @@ def batches_per_epoch(examples: int, batch_size: int) -> int:
     return max(1, min(-(-examples // batch_size), examples // 2))
 
 
+def evenly(count: int, most: int) -> Indices:
+    """At most so many of the first `count` numbers, spread evenly."""
+    return np.unique(np.linspace(0, count - 1, min(count, most)).astype(np.int64))
+
+
 @dataclass(frozen=True)
 class Normalisation:
     """Mean and spread of every channel, over the data's own pixels in [0, 255]."""
@@ -47,7 +54,7 @@ class Normalisation:
     @classmethod
     def of(cls, pixels: Bytes) -> Normalisation:
         """Exact over at most 10,000 images spread evenly over the data."""
-        chosen = np.unique(np.linspace(0, len(pixels) - 1, min(len(pixels), LOOKED_AT)).astype(np.int64))
+        chosen = evenly(len(pixels), LOOKED_AT)
         channels = pixels.shape[1]
         counts = np.zeros((channels, 256), dtype=np.int64)
         for part in np.array_split(chosen, max(1, len(chosen) // 500)):
@@ -65,6 +72,11 @@ class Normalisation:
         mean = torch.tensor(self.mean, device=images.device).view(1, -1, 1, 1)
         spread = torch.tensor(self.spread, device=images.device).view(1, -1, 1, 1)
         return (images.float() - mean) / spread
+
+    def some(self, pixels: Bytes) -> Tensor:
+        """A few of the images as a network sees them, spread evenly over the data."""
+        most = max(LOOKED_AT_PIXELS // (pixels.shape[-1] * pixels.shape[-2]), LOOKED_AT_LEAST)
+        return self(torch.from_numpy(pixels[evenly(len(pixels), most)]))
 
 
 @dataclass(frozen=True)

@@ -46,7 +46,11 @@ def audit_command(
     label_column: Annotated[str | None, typer.Option(help="Column of a manifest with the labels.")] = None,
     limit: Annotated[int | None, typer.Option(help="Use only so many images, spread over the data.")] = None,
     model: Annotated[
-        str, typer.Option(help="resnet7, resnet9-small, resnet9, timm:NAME, or package.module:factory for your own.")
+        str,
+        typer.Option(
+            help="resnet7-whitened (on a CPU), resnet9 (on a GPU), resnet7, resnet9-small, timm:NAME, or"
+            " package.module:factory for your own."
+        ),
     ] = "auto",
     weights: Annotated[Path | None, typer.Option(help="A .safetensors file to start from.")] = None,
     epochs: Annotated[int | None, typer.Option(help="Passes over the images; chosen by the size of the data.")] = None,

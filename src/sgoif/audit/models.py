@@ -21,11 +21,12 @@ from sgoif.networks import ResNet7, ResNet9
 
 BUILT_IN: dict[str, Callable[[int, int, int], nn.Module]] = {
     "resnet7": lambda channels, classes, image: ResNet7(channels, classes, 24, image),
+    "resnet7-whitened": lambda channels, classes, image: ResNet7(channels, classes, 24, image, whitened=True),
     "resnet9-small": lambda channels, classes, image: ResNet9(channels, classes, 16, image),
     "resnet9": lambda channels, classes, image: ResNet9(channels, classes, 64, image),
 }
 """Built-in models by name, called with (channels, classes, side of the images)."""
-AUTOMATIC = {"cpu": "resnet7", "cuda": "resnet9"}
+AUTOMATIC = {"cpu": "resnet7-whitened", "cuda": "resnet9"}
 TIMM = "timm:"
 """Before the name of a model of the package timm."""
 NAMED = 8

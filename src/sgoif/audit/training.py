@@ -27,6 +27,7 @@ from sgoif.audit.stopping import EarlyStop
 from sgoif.data import Part
 from sgoif.errors import NonFiniteError, StateError
 from sgoif.monitor import InfluenceMonitor
+from sgoif.networks import fit_whitening
 from sgoif.ranks import ALONE, Ranks
 from sgoif.state import nest, unnest
 from sgoif.tasks.labels.decoys import flip_some
@@ -95,6 +96,8 @@ class Training:
         layout = torch.channels_last if plan.device.type == "cuda" else torch.contiguous_format
         self.model.to(plan.device, memory_format=layout)  # type: ignore[call-overload]
         normalise = Normalisation.of(pixels)
+        if not settings.weights:
+            fit_whitening(self.model, normalise.some(pixels))
         self.dataset = LabelledPixels(pixels, given, normalise)
         classes = len(images.class_names)
         trained, decoys = flip_some(given, rows, classes, share=settings.decoys, seed=settings.seed)

@@ -55,7 +55,8 @@ class AuditsSettings:
     sparsity: float = setting(0.0, help="share of zeros in the matrix")
     human: str | None = setting(None, help="array of FILE.npz with the labels of people")
     model: str = setting(
-        "auto", help="network, as for sgoif audit; resnet7 comes with the batches it has without a GPU"
+        "auto",
+        help="network, as for sgoif audit; resnet7 and resnet7-whitened come with the batches they have without a GPU",
     )
     epochs: int | None = setting(None, help="epochs of training; unset: as the audit plans")
     augment: bool = setting(True, help="shift and mirror images")
@@ -122,7 +123,7 @@ def train(settings: AuditsSettings, tell: Say) -> dict[str, Any]:
     """Train as the audit does; what the run knew, and the truth."""
     images = draw(settings)
     rows, held = hold_out(images.labels, AuditSettings(Path()).holdout, settings.seed)
-    batch = usual_batch(len(rows), torch.device("cpu")) if settings.model == "resnet7" else None
+    batch = usual_batch(len(rows), torch.device("cpu")) if settings.model.startswith("resnet7") else None
     audit = AuditSettings(
         Path(),
         model=settings.model,

@@ -8,7 +8,8 @@ from typing import Annotated, Literal
 import typer
 
 Model = Annotated[
-    str | None, typer.Option(help="resnet7, resnet9-small, resnet9, or package.module:factory for your own.")
+    str | None,
+    typer.Option(help="resnet7-whitened, resnet7, resnet9-small, resnet9, or package.module:factory for your own."),
 ]
 Weights = Annotated[
     Path | None, typer.Option(help="Its .safetensors file; not needed where your factory loads weights itself.")
