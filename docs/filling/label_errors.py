@@ -181,7 +181,7 @@ def whitened() -> str:
 
 
 def dense() -> str:
-    """Matrices of 40% that are ranked well, as they are judged and as sure classes would have it."""
+    """Matrices of 40% that are ranked well, before sure classes and with them."""
     lines = [line for line in read_lines(DENSE) if line["about"]["noise"].startswith("matrix 40%")]
     return _small([line for line in lines if line["aupr"] >= WELL])
 

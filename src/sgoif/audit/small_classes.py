@@ -42,7 +42,7 @@ def notes(table: ScoreTable, labels: Array, held: Array, class_names: Sequence[s
     sizes, judges = (np.bincount(some, minlength=classes) for some in (labels, labels[held]))
     listed = np.bincount(table["given_label"][table["is_label_issue"]], minlength=classes)
     found = []
-    if alone := np.flatnonzero(judges == 0).tolist():
+    if alone := unjudged(labels, held, classes).tolist():
         found.append(
             f"labels of {few(class_names[y] for y in alone)} are not judged, since of so few images none can be held"
             " out: look at these yourself"

@@ -25,9 +25,14 @@ def check_model(model: Any, what: str) -> None:
         raise SettingError(f"{what} needs the network itself, a torch.nn.Module; got {_kind(model)}")
 
 
+def is_share(value: Any) -> bool:
+    """Whether this is a number strictly between 0 and 1."""
+    return isinstance(value, Real) and 0 < float(value) < 1
+
+
 def check_share(value: Any, name: str) -> None:
     """Raise unless this is a number strictly between 0 and 1."""
-    if not isinstance(value, Real) or not 0 < float(value) < 1:
+    if not is_share(value):
         raise SettingError(f"{name} = {value!r} must lie between 0 and 1")
 
 

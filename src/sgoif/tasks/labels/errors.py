@@ -7,7 +7,7 @@ import itertools
 import os
 from collections.abc import Mapping, Sequence
 from functools import cached_property
-from numbers import Integral, Real
+from numbers import Integral
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -21,7 +21,7 @@ from sgoif.data import Indexed, Part, isolated_random_state, read_labels, split_
 from sgoif.errors import SettingError, SgoifError
 from sgoif.ledger import Ledger
 from sgoif.table import ScoreTable
-from sgoif.tasks.given import check_monitor
+from sgoif.tasks.given import check_monitor, is_share
 from sgoif.tasks.labels.calibration import TOO_LITTLE
 from sgoif.tasks.labels.channel import Array, Labels
 from sgoif.tasks.labels.checked import to_check
@@ -110,7 +110,7 @@ class LabelErrors:
 
     def select(self, fdr: float = FDR) -> Labels:
         """Indices to review, most probable first; about this share of them will turn out to be right after all."""
-        if not _is_share(fdr):
+        if not is_share(fdr):
             raise SettingError(f"fdr={fdr!r} is not valid: expected a share strictly between 0 and 1")
         judged = np.flatnonzero(np.isfinite(self._rows["probability"]))
         chosen = self.judgement.calibration.selected(self._rows["probability"][judged], fdr)
@@ -376,10 +376,6 @@ def _check_given(decoys: Any, checked: Any) -> None:
         numbers = (*checked, *checked.values()) if isinstance(checked, Mapping) else (None,)
         if not all(isinstance(number, Integral) for number in numbers):
             raise SettingError(f"checked={checked!r:.60} is not valid: expected {{index: class number}}")
-
-
-def _is_share(value: Any) -> bool:
-    return isinstance(value, Real) and 0 < float(value) < 1
 
 
 def _by_index(dataset: Dataset[Any] | None) -> Dataset[Any] | None:

@@ -68,8 +68,13 @@ MOST_CLASSES, ANCHORS_PER_CLASS = 100, 5
 
 def joint_of(anchors: Evidence, classes: int) -> Array:
     """The joint of given and true labels, estimated on the held-out examples."""
+    return confident_joint(sharp_held_out(anchors, classes), anchors.given)
+
+
+def sharp_held_out(anchors: Evidence, classes: int) -> Array:
+    """Probabilities of the held-out examples, as sure as they are right, [n, C]."""
     p = anchors.probabilities(classes)
-    return confident_joint(sharpened(p, sharpness(p, anchors.given)), anchors.given)
+    return sharpened(p, sharpness(p, anchors.given))
 
 
 def has_channel(anchors: Evidence, classes: int) -> bool:

@@ -16,9 +16,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from sgoif.tasks.labels.channel import sharpened, sharpness
 from sgoif.tasks.labels.confused import STRICT, SURELY
 from sgoif.tasks.labels.evidence import Evidence
+from sgoif.tasks.labels.fusion import sharp_held_out
 from sgoif.tasks.labels.likelihood import NoiseRate
 from sgoif.tasks.labels.named import rate_of, thresholds
 
@@ -28,8 +28,7 @@ LEAST_NAMED = 50
 
 def by_strict_names(anchors: Evidence, classes: int) -> NoiseRate:
     """The noise rate by the names of held-out examples, with a 90% interval of their number."""
-    p, rows, given = anchors.probabilities(classes), np.arange(len(anchors)), anchors.given
-    p = sharpened(p, sharpness(p, given))
+    p, rows, given = sharp_held_out(anchors, classes), np.arange(len(anchors)), anchors.given
     found: list[tuple[float, float]] = []
     for threshold in thresholds(p, given, STRICT):
         reached = p >= threshold

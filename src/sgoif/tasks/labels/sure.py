@@ -25,10 +25,10 @@ from typing import NamedTuple
 
 import numpy as np
 
-from sgoif.tasks.labels.channel import Array, Labels, beliefs, sharpened, sharpness
+from sgoif.tasks.labels.channel import Array, Labels, beliefs
 from sgoif.tasks.labels.confused import SURELY
 from sgoif.tasks.labels.evidence import Evidence
-from sgoif.tasks.labels.fusion import ramp
+from sgoif.tasks.labels.fusion import ramp, sharp_held_out
 from sgoif.tasks.labels.likelihood import NoiseRate
 from sgoif.tasks.labels.named import rate_of, sharp, unlearned
 
@@ -59,8 +59,7 @@ def by_sure_classes(
     joint: Array,
 ) -> Sure:
     """Both rates, `planted` saying which of the training examples are decoys."""
-    p = anchors.probabilities(classes)
-    apart = beliefs(sharpened(p, sharpness(p, anchors.given)), joint)
+    apart = beliefs(sharp_held_out(anchors, classes), joint)
     others = np.flatnonzero(~planted)
     rows = np.concatenate([others[:: 1 + len(others) // ENOUGH], np.flatnonzero(planted)])
     some, marked = training.take(rows), planted[rows]
