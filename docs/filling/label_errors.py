@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import statistics
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 from filling import labels
@@ -17,7 +18,7 @@ INDEPENDENT, EARLY = "label-errors-independent.jsonl", "label-errors-early.jsonl
 OPINION, AUDITS = "label-errors-opinion.jsonl", "label-errors-audits.jsonl"
 FRESH, SETS = "label-errors-fresh.jsonl", "label-errors-sets.jsonl"
 DENSE = "label-errors-dense.jsonl"
-WHITENED = "label-errors-whitened.jsonl"
+WHITENED, MIDDLING = "label-errors-whitened.jsonl", "label-errors-middling.jsonl"
 NOISES = {
     **labels.NOISES,
     "instance-20": "instance-dependent 20%",
@@ -178,6 +179,17 @@ def whitened() -> str:
         )
     head = ["images", "noise", "agreement, %", "AUPR", "ECE", "noise rate, % (really)", "FDR (selected)"]
     return table(head, rows)
+
+
+def middling(model: str) -> str:
+    """Audits with one network, before the changes for models of middling competence and tiny sets, and with them."""
+    rows = []
+    for line in (line for line in read_lines(MIDDLING) if line["about"]["model"] == model):
+        about, aupr = line["about"], "–" if line["aupr"] is None else several([line["aupr"]])
+        rows.append(
+            [about["images"], about["noise"], str(line["seed"]), several([line["agreement"]]), aupr, *changed(line)]
+        )
+    return table(["images", "noise", "seed", "agreement, %", "AUPR", *CHANGED], rows)
 
 
 def dense() -> str:
@@ -433,6 +445,8 @@ TABLES: dict[str, Callable[[], str]] = {
     "label-errors-sets": sets,
     "label-errors-dense": dense,
     "label-errors-whitened": whitened,
+    "label-errors-middling": partial(middling, "resnet9"),
+    "label-errors-tiny": partial(middling, "resnet7-whitened"),
     "label-errors-checks": checks,
     "label-errors-early": early,
     "label-errors-small": small,

@@ -368,12 +368,14 @@ def test_right_labels_of_unclear_images_are_not_taken_for_errors() -> None:
 def test_errors_with_structure_are_doubtful_to_a_weak_model() -> None:
     """Logit margins see none of them: they may be errors, or right labels that the model does not understand."""
     v, _, wrong, decoys, own = muddled()
-    v = np.where(wrong, v - 1.5, v)
+    v = np.where(wrong, v - 0.6, v)
     blind = np.random.default_rng(1).normal(size=len(v))
-    estimates = {"confident joint": 0.3, "posterior": 0.24}
     weak, strong = (
         calibrate(v, decoys, estimates, anchors=1000, classes=10, agreement=a, margins=(blind, own))
-        for a in (0.6, 0.97)
+        for a, estimates in (
+            (0.6, {"confident joint": 0.3, "posterior": 0.24}),
+            (0.89, {"confident joint": 0.1, "posterior": 0.08}),
+        )
     )
     assert weak.sure < 0.05
     assert weak.rate.estimate == pytest.approx(HALF * 0.24, abs=0.02)
@@ -382,6 +384,30 @@ def test_errors_with_structure_are_doubtful_to_a_weak_model() -> None:
     assert len(selected_at(weak.probability(v), 0.1)) <= 0.1 * len(selected_at(strong.probability(v), 0.1))
     assert strong.doubt == 0
     assert strong.sure == strong.rate.estimate
+
+
+@pytest.mark.parametrize("seed", [0, 2])
+def test_what_decoys_hardly_see_are_mistakes_of_the_model(seed: int) -> None:
+    """All labels are right, and one image in six is unclear to a model that is right about most of the others."""
+    v, margins, wrong, decoys, own = muddled(seed, rate=0.0)
+    estimates = {"confident joint": 0.06, "posterior": 0.04}
+    found = calibrate(v, decoys, estimates, anchors=1000, classes=10, agreement=0.83, margins=(margins, own), looks=1)
+    assert not wrong.any()
+    assert len(found.selected(found.probability(v), 0.1)) <= 10
+    assert found.rate.low < 0.005 < 0.06 < found.rate.high
+
+
+def test_a_set_too_small_for_decoys_is_judged_by_a_model_that_makes_few_mistakes() -> None:
+    v, wrong, decoys = mixture(0.1, count=400, decoys=LEAST_DECOYS - 10, apart=5)
+    estimates = {"confident joint": 0.11, "posterior": 0.1}
+    good, poor = (calibrate(v, decoys, estimates, anchors=150, classes=CLASSES, agreement=a) for a in (0.87, 0.75))
+    chosen = good.selected(good.probability(v), 0.1)
+    assert wrong[chosen].mean() > 0.85
+    assert wrong[chosen].sum() > 0.7 * wrong.sum()
+    assert good.most == 1
+    assert not len(poor.selected(poor.probability(v), 0.1))
+    assert poor.rate.low == 0
+    assert poor.most == UNCERTAIN
 
 
 def test_what_changes_for_weak_models_vanishes_for_strong_ones() -> None:

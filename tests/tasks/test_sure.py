@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from sgoif.tasks.labels.calibration import calibrate
+from sgoif.tasks.labels.calibration import Calibration, calibrate
 from sgoif.tasks.labels.channel import Array, Labels
 from sgoif.tasks.labels.evidence import Evidence, Rows
 from sgoif.tasks.labels.judgement import judge
@@ -146,15 +146,67 @@ def test_what_a_weak_model_is_sure_of_changes_nothing_nor_do_classes_that_are_sw
     assert now == [before, before]
 
 
-@pytest.mark.parametrize(("structured", "agreement"), [(False, 0.5), (True, 0.9)])
-def test_noise_without_structure_and_strong_models_are_judged_as_before(structured: bool, agreement: float) -> None:
+@pytest.mark.parametrize(("structured", "agreement", "joint"), [(False, 0.5, 0.41), (True, 0.9, 0.1)])
+def test_noise_without_structure_and_strong_models_are_judged_as_before(
+    structured: bool, agreement: float, joint: float
+) -> None:
     v, decoys, _, margins = stood_out(structured)
-    estimates, sure = {"confident joint": 0.41, "posterior": 0.34}, Sure(NoiseRate(0.5, 0.48, 0.52), 0.55)
+    estimates, sure = {"confident joint": joint, "posterior": 0.8 * joint}, Sure(NoiseRate(0.5, 0.48, 0.52), 0.55)
     before, now = (
         calibrate(v, decoys, estimates, anchors=2000, classes=10, agreement=agreement, margins=margins, sure=found)
         for found in (None, sure)
     )
     assert now == before
+
+
+def test_no_example_that_is_contradicted_is_a_rate_too() -> None:
+    v, decoys, _, margins = stood_out(structured=True)
+    estimates, sure = {"confident joint": 0.41, "posterior": 0.34}, Sure(NoiseRate(0.4, 0.38, 0.42), 0.0)
+    found = calibrate(v, decoys, estimates, anchors=2000, classes=10, agreement=0.5, margins=margins, sure=sure)
+    assert 0 < found.rate.estimate < 1
+    assert np.isfinite(found.probability(v)).all()
+
+
+def middling(
+    agreement: float, sure: Sure | None, rate: float = 0.1, **more: float
+) -> tuple[Calibration, Array, np.ndarray[Any, Any]]:
+    """A model whose own mistakes look like errors, but not among what it is surest of."""
+    random = np.random.default_rng(6)
+    wrong = random.random(20_000) < rate
+    mistaken = random.random(20_000) < 0.08
+    v, own = random.normal(np.where(wrong, 4.0, 3.4 * mistaken), 1.0), random.normal(4.0, 1.0, 80)
+    margins = random.normal(size=len(v)), own
+    estimates = {"confident joint": rate + 0.08, "posterior": rate + 0.05}
+    found = calibrate(
+        v, own, estimates, anchors=1000, classes=10, agreement=agreement, margins=margins, sure=sure, **more
+    )
+    return found, v, wrong
+
+
+def test_what_a_middling_model_is_sure_of_bounds_the_rate() -> None:
+    sure = Sure(NoiseRate(0.1, 0.08, 0.12), 0.15)
+    (before, v, wrong), (now, _, _) = (middling(0.72, found) for found in (None, sure))
+    assert before.rate.estimate > 0.15
+    assert before.rate.low > wrong.mean()
+    assert now.rate.estimate == pytest.approx(0.11)
+    assert now.rate.low < wrong.mean() < now.rate.high == pytest.approx(before.rate.high, abs=0.01)
+    shorter, longer = (c.selected(c.probability(v), 0.1) for c in (now, before))
+    assert 1 - wrong[shorter].mean() < (1 - wrong[longer].mean()) - 0.1
+
+
+def test_the_bound_fades_with_competence_and_is_looser_where_the_sure_know_less() -> None:
+    sure = Sure(NoiseRate(0.1, 0.08, 0.12), 0.15)
+    middle, surer, strong, free = (
+        middling(a, found)[0].rate.estimate for a, found in ((0.72, sure), (0.78, sure), (0.82, sure), (0.82, None))
+    )
+    assert middle < surer < strong == free
+    memorised, alone = (middling(0.77, found, fitted=0.0)[0].rate.estimate for found in (sure, None))
+    assert memorised == alone
+    follows, plain = (middling(0.77, sure, looks=looks)[0] for looks in (1.0, 0.0))
+    assert follows.sure > plain.sure
+    dense = Sure(NoiseRate(0.35, 0.33, 0.37), 0.4, trust=0.0)
+    bounded, unbounded = (middling(0.5, found, rate=0.4)[0].rate.estimate for found in (dense, None))
+    assert bounded == unbounded > 0.4
 
 
 def test_a_dense_run_is_judged_by_its_sure_classes() -> None:

@@ -36,17 +36,23 @@ How competent the model is follows from its agreement: if a share π̂ of the la
 1 − π̂ of the held-out ones; the agreement reached, over that, is its competence (π̂ is taken as large as decoys and
 channel allow). A competent model is judged by the mean of the estimates above, another by this likelihood, with a
 smooth passage between. Less is asked of a model where this likelihood counts nearly as many errors as the confident
-joint: it does not where a model is weak. Where the noise has no structure the decoys alone know best, and more is
-asked. Dense noise with structure makes decoys stand out, so that they count too few errors and a model passes for weak
-that is not. There the classes that it is surest of may vouch for it: if the share of labels that they contradict, at
-the lower end of its interval, explains what the model disagrees with, it is competent, and that share takes the place
-of both estimates (see `sure`); of a model that was competent anyway only where the noise is dense, its names are
-learned and nothing was memorised. A weak model leaves *doubtful* labels over where noise may have structure: up to the
-rate on v, or to half of what the channel's posterior counts, the other half being its own confusion. They take part in
-the rate, but no such label is called more likely wrong than right. The interval then reaches from what is sure to the
-confident joint. A competent model too leaves labels over where they are wrong because classes look alike, as people's
-are (see `lookalike`): they lie below the others on v, under a curve of half the slope, and widen the interval upwards.
-Probabilities of a model of very little competence stay below certainty.
+joint: it does not where a model is weak. Where it counts hardly any of them, what the joint counts are the mistakes of
+the model, however competent it is: so it is where all labels are right. Where the noise has no structure the decoys
+alone know best, and more is asked. Dense noise with structure makes decoys stand out, so that they count too few errors
+and a model passes for weak that is not. There the classes that it is surest of may vouch for it: if the share of labels
+that they contradict, at the lower end of its interval, explains what the model disagrees with, it is competent, and
+that share takes the place of both estimates (see `sure`); of a model that was competent anyway only where the noise is
+dense, its names are learned and nothing was memorised. Where the noise is sparse that share is a *bound*. A model of
+middling competence may owe it to π̂, which its own mistakes have part in, as they have in all estimates of the mean. By
+what sure classes contradict, which has the least of them, its competence is lower, and as far as that proves too little
+the mean comes down to that share, half of its sampling error above it. People's errors are few among the surest, so
+that less is asked where noise follows looks, or where so much was memorised that it may. A weak model leaves *doubtful*
+labels over where noise may have structure: up to the rate on v, or to half of what the channel's posterior counts, the
+other half being its own confusion. They take part in the rate, but no such label is called more likely wrong than
+right. The interval then reaches from what is sure to the confident joint. A competent model too leaves labels over
+where they are wrong because classes look alike, as people's are (see `lookalike`): they lie below the others on v,
+under a curve of half the slope, and widen the interval upwards. Probabilities of a model of very little competence stay
+below certainty.
 
 All of this takes for granted that some labels can only be wrong. To a model that has learned next to nothing right
 labels look like decoys, and every share of wrong ones, from none on, explains that as well as any other: the share and
@@ -57,8 +63,9 @@ reaches from zero to what the agreement leaves room for, (1 − agreement)(C −
 *Without decoys* the rate comes from the held-out examples alone, as confident joint and as mean of the channel's
 posterior, and b is the slope that runs with decoys have shown. So it is in a set that is too small for enough decoys.
 It cannot teach a model much either, and what that disagrees with may be its own mistakes: no more than half of the
-lower end of the interval is sure there. Nor is any of it where strict names, which a model's own mistakes do not reach,
-cannot be told from none (see `strict`).
+lower end of the interval is sure there, and none of it, nor any single label, where noise at the smallest estimate
+leaves so much of the disagreement over that the model is mistaken often. Nor is any of it where strict names, which a
+model's own mistakes do not reach, cannot be told from none (see `strict`).
 """
 
 from __future__ import annotations
@@ -97,10 +104,19 @@ EASIER, SURER = 0.075, 0.115
 AGREEING, DIFFERENT, SAME = 0.075, 0.6, 0.9
 """Competence that is granted where decoys alone count as many errors as the confident joint, or nearly: at least the
 last share, in part from the second on."""
+INVENTED, SHOWN = 0.1, 0.3
+"""What decoys alone count, over what the confident joint does, up to which that is the model's own mistakes, and from
+which it need not be."""
+UNPROVED, PROVED, UNCLEAR = 0.85, 0.9, 0.05
+"""Competence by sure classes alone up to which the mean of the estimates is bounded by them, and from which it is not;
+how much less is asked where noise follows looks, or may since too much was memorised to tell."""
+VAGUE, DEFINITE = 0.3, 0.5
+"""Lower end of the rate by sure classes, over that rate, up to which it bounds nothing, and from which it may."""
 UNSEEN, LITTLE = 0.27, 0.03
 """Errors that are not seen where noise follows looks, as a share of those that are; in full from the second rate on."""
 SPARSE, DENSE = 0.25, 0.35
-"""Rate by sure classes up to which a competent model is judged without them, and from which by them alone."""
+"""Rate by sure classes up to which they do no more than bound that of a competent model, and from which it is judged by
+them alone."""
 IGNORANT, AWARE = 0.2, 0.3
 """Agreement beyond chance below which labels are not judged at all, and from which they are."""
 UNABLE, ABLE, UNCERTAIN = 0.47, 0.55, 0.8
@@ -110,6 +126,8 @@ UNLIKE = 1.1
 HALF = 0.5
 """What decoys count beside held-out examples, what of the channel's posterior a weak model is believed, what is sure of
 a rate in a small set, and the most that is said of a doubtful label."""
+MISTAKEN, RELIABLE = 0.88, 0.94
+"""Competence up to which nothing is sure in a set that is too small for enough decoys, and from which all of it is."""
 FEW, MANY = 50, 150
 """Held-out examples below which a set without decoys is too small to be sure of more, and from which it is not."""
 TOO_LITTLE = "the model has learned too little to judge labels"
@@ -221,6 +239,9 @@ def calibrate(
         low, high, narrow = min(found.values()), max(found.values()), 1.0
         competence = competence_of(agreement, low, classes)
         low *= 1 - HALF * (1 - ramp(anchors, FEW, MANY))
+        if decoys is not None:
+            reliable = ramp(competence, MISTAKEN, RELIABLE)
+            low, most = reliable * low, _mixed(UNCERTAIN, 1.0, reliable)
         if names is not None:
             low *= ramp(names.low, 0, NOTICEABLE)
     else:
@@ -231,9 +252,10 @@ def calibrate(
         seen = rate_by_decoys(points, x, classes, *FREE)
         believed = max(alike.rate, min(posterior, alike.high + alike.structured * (seen - alike.high)))
         asked = INCOMPETENT + EASIER * (1 - alike.structured), COMPETENT + SURER * (1 - alike.structured)
-        granted = AGREEING * alike.structured * ramp(alike.rate / max(joint, LEAST_RATE), DIFFERENT, SAME)
+        shown = alike.rate / max(joint, LEAST_RATE)
+        granted = AGREEING * alike.structured * ramp(shown, DIFFERENT, SAME)
         competence = competence_of(agreement, believed, classes)
-        weight = known = ramp(competence + granted, *asked)
+        weight = known = ramp(shown, INVENTED, SHOWN) * ramp(competence + granted, *asked)
         replaced = 0.0
         if sure is not None:
             vouched = ramp(competence_of(agreement, sure.held_out.low, classes), *asked)
@@ -242,7 +264,7 @@ def calibrate(
             replaced = vouched * fitted * sure.learned * ramp(sure.held_out.estimate, SPARSE, DENSE)
             replaced = max(replaced, 1 - known / weight if weight > known else 0.0)
         able = ramp(competence_of(agreement, alike.rate, classes), UNABLE, ABLE)
-        most = UNCERTAIN + (1 - UNCERTAIN) * able
+        most = _mixed(UNCERTAIN, 1.0, able)
         noisy = min(1.0, 2 * (1 - weight)) * ramp(alike.low, 0, NOTICEABLE) ** 3
         # Where the free slope sees next to nothing there is nothing to be hard: a steep one would invent it.
         steep = min(rate_by_decoys(points, x, classes, *STEEP), seen * (1 + seen / NOTICEABLE))
@@ -252,12 +274,17 @@ def calibrate(
         held_out = _mean_rate(estimates)
         if sure is not None and replaced:
             held_out = _between(held_out, sure.held_out.estimate, replaced)
-            by_decoys = _between(by_decoys, sure.decoys, replaced)
+            by_decoys = _between(by_decoys, max(sure.decoys, LEAST_RATE), replaced)
         found = {"confident joint": joint, "held out": held_out, "decoys": by_decoys}
         mean = _between(held_out, by_decoys, HALF * fitted)
+        if sure is not None:
+            mean = _bounded(
+                mean, sure.held_out, competence_of(agreement, sure.held_out.estimate, classes), looks, fitted
+            )
         narrow = max(weight, alike.structured)
         found = {name: _between(alike.rate, value, narrow) for name, value in found.items()}
-        low = _between(min(alike.low / UNLIKE, *found.values()), min(found.values()), weight)
+        least = min(_between(alike.rate, mean, narrow), *found.values())
+        low = _between(min(alike.low / UNLIKE, *found.values()), least, weight)
         high = _between(max(alike.high * UNLIKE, *found.values()), max(found.values()), weight)
         rate = _between(_between(alike.rate, alike.low, alike.structured), mean, weight)
         slope = slope_at(points, x, rate, classes)
@@ -322,6 +349,14 @@ def _alike(points: Array, decoys: Array, margins: tuple[Array, Array] | None, cl
     unstructured = ramp(finer.estimate / max(plain.estimate, LEAST_RATE), HIDDEN, SEEN)
     rate, low, high = (_between(wide, min(wide, fine), unstructured) for wide, fine in zip(plain, finer, strict=True))
     return _Alike(rate, low, high, structured=1 - unstructured)
+
+
+def _bounded(mean: float, sure: NoiseRate, competence: float, looks: float, fitted: float) -> float:
+    """The mean of the estimates, at most what sure classes say where by these alone the model is not competent."""
+    bound = (sure.estimate + sure.high) / 2
+    proved = ramp(competence + UNCLEAR * max(looks, 1 - fitted), UNPROVED, PROVED)
+    vague = 1 - ramp(sure.low / max(sure.estimate, LEAST_RATE), VAGUE, DEFINITE)
+    return mean if mean <= bound else _between(bound, mean, max(proved, vague, ramp(sure.estimate, SPARSE, DENSE)))
 
 
 def _surely(agreement: float, anchors: int, classes: int) -> float:
