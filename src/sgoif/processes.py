@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import math
 import os
 import signal
@@ -25,7 +26,28 @@ PLACE = ("RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
 PATIENCE = timedelta(days=1)
 """How long processes wait for the first one, which may have millions of images to read."""
 GRACE = 20.0
-"""Seconds that the processes have to end once the first has answered."""
+"""Seconds that the processes have to end once the first has answered or one of them has left."""
+STOPPING = 60.0
+"""Seconds that they have to save and to leave once they were asked to stop."""
+_outlived: list[Any] = []
+"""Process groups that were left. A model wrapped for several processes must not be the last to know its group: it would
+wait for the group's threads when it goes, and they may wait for the interpreter, which it holds."""
+atexit.register(_outlived.clear)
+
+
+class Stopped(KeyboardInterrupt):
+    """The processes were asked to stop by a signal, and went before the first could tell what is saved."""
+
+    def __init__(self, number: int) -> None:
+        super().__init__(f"stopped by signal {number}")
+        self.number = number
+
+
+class Request:
+    """Whether somebody asked the processes to stop, by which signal, and when."""
+
+    number: int | None = None
+    since = math.inf
 
 
 def placed() -> bool:
@@ -46,6 +68,7 @@ def joined(device: torch.device) -> Iterator[Ranks]:
         yield SeveralRanks()
     finally:
         if mine:
+            _outlived.append(dist.group.WORLD)
             dist.destroy_process_group()
 
 
@@ -58,36 +81,41 @@ def choose_gpu() -> None:
 def launch(nproc: int, work: Callable[[], int], others: Callable[[], Any]) -> int:
     """Run `work` in the first of so many processes and `others` in the rest; returns what `work` did.
 
-    Ctrl-C reaches all of them through the terminal, and SIGTERM is passed on: they save what they have and leave. Once
-    `work` is done nothing of value is left in any of them, so whoever is then still there after a while is ended.
+    Ctrl-C reaches all of them through the terminal, and SIGTERM is passed on: they save what they have and leave, or
+    are ended where they do not; `Stopped` if `work` had no time to return. They belong together: once one of them has
+    left nothing of value is done in the others, so whoever is then still there after a while is ended too.
     """
     with tempfile.TemporaryDirectory(prefix="sgoif-") as folder:
         answer = os.path.join(folder, "answer")
         started = start_processes(
             _process, (nproc, _free_port(), answer, work, others), nprocs=nproc, join=False, start_method="spawn"
         )
-        with _passing_on(started.pids()):
-            try:
-                _wait(started, lambda: os.path.exists(answer))
-            except (ProcessExitedException, ProcessRaisedException) as error:
-                raise RankError(
-                    f"one of {nproc} processes ended unexpectedly, so the others were stopped ({_last_line(error)})"
-                ) from error
-        with open(answer, encoding="utf-8") as file:
-            return int(file.read())
+        with _passing_on(started.pids()) as request:
+            reason = _wait(started, request, lambda: os.path.exists(answer))
+        if os.path.exists(answer) and (reason is None or request.number is not None):
+            with open(answer, encoding="utf-8") as file:
+                return int(file.read())
+        if request.number is not None:
+            raise Stopped(request.number)
+        told = "the first one left without a word" if reason is None else _last_line(reason)
+        raise RankError(f"one of {nproc} processes ended unexpectedly, so the others were stopped ({told})") from reason
 
 
-def _wait(started: ProcessContext, done: Callable[[], bool]) -> None:
-    """Until all have ended; those that linger for `GRACE` seconds after the work is done are killed."""
+def _wait(started: ProcessContext, request: Request, done: Callable[[], bool]) -> Exception | None:
+    """Until all have ended, with patience as long as it helps; returns how one of them failed."""
     until = math.inf
-    while not started.join(timeout=1.0):
-        if done():
-            until = min(until, time.monotonic() + GRACE)
-        if time.monotonic() > until:
-            for process in started.processes:
-                process.kill()
-                process.join()
-            return
+    try:
+        while not started.join(timeout=1.0, grace_period=GRACE):
+            if done() or not all(process.is_alive() for process in started.processes):
+                until = min(until, time.monotonic() + GRACE)
+            if time.monotonic() > min(until, request.since + STOPPING):
+                for process in started.processes:
+                    process.kill()
+                    process.join()
+                return None
+    except (ProcessExitedException, ProcessRaisedException) as error:
+        return error
+    return None
 
 
 def _process(
@@ -108,17 +136,19 @@ def _process(
 
 
 @contextmanager
-def _passing_on(processes: Sequence[int]) -> Iterator[None]:
-    """Stay while the processes end: Ctrl-C is theirs, SIGTERM is sent on to them."""
+def _passing_on(processes: Sequence[int]) -> Iterator[Request]:
+    """Stay while the processes end: Ctrl-C has reached them too, SIGTERM is sent on to them."""
+    request = Request()
 
-    def send(number: int, _: Any) -> None:
-        for process in processes:
+    def hear(number: int, _: Any) -> None:
+        request.number, request.since = number, min(request.since, time.monotonic())
+        for process in processes if number == signal.SIGTERM else ():
             with suppress(ProcessLookupError):
                 os.kill(process, number)
 
-    before = signal.signal(signal.SIGINT, signal.SIG_IGN), signal.signal(signal.SIGTERM, send)
+    before = signal.signal(signal.SIGINT, hear), signal.signal(signal.SIGTERM, hear)
     try:
-        yield
+        yield request
     finally:
         signal.signal(signal.SIGINT, before[0])
         signal.signal(signal.SIGTERM, before[1])

@@ -103,7 +103,6 @@ def test_sigterm_is_passed_on_and_the_run_is_kept(photos: Path, tmp_path: Path) 
     for line in process.stderr:
         if line.startswith("training"):
             break
-    time.sleep(1)
     process.send_signal(signal.SIGTERM)
     _, messages = process.communicate(timeout=120)
     assert process.returncode == 128 + signal.SIGTERM, messages

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import os
+import signal
+import sys
 import time
+from collections.abc import Callable
 
 import pytest
 
@@ -27,6 +31,16 @@ def fails() -> None:
     raise RuntimeError("out of luck")
 
 
+def asks_to_stop() -> int:
+    os.kill(os.getppid(), signal.SIGTERM)
+    return lingers()
+
+
+def does_not_listen() -> int:
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    return asks_to_stop()
+
+
 def test_the_answer_is_that_of_the_first() -> None:
     assert processes.launch(2, answers, leaves) == 7
 
@@ -38,6 +52,27 @@ def test_one_that_lingers_is_ended_after_a_while(monkeypatch: pytest.MonkeyPatch
     assert time.monotonic() - began < 300
 
 
-def test_one_that_fails_is_told() -> None:
+def test_one_that_fails_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(processes, "GRACE", 1.0)
     with pytest.raises(RankError, match=r"ended unexpectedly.*out of luck"):
         processes.launch(2, lingers, fails)
+
+
+def test_one_that_leaves_without_a_word_ends_the_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(processes, "GRACE", 1.0)
+    with pytest.raises(RankError, match="without a word"):
+        processes.launch(2, lingers, leaves)
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="POSIX signals")
+@pytest.mark.parametrize("first", [asks_to_stop, does_not_listen])
+def test_a_request_to_stop_is_not_taken_for_a_failure_and_does_not_wait_for_ever(
+    first: Callable[[], int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(processes, "STOPPING", 1.0)
+    monkeypatch.setattr(processes, "GRACE", 1.0)
+    began = time.monotonic()
+    with pytest.raises(processes.Stopped) as stop:
+        processes.launch(2, first, lingers)
+    assert stop.value.number == signal.SIGTERM
+    assert time.monotonic() - began < 300

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -78,11 +79,10 @@ def audit(settings: AuditSettings, progress: Progress | None = None, *, resume: 
         try:
             with isolated_random_state(device):
                 return _run(settings, directory, interruption, show, ranks)
-        except KeyboardInterrupt as stop:
-            number = interruption.asked or 2
-            raise AuditInterrupted(
-                f"stopped. {directory.kept()} Go on with: {settings.command('--resume')}", number
-            ) from stop
+        except (KeyboardInterrupt, RuntimeError) as stop:
+            if not isinstance(stop, KeyboardInterrupt) and (interruption.asked is None or ranks.size == 1):
+                raise  # else another process was quicker to leave, which ends what this one waits for
+            raise AuditInterrupted(directory.stopped(), interruption.asked or 2) from stop
         finally:
             show.close()
 
@@ -99,18 +99,14 @@ def _run(
         checked = read_checked(settings.checked, collection, pixels, held.tolist())
         show.say(f"{len(checked)} checked labels of held-out images are used")
     plan = make_plan(settings, len(rows), ranks.size)
-    training = Training(pixels, settings, plan, rows, held, ranks)
-    try:
-        if training.fresh_head:
-            show.say(f"weights of {', '.join(training.fresh_head)} start afresh: the file has none that fit")
-        state, problems = directory.load()
-        for problem in problems:
-            show.say(problem)
-        if state is not None:
-            training.load_state_dict(state)
-        spent = training.seconds
-        live = Live(directory.path, pixels) if ranks.rank == 0 else None
-        _train(training, directory, interruption, show, spent - start, ranks, live)
+    live = Live(directory.path, pixels) if ranks.rank == 0 else None
+    with ExitStack() as ending:
+        with interruption.deferred():  # on every process before the first one says that it trains
+            training = Training(pixels, settings, plan, rows, held, ranks)
+            ending.callback(training.close)
+            _reopen(training, directory, show)
+            spent = training.seconds
+            _train(training, directory, interruption, show, spent - start, ranks, live)
         training.monitor.unite()
         seconds = spent + time.monotonic() - start
         if live is not None:
@@ -128,8 +124,6 @@ def _run(
         if live is not None:
             live.tell("finished", training, seconds, now=True)
         return written
-    finally:
-        training.close()
 
 
 def _split(settings: AuditSettings, labels: Indices, copies: Sequence[int] = ()) -> tuple[Indices, Indices]:
@@ -176,6 +170,17 @@ def _read_images(
     return collection, found[0]
 
 
+def _reopen(training: Training, directory: RunDirectory, show: Progress) -> None:
+    """Go on from the newest checkpoint, if there is one."""
+    if training.fresh_head:
+        show.say(f"weights of {', '.join(training.fresh_head)} start afresh: the file has none that fit")
+    state, problems = directory.load()
+    for problem in problems:
+        show.say(problem)
+    if state is not None:
+        training.load_state_dict(state)
+
+
 def _train(
     training: Training,
     directory: RunDirectory,
@@ -187,7 +192,8 @@ def _train(
 ) -> None:
     """Train to the end, with checkpoints; `clock` plus the time now is what the run has taken in all.
 
-    Of several processes the first says when to save, and each may have heard that the run should stop.
+    Signals are deferred. Of several processes the first says when to save, and each may have heard that the run should
+    stop.
     """
     if training.finished():
         return
@@ -203,23 +209,21 @@ def _train(
         stop, keep = ranks.total(torch.tensor([interruption.asked is not None, due], dtype=torch.int64)).tolist()
         return stop > 0, keep > 0
 
-    with interruption.deferred():
-        while not training.finished():
-            training.advance()
-            show.advance(
-                training.step, plan.steps, f"epoch {training.epoch} of {plan.epochs}, loss {training.loss:.3f}"
-            )
+    while not training.finished():
+        training.advance()
+        show.advance(training.step, plan.steps, f"epoch {training.epoch} of {plan.epochs}, loss {training.loss:.3f}")
+        if live is not None:
+            live.tell("training", training, clock + time.monotonic())
+        stop, keep = wishes()
+        if stop:
             if live is not None:
-                live.tell("training", training, clock + time.monotonic())
-            stop, keep = wishes()
-            if stop:
-                if live is not None:
-                    live.tell("stopped", training, clock + time.monotonic(), now=True)
-                save()
-                raise KeyboardInterrupt
-            if keep and not training.finished():
-                save()
-        save()
+                live.tell("stopped", training, clock + time.monotonic(), now=True)
+            save()
+            interruption.leaving = True
+            raise KeyboardInterrupt
+        if keep and not training.finished():
+            save()
+    save()
     if training.stopped != "all epochs done":
         show.say(f"stopped early after {training.step} of {plan.steps} steps: {REASONS[training.stopped]}")
 

@@ -84,9 +84,10 @@ def audit_command(
 
     from sgoif.audit.audit import audit
     from sgoif.audit.errors import AuditError
+    from sgoif.audit.rundir import RunDirectory
     from sgoif.audit.settings import AuditSettings
     from sgoif.errors import RankError
-    from sgoif.processes import launch, placed
+    from sgoif.processes import Stopped, launch, placed
 
     settings = AuditSettings(
         path=path,
@@ -120,6 +121,9 @@ def audit_command(
             code = launch(nproc, first, partial(audit, settings, resume=resume))
         except RankError as error:
             raise AuditError(f"{error}. Go on with: {settings.command('--resume')}") from error
+        except Stopped as stop:
+            print(f"sgoif: {RunDirectory(settings.directory.absolute(), settings).stopped()}", file=sys.stderr)
+            code = 128 + stop.number
     else:
         code = _audited(settings, resume, as_json)
     raise typer.Exit(code)

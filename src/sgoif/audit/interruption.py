@@ -17,6 +17,8 @@ class Interruption:
 
     def __init__(self) -> None:
         self.asked: int | None = None
+        self.leaving = False
+        """Whether everything is saved and the run is on its way out: a signal changes nothing any more."""
         self._deferred = False
 
     @contextmanager
@@ -34,14 +36,16 @@ class Interruption:
 
     @contextmanager
     def deferred(self) -> Iterator[None]:
-        """Signals are only noted; the one inside looks at `asked`. A second one does not wait."""
+        """Signals are only noted; the one inside looks at `asked`, or it is done at the end. A second does not wait."""
         self._deferred = True
         try:
             yield
         finally:
             self._deferred = False
+        if self.asked is not None:
+            raise KeyboardInterrupt
 
     def _hear(self, number: int, frame: FrameType | None) -> None:
         repeated, self.asked = self.asked is not None, number
-        if repeated or not self._deferred:
+        if not self.leaving and (repeated or not self._deferred):
             raise KeyboardInterrupt

@@ -134,8 +134,13 @@ class RunDirectory:
     def kept(self) -> str:
         """What is safe whatever happens next, as a sentence."""
         if self.saved_step is None:
-            return "No checkpoint was written yet."
+            written = any((self.path / name).exists() for name in (NEWEST, PREVIOUS))
+            return "The last checkpoint is kept." if written else "No checkpoint was written yet."
         return f"The checkpoint after step {self.saved_step} is kept."
+
+    def stopped(self) -> str:
+        """What to tell whoever stopped the run."""
+        return f"stopped. {self.kept()} Go on with: {self.settings.command('--resume')}"
 
     @contextmanager
     def explained(self) -> Iterator[None]:
