@@ -4,10 +4,7 @@ from __future__ import annotations
 
 import importlib
 import inspect
-import os
-import sys
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
@@ -17,6 +14,7 @@ from torch import Tensor, nn
 
 from sgoif.audit.errors import ModelError
 from sgoif.errors import MissingExtraError
+from sgoif.imports import importable_from_here, own_function
 from sgoif.networks import ResNet7, ResNet9
 
 BUILT_IN: dict[str, Callable[[int, int, int], nn.Module]] = {
@@ -87,25 +85,8 @@ def _timm_model(name: str, channels: int, classes: int) -> nn.Module:
 
 
 def _own_model(name: str, channels: int, classes: int) -> nn.Module:
-    module_name, _, path = name.partition(":")
-    with _importable_from_here():
-        try:
-            factory: Any = importlib.import_module(module_name)
-        except ImportError as error:
-            raise ModelError(
-                f"model {name!r}: the module {module_name!r} cannot be imported from {Path.cwd()} ({error})."
-                " Run the command where the module lies, or install its package"
-            ) from error
-        except Exception as error:
-            raise ModelError(
-                f"model {name!r}: importing {module_name!r} failed: {type(error).__name__}: {error}"
-            ) from error
-        for part in path.split("."):
-            if not hasattr(factory, part):
-                raise ModelError(f"model {name!r}: {module_name!r} has no {path!r}")
-            factory = getattr(factory, part)
-        if not callable(factory):
-            raise ModelError(f"model {name!r} is a {type(factory).__name__}, not a function that returns a model")
+    factory = own_function(name, "model", ModelError)
+    with importable_from_here():
         arguments, keywords = _arguments(factory, channels, classes)
         try:
             model = factory(*arguments, **keywords)
@@ -137,19 +118,6 @@ def _arguments(factory: Callable[..., Any], channels: int, classes: int) -> tupl
         return [], {"num_classes": classes}
     takes_any = any(p.kind is p.VAR_POSITIONAL for p in parameters)
     return ([classes] if needed == 1 or (len(positional) == 1 and not takes_any) else [channels, classes]), {}
-
-
-@contextmanager
-def _importable_from_here() -> Iterator[None]:
-    """The current directory is importable, as with `python -m`."""
-    here = os.getcwd()
-    sys.path.insert(0, here)
-    importlib.invalidate_caches()
-    try:
-        yield
-    finally:
-        if here in sys.path:
-            sys.path.remove(here)
 
 
 def _check_output(name: str, model: nn.Module, images: Tensor, classes: int) -> None:

@@ -21,7 +21,7 @@ from sgoif.bench.command import Say
 from sgoif.bench.journal import Kind, Line, read_lines
 from sgoif.bench.labels.problem import Outcome
 from sgoif.bench.labels.recipes import Training, identity
-from sgoif.bench.labels.registry import METHODS, shares_training
+from sgoif.bench.labels.registry import is_known, method_of, shares_training
 from sgoif.bench.metrics import (
     average_precision,
     detection_metrics,
@@ -121,13 +121,13 @@ def plan(
     """Every job of the grid, data set by data set and seed by seed; `trainings` gives each data set its recipe."""
     together: dict[str, list[str]] = {}
     for name in methods:
-        together.setdefault(METHODS[name].family if shares_training(name, solo=solo) else name, []).append(name)
+        together.setdefault(method_of(name).family if shares_training(name, solo=solo) else name, []).append(name)
     return [
         Job(
             name,
             noise,
             seed,
-            METHODS[group[0]].family,
+            method_of(group[0]).family,
             tuple(group),
             training,
             human if noise.startswith("human") else None,
@@ -165,18 +165,18 @@ def to_keep(job: Job, lines: Sequence[Line], done: Mapping[Key, Line]) -> list[L
     Variants of ours that a family returns without their being registered are kept as well. They come first: when a
     kill tears the last lines off, it is a registered method that is missing, and the next start computes the job again.
     """
-    variants = [line for line in lines if line["method"] not in METHODS and key_of(line) not in done]
+    variants = [line for line in lines if not is_known(line["method"]) and key_of(line) not in done]
     return variants + [line for line in lines if line["method"] in job.methods]
 
 
 def asked_for(jobs: Iterable[Job], done: Mapping[Key, Line]) -> list[Line]:
     """What the file holds of these jobs, variants that are not registered included."""
     registered = {job.key(method) for job in jobs for method in job.methods}
-    places = {(key._replace(method=""), METHODS[key.method].family) for key in registered}
+    places = {(key._replace(method=""), method_of(key.method).family) for key in registered}
     return [
         line
         for key, line in done.items()
-        if key in registered or (key.method not in METHODS and (key._replace(method=""), line["family"]) in places)
+        if key in registered or (not is_known(key.method) and (key._replace(method=""), line["family"]) in places)
     ]
 
 

@@ -8,6 +8,7 @@
                              generator's seed 0); the run's seed chooses the examples
     instance-20              about 20%, depending on the image
     human-aggregate          what people said: aggregate, random1 to random3 or worst of CIFAR-10N, noisy of CIFAR-100N
+    package.module:function  one's own: called with (data, seed), a `LabelledData` and a number, it returns new labels
 
 Rates are percentages of all labels.
 """
@@ -16,10 +17,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from sgoif.bench.labels.datasets import LabelledData
 from sgoif.bench.noise import (
@@ -35,7 +38,8 @@ from sgoif.bench.noise import (
     symmetric,
     within_superclass,
 )
-from sgoif.errors import SettingError
+from sgoif.errors import SettingError, SgoifError
+from sgoif.imports import own_function
 
 HUMAN_KEYS = {
     "aggregate": "aggre_label",
@@ -52,6 +56,7 @@ CHOICES = (
     "matrix-RATE-sparsity-SHARE",
     "instance-RATE",
     *(f"human-{name}" for name in HUMAN_KEYS),
+    "package.module:function",
 )
 FLIPS: Mapping[str, Mapping[int, int]] = {"cifar10": CIFAR10_FLIPS, "mnist": DIGIT_FLIPS, "digits": DIGIT_FLIPS}
 MATRIX_SEED = 0
@@ -71,7 +76,7 @@ class Setting:
     percent: float = 0.0
     sparsity: float = 0.0
     key: str = ""
-    """Of the human labels in their file."""
+    """Of the human labels in their file, or a function of the user's."""
 
     @property
     def rate(self) -> float:
@@ -81,6 +86,9 @@ class Setting:
 
 def parse(setting: str) -> Setting:
     """What a name stands for."""
+    if ":" in setting:
+        own_function(setting, "noise")
+        return Setting("own", key=setting)
     match = _PATTERN.fullmatch(setting)
     if match is None:
         raise SettingError(
@@ -142,6 +150,29 @@ def _instance(wanted: Setting, data: LabelledData, seed: int) -> NoisyLabels:
     return instance_dependent(data.labels, data.images, len(data.classes), wanted.rate, seed)
 
 
+def _own(wanted: Setting, data: LabelledData, seed: int) -> NoisyLabels:
+    before = data.labels
+    try:  # with a copy, in case it writes into what it is given
+        made = np.array(own_function(wanted.key, "noise")(replace(data, labels=before.copy()), seed))
+    except SgoifError:
+        raise
+    except Exception as error:
+        raise SettingError(
+            f"noise {wanted.key!r}: calling it with (data, seed) failed: {type(error).__name__}: {error}"
+        ) from error
+    classes = len(data.classes)
+    if made.shape != before.shape or made.dtype.kind not in "iu" or made.min() < 0 or made.max() >= classes:
+        raise SettingError(
+            f"noise {wanted.key!r} returned an array of {made.dtype} with shape {made.shape}{_range(made)}; expected"
+            f" {len(before)} whole numbers from 0 to {classes - 1}, a label for every example"
+        )
+    return NoisyLabels(made.astype(np.int64), made != before)
+
+
+def _range(values: NDArray[Any]) -> str:
+    return f" and values from {values.min()} to {values.max()}" if values.size and values.dtype.kind in "iuf" else ""
+
+
 def _human(wanted: Setting, data: LabelledData, file: str | Path | None) -> NoisyLabels:
     if file is None:
         raise SettingError(
@@ -159,4 +190,5 @@ _MADE: Mapping[str, Callable[[Setting, LabelledData, int], NoisyLabels]] = {
     "class-dependent": _class_dependent,
     "matrix": _matrix,
     "instance": _instance,
+    "own": _own,
 }

@@ -9,7 +9,8 @@ A *family* is a set of methods whose outcomes can come from one training:
 Every other method trains in its own way and is a family of its own. A shared training says nothing about the cost of
 one method: for that, each runs alone (`--solo`); only ablations cannot.
 
-Modules are imported when a method is first run, not before.
+Modules are imported when a method is first run, not before. A method of one's own is named as `package.module:function`
+and called like the registered ones.
 """
 
 from __future__ import annotations
@@ -20,6 +21,8 @@ from dataclasses import dataclass
 from sgoif.bench import methods
 from sgoif.bench.command import Say
 from sgoif.bench.labels.problem import Outcome, Problem
+from sgoif.errors import SettingError
+from sgoif.imports import own_function
 
 RIVALS = "sgoif.bench.labels.rivals"
 OURS = "sgoif.bench.labels.ours"
@@ -177,6 +180,21 @@ OWN = ("sgoif", "influence")
 """Ours in one piece. What a family returns without being registered is another variant of ours."""
 
 
+def is_own(name: str) -> bool:
+    """Whether a name is that of a user's function, `package.module:function`."""
+    return ":" in name
+
+
+def is_known(name: str) -> bool:
+    """Whether a method can be asked for, and is no by-product of another one."""
+    return name in METHODS or is_own(name)
+
+
+def method_of(name: str) -> Method:
+    """The method of a name that is known."""
+    return Method(name, name, name, "") if is_own(name) else METHODS[name]
+
+
 def title_of(name: str) -> str:
     """A method as a table calls it, the influence behind an ablation by its method; another goes by its name."""
     behind = name.removesuffix("-influence")
@@ -187,7 +205,7 @@ def title_of(name: str) -> str:
 
 def is_rival(name: str) -> bool:
     """Whether a method is somebody else's."""
-    return name in METHODS and METHODS[name].family not in (OWN_FAMILY, ABLATIONS)
+    return is_known(name) and method_of(name).family not in (OWN_FAMILY, ABLATIONS)
 
 
 def in_order(names: Iterable[str]) -> list[str]:
@@ -202,7 +220,7 @@ def in_order(names: Iterable[str]) -> list[str]:
 
 
 def choose(wanted: str) -> list[str]:
-    """Methods from a list of names and groups in the order of the registry.
+    """Methods from a list of names and groups in the order of the registry, the user's own behind.
 
     `simple` are those that share a training, `heavy` those that train in their own way, `all` is both; `ablations` of
     ours are apart.
@@ -211,12 +229,17 @@ def choose(wanted: str) -> list[str]:
     kinds |= {name: ABLATIONS for name, method in METHODS.items() if method.family == ABLATIONS}
     groups = {kind: [name for name in METHODS if kinds[name] == kind] for kind in (ABLATIONS, "heavy", "simple")}
     groups = {"all": groups["simple"] + groups["heavy"], **groups}
-    return methods.choose(METHODS, groups, wanted)
+    words = [word.strip() for word in wanted.split(",")]
+    own = [word for word in dict.fromkeys(words) if is_own(word)]
+    for name in own:
+        own_function(name, "method")
+    listed = ",".join(word for word in words if word not in own)
+    return [*(methods.choose(METHODS, groups, listed) if listed or not own else []), *own]
 
 
 def shares_training(name: str, *, solo: bool) -> bool:
     """Whether a method's outcome comes from a training that serves its whole family."""
-    method = METHODS[name]
+    method = method_of(name)
     return method.family in FAMILIES and (not solo or not method.run)
 
 
@@ -225,5 +248,16 @@ def solver(names: Sequence[str], *, solo: bool) -> Solve:
     if shares_training(names[0], solo=solo):
         return methods.resolve(FAMILIES[METHODS[names[0]].family])  # type: ignore[no-any-return]
     (name,) = names
+    if is_own(name):
+        return lambda problem, tell: {name: _own_outcome(name, problem, tell)}
     alone = methods.resolve(METHODS[name].run)
     return lambda problem, tell: {name: alone(problem, tell)}
+
+
+def _own_outcome(name: str, problem: Problem, tell: Say) -> Outcome:
+    found = own_function(name, "method")(problem, tell)
+    if not isinstance(found, Outcome):
+        raise SettingError(
+            f"method {name!r} returned a {type(found).__name__}; expected a sgoif.bench.labels.problem.Outcome"
+        )
+    return found

@@ -19,7 +19,7 @@ from sgoif.bench.labels.kept import KeptSets
 from sgoif.bench.labels.noises import make_noise
 from sgoif.bench.labels.problem import Outcome, Problem
 from sgoif.bench.labels.recipes import Training
-from sgoif.bench.labels.registry import METHODS, solver
+from sgoif.bench.labels.registry import is_known, method_of, solver
 from sgoif.bench.labels.settings import LabelsSettings
 from sgoif.bench.memory import Peak
 from sgoif.bench.noise import NoisyLabels
@@ -94,7 +94,7 @@ class Runner:
         failures = {name: f"{job.family} returned no outcome for it" for name in job.methods if name not in outcomes}
         lines = []
         for name, outcome in outcomes.items():
-            if name in METHODS and name not in job.methods:
+            if is_known(name) and name not in job.methods:
                 continue
             try:
                 judged = measure(noise.is_wrong, outcome, data.verified, true)
@@ -112,7 +112,7 @@ class Runner:
         return {
             **job.key(method)._asdict(),
             "family": job.family,
-            "trains_robustly": method in METHODS and METHODS[method].trains_robustly,
+            "trains_robustly": is_known(method) and method_of(method).trains_robustly,
             "recipe": job.recipe,
             "command": self.command,
             "versions": versions(),

@@ -19,9 +19,13 @@ class LabelsSettings:
 
     data: str | None = setting(None, help="folder that holds the data sets; digits needs none")
     sets: str = setting("digits", help="data sets, separated by commas")
-    noises: str = setting("symmetric-20,class-dependent-20", help="kinds of wrong labels, separated by commas")
+    noises: str = setting(
+        "symmetric-20,class-dependent-20",
+        help="kinds of wrong labels, separated by commas; also package.module:function",
+    )
     methods: str = setting(
-        "all", help="all, simple (share a training), heavy (train their own way), ablations, or names"
+        "all",
+        help="all, simple (share a training), heavy (train their own way), ablations, names, package.module:function",
     )
     seeds: str = setting("0", help="seeds of noise, split, initial weights and batches, separated by commas")
     epochs: int | None = setting(None, help="epochs of training; unset: by data set")
