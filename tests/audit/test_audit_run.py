@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 import torch
 from audit_cases import FLIPPED, make_folder, read_issues
+from PIL import Image
 
 from sgoif.audit import outputs, rundir
 from sgoif.audit.audit import AuditResult, audit
@@ -226,9 +227,23 @@ def test_unreadable_and_repeated_images_are_reported(tmp_path: Path) -> None:
     assert "different labels" in notes
     assert "'bars/elsewhere.png' ('bars')" in notes
     copies = (tmp_path / "run" / "copies.csv").read_text().splitlines()
-    assert copies[0] == "copies,labels_differ,path,given_label"
-    assert sorted(copies[1:3]) == ["1,True,bars/elsewhere.png,bars", f"1,True,dots/{some[1].name},dots"]
-    assert sorted(copies[3:]) == sorted(["2,False,dots/copy.png,dots", f"2,False,dots/{some[0].name},dots"])
+    assert copies[0] == "copies,labels_differ,nearly,path,given_label"
+    assert sorted(copies[1:3]) == ["1,True,False,bars/elsewhere.png,bars", f"1,True,False,dots/{some[1].name},dots"]
+    assert sorted(copies[3:]) == sorted(["2,False,False,dots/copy.png,dots", f"2,False,False,dots/{some[0].name},dots"])
+
+
+def test_images_that_are_nearly_the_same_are_reported(tmp_path: Path) -> None:
+    data = make_folder(tmp_path / "data", per_class=12)
+    some = sorted((data / "dots").glob("*.png"))
+    with Image.open(some[0]) as picture:
+        picture.point(lambda value: min(255, value + 3)).save(data / "bars" / "brighter.png")
+    result = audit(settings(data, tmp_path / "run"))
+    assert (result.summary["duplicates"], result.summary["near_duplicates"]) == (0, 1)
+    notes = " | ".join(result.summary["notes"])
+    assert "1 image is nearly the same as others" in notes
+    assert "images that are nearly the same have different labels: 'bars/brighter.png' ('bars'), " in notes
+    copies = (tmp_path / "run" / "copies.csv").read_text().splitlines()
+    assert copies[1:] == ["1,True,True,bars/brighter.png,bars", f"1,True,True,dots/{some[0].name},dots"]
 
 
 def test_classes_of_one_image_are_scored_and_not_listed(tmp_path: Path) -> None:

@@ -92,8 +92,7 @@ def _run(
 ) -> AuditResult:
     start = time.monotonic()
     collection, pixels = _read_images(settings, directory, show, ranks)
-    copies = [row for group in pixels.duplicates for row in group.indices]
-    rows, held = _split(settings, pixels.labels, copies)
+    rows, held = _split(settings, pixels.labels, pixels.repeated())
     checked = None
     if settings.checked is not None:
         checked = read_checked(settings.checked, collection, pixels, held.tolist())
@@ -323,6 +322,7 @@ def _summary(
         "held_out": split[1],
         "skipped": len(pixels.skipped),
         "duplicates": sum(len(group.indices) - 1 for group in pixels.duplicates),
+        "near_duplicates": sum(len(group.indices) - 1 for group in pixels.alike),
         "selected": int(table["is_label_issue"].sum()),
         "fdr": settings.fdr,
         "noise_rate": {"estimate": rate.estimate, "low": rate.low, "high": rate.high, "told": errors.rate_told},

@@ -17,7 +17,7 @@ from sgoif.table import Array, ScoreTable, texts, to_cell
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from sgoif.images import Pixels
+    from sgoif.images.pixels import Duplicate, Pixels
     from sgoif.tasks import LabelErrors
 
 COLUMNS = (
@@ -68,35 +68,55 @@ def write_skipped(folder: Path, skipped: Sequence[Any]) -> None:
 
 def write_copies(folder: Path, pixels: Pixels) -> None:
     """copies.csv: every image that occurs more than once, copies of one image under one number; those first whose
-    labels differ, since one of them must be wrong.
+    labels differ, since one of them must be wrong, then those that are nearly the same and whose labels differ.
     """
+    groups = [(group, nearly) for nearly in (False, True) for group in (pixels.alike if nearly else pixels.duplicates)]
+    groups.sort(key=lambda found: not found[0].conflicting)
 
     def write(handle: Any) -> None:
         writer = csv.writer(handle)
-        writer.writerow(["copies", "labels_differ", "path", "given_label"])
-        for number, group in enumerate(sorted(pixels.duplicates, key=lambda group: not group.conflicting), start=1):
+        writer.writerow(["copies", "labels_differ", "nearly", "path", "given_label"])
+        for number, (group, nearly) in enumerate(groups, start=1):
             for i in group.indices:
                 given = to_cell(pixels.class_names[int(pixels.labels[i])])
-                writer.writerow([number, group.conflicting, to_cell(pixels.names[i]), given])
+                writer.writerow([number, group.conflicting, nearly, to_cell(pixels.names[i]), given])
 
     atomic_write(folder / "copies.csv", write, text=True)
 
 
 def data_notes(pixels: Pixels, notes: Sequence[str]) -> list[str]:
     """What a person should know about the data: files left out, copies, choices made on the way."""
-    from sgoif.images.text import plural, shown
+    from sgoif.images.text import plural
 
     found = list(notes)
     if pixels.skipped:
         found.append(f"{len(pixels.skipped)} files could not be used; skipped.csv names them and says why")
-    conflicting = [group for group in pixels.duplicates if group.conflicting]
     if pixels.duplicates:
-        copies = sum(len(group.indices) - 1 for group in pixels.duplicates)
+        copies = _further(pixels.duplicates)
         found.append(f"{plural(copies, 'image is a copy', 'images are copies')} of others; copies.csv names them")
+    if pixels.alike:
+        copies = _further(pixels.alike)
+        found.append(f"{plural(copies, 'image is', 'images are')} nearly the same as others; copies.csv names them")
+    found += _contradictions(pixels, pixels.duplicates, "the same image has")
+    found += _contradictions(pixels, pixels.alike, "images that are nearly the same have")
+    return found
+
+
+def _further(groups: Sequence[Duplicate]) -> int:
+    """Images beside the first of each group."""
+    return sum(len(group.indices) - 1 for group in groups)
+
+
+def _contradictions(pixels: Pixels, groups: Sequence[Duplicate], what: str) -> list[str]:
+    """A sentence for each of the first groups whose labels differ, and one for the others."""
+    from sgoif.images.text import plural, shown
+
+    found = []
+    conflicting = [group for group in groups if group.conflicting]
     for group in conflicting[:NAMED]:
         some = [f"{shown(pixels.names[i])} ({shown(pixels.class_names[pixels.labels[i]])})" for i in group.indices]
         more = f" and {len(some) - NAMED} more" if len(some) > NAMED else ""
-        found.append(f"the same image has different labels: {', '.join(some[:NAMED])}{more}")
+        found.append(f"{what} different labels: {', '.join(some[:NAMED])}{more}")
     if len(conflicting) > NAMED:
         more = plural(len(conflicting) - NAMED, "more image occurs", "more images occur")
         found.append(f"{more} under different labels; they come first in copies.csv")

@@ -30,11 +30,11 @@ THUMBNAIL_SIDE = 96
 
 @dataclass(frozen=True)
 class Duplicate:
-    """Images with the same pixels."""
+    """Images with the same pixels, or nearly the same."""
 
     indices: tuple[int, ...]
     conflicting: bool
-    """Their labels differ, so at least one of them is wrong."""
+    """Their labels differ, so at least one of them is wrong, or likely to be."""
 
 
 @dataclass(eq=False)
@@ -47,6 +47,9 @@ class Pixels:
     class_names: list[str]
     skipped: list[Skipped]
     duplicates: list[Duplicate]
+    """Images with the same pixels at their original size."""
+    alike: list[Duplicate]
+    """Images that are nearly the same, one of each group of duplicates among them."""
     files: list[str | None]
     """The file of each image; None where images share a file."""
     sizes: Array
@@ -71,6 +74,10 @@ class Pixels:
     def size(self) -> int:
         """Side of the square."""
         return int(self.array.shape[2])
+
+    def repeated(self) -> list[int]:
+        """Every image that occurs more than once, be it nearly the same."""
+        return sorted({row for group in (*self.duplicates, *self.alike) for row in group.indices})
 
     def thumbnails(self, number: int) -> bytes:
         """A small encoded picture (`thumbnail_type`), at most 96 pixels wide and high."""
@@ -121,6 +128,7 @@ def open_pixels(folder: str | Path) -> Pixels:
             class_names=record["class_names"],
             skipped=[Skipped(*entry) for entry in record["skipped"]],
             duplicates=[Duplicate(tuple(indices), conflicting) for indices, conflicting in record["duplicates"]],
+            alike=[Duplicate(tuple(indices), conflicting) for indices, conflicting in record.get("alike", [])],
             files=record["files"],
             sizes=np.asarray(record["sizes"], dtype=np.int64).reshape(-1, 2),
             array=array,

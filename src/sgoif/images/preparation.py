@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from sgoif.errors import SettingError
+from sgoif.images.alike import alike
 from sgoif.images.collection import Collection, Skipped
 from sgoif.images.errors import ImagesError, cannot_write
 from sgoif.images.opening import check, without_empty_classes
-from sgoif.images.pixels import IMAGES, THUMBNAIL_TYPE, VERSION, Duplicate, Pixels, open_pixels
+from sgoif.images.pixels import IMAGES, PIXELS, THUMBNAIL_TYPE, VERSION, Duplicate, Pixels, open_pixels
 from sgoif.images.reading import common_size, readings
 from sgoif.images.writing import PixelFile, remove_leftovers
 from sgoif.state import atomic_write
@@ -81,6 +84,7 @@ def _write(collection: Collection, folder: Path, digest: str, asked: int | None,
         survivors = without_empty_classes(survivors, "none of its images can be read")
         check(survivors)
         written = file.finish()
+        duplicates = _duplicates(contents, survivors.labels)
         record = {
             "version": VERSION,
             "digest": digest,
@@ -90,7 +94,8 @@ def _write(collection: Collection, folder: Path, digest: str, asked: int | None,
             "bytes": written,
             "class_names": survivors.class_names,
             "skipped": [[entry.name, entry.reason] for entry in survivors.skipped],
-            "duplicates": [[group.indices, group.conflicting] for group in _duplicates(contents, survivors.labels)],
+            "duplicates": [[group.indices, group.conflicting] for group in duplicates],
+            "alike": [[group.indices, group.conflicting] for group in _alike(folder, duplicates, survivors.labels)],
             "thumbnails": {"type": THUMBNAIL_TYPE, "lengths": file.lengths},
             "names": survivors.names,
             "labels": survivors.labels.tolist(),
@@ -107,8 +112,17 @@ def _duplicates(contents: list[bytes], labels: Any) -> list[Duplicate]:
     groups: dict[bytes, list[int]] = {}
     for number, content in enumerate(contents):
         groups.setdefault(content, []).append(number)
+    return [_duplicate(members, labels) for members in groups.values() if len(members) > 1]
+
+
+def _alike(folder: Path, duplicates: list[Duplicate], labels: Any) -> list[Duplicate]:
+    """Images that are nearly the same; of those with the same pixels the first stands for all."""
+    further = {row for group in duplicates for row in group.indices[1:]}
+    pixels = np.load(folder / PIXELS, mmap_mode="r", allow_pickle=False)
     return [
-        Duplicate(tuple(members), len({int(labels[member]) for member in members}) > 1)
-        for members in groups.values()
-        if len(members) > 1
+        _duplicate(rows, labels) for rows in alike(pixels, [row for row in range(len(pixels)) if row not in further])
     ]
+
+
+def _duplicate(rows: Sequence[int], labels: Any) -> Duplicate:
+    return Duplicate(tuple(rows), len({int(labels[row]) for row in rows}) > 1)

@@ -56,6 +56,5 @@ def open_run(path: Path) -> FinishedRun:
         raise RunDirectoryError(
             f"the prepared images of {path} are gone or damaged; {settings.command('--resume')} reads them again"
         ) from error
-    copies = [row for group in pixels.duplicates for row in group.indices]
-    trained, held = hold_out(pixels.labels, settings.holdout, settings.seed, copies)
+    trained, held = hold_out(pixels.labels, settings.holdout, settings.seed, pixels.repeated())
     return FinishedRun(model, weights, pixels, trained, held)

@@ -1,0 +1,89 @@
+"""Images that are nearly the same are found, and others are not taken for such."""
+
+from __future__ import annotations
+
+import io
+from typing import Any
+
+import numpy as np
+import pytest
+from PIL import Image, ImageEnhance
+from sklearn.datasets import load_digits, load_sample_images
+
+from sgoif.images import alike as module
+from sgoif.images.alike import alike
+
+Array = np.ndarray[Any, Any]
+SIDE = 32
+
+
+@pytest.fixture(scope="module")
+def tiles() -> Array:
+    """Pieces of two photographs that do not overlap."""
+    found = []
+    for photograph in load_sample_images().images:
+        high, wide = (length // SIDE * SIDE for length in photograph.shape[:2])
+        cut = photograph[:high, :wide].reshape(high // SIDE, SIDE, wide // SIDE, SIDE, 3)
+        found.append(cut.transpose(0, 2, 4, 1, 3).reshape(-1, 3, SIDE, SIDE))
+    return np.concatenate(found)
+
+
+def changed(image: Array, how: str) -> Array:
+    picture = Image.fromarray(image.transpose(1, 2, 0))
+    if how == "encoded":
+        target = io.BytesIO()
+        picture.save(target, "JPEG", quality=85)
+        picture = Image.open(target)
+    elif how == "resized":
+        picture = picture.resize((24, 24), Image.Resampling.BICUBIC).resize((SIDE, SIDE), Image.Resampling.BICUBIC)
+    else:
+        picture = ImageEnhance.Brightness(picture).enhance(1.1)
+    return np.asarray(picture).transpose(2, 0, 1)
+
+
+def contrast(images: Array) -> Array:
+    return images.astype(float).std((2, 3)).mean(1)
+
+
+@pytest.mark.parametrize("how", ["encoded", "resized", "brighter"])
+def test_a_changed_copy_is_found(tiles: Array, how: str) -> None:
+    rows = np.flatnonzero(contrast(tiles) > 30)[::7]
+    together = np.concatenate([tiles, np.stack([changed(tiles[row], how) for row in rows])])
+    groups = alike(together)
+    partners = [{int(row), len(tiles) + number} for number, row in enumerate(rows)]
+    found = sum(any(pair <= set(group) for group in groups) for pair in partners)
+    assert found > 0.8 * len(rows)
+
+
+def test_every_image_may_have_a_copy(tiles: Array) -> None:
+    some = tiles[contrast(tiles) > 30][:150]
+    together = np.concatenate([some, np.stack([changed(image, "encoded") for image in some])])
+    pairs = {(row, len(some) + row) for row in range(len(some))}
+    assert len(pairs & set(alike(together))) > 0.8 * len(some)
+
+
+def test_different_images_are_not_alike_where_all_resemble_each_other() -> None:
+    assert not alike((load_digits().images * 15.9).astype(np.uint8)[:, None])
+    random = np.random.default_rng(0)
+    one = random.integers(0, 256, (1, 3, SIDE, SIDE))
+    frames = np.clip(one + random.normal(0, 30, (200, 3, SIDE, SIDE)), 0, 255).astype(np.uint8)
+    assert not alike(frames), "all are a picture with other noise, and none is closer than the others"
+
+
+def test_flat_images_have_nothing_to_compare() -> None:
+    random = np.random.default_rng(1)
+    colours = np.repeat(random.integers(0, 250, (40, 3, 1, 1)), SIDE, 2).repeat(SIDE, 3)
+    noisy = (colours + random.integers(0, 5, (40, 3, SIDE, SIDE))).astype(np.uint8)
+    assert not alike(np.concatenate([noisy, noisy]))
+
+
+def test_groups_rows_and_small_sets(tiles: Array, monkeypatch: pytest.MonkeyPatch) -> None:
+    rows = np.flatnonzero(contrast(tiles) > 30)[:60]
+    images = np.concatenate([tiles[rows], tiles[rows[:2]], tiles[rows[:1]]])
+    expected = [(0, 60, 62), (1, 61)]
+    assert alike(images) == expected
+    monkeypatch.setattr(module, "CHUNK", 7)
+    assert alike(images) == expected, "whatever the size of a chunk"
+    assert alike(images, [row for row in range(63) if row != 60]) == [(0, 62), (1, 61)]
+    assert alike(images[-3:]) == []
+    assert alike(images[:0]) == []
