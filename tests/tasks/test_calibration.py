@@ -12,12 +12,13 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
 from sgoif.errors import SgoifError
-from sgoif.tasks.labels.calibration import HALF, LEAST_DECOYS, UNCERTAIN, UNSEEN, Calibration, calibrate, selected_at
+from sgoif.tasks.labels.calibration import LEAST_DECOYS, Calibration, calibrate, selected_at
 from sgoif.tasks.labels.channel import Array
 from sgoif.tasks.labels.evidence import Evidence, Rows
 from sgoif.tasks.labels.judgement import agreement, judge, rates, suggestions
 from sgoif.tasks.labels.likelihood import RATES, NoiseRate, offset, offsets, plain_rate
 from sgoif.tasks.labels.named import Named
+from sgoif.tasks.labels.rates import HALF, UNCERTAIN, UNSEEN
 
 CLASSES = 10
 

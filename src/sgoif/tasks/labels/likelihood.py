@@ -1,7 +1,7 @@
 """What decoys say about a logistic curve P(wrong | x) = σ(a + b x): its slope, and the noise rate.
 
 `points` are quantiles of x over all examples, `decoys` the x of labels that were made wrong on purpose. The module
-`calibration` has the likelihood and what is made of it.
+`rates` has the likelihood and what is made of it.
 """
 
 from __future__ import annotations
