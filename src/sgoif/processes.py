@@ -97,7 +97,7 @@ def launch(nproc: int, work: Callable[[], int], others: Callable[[], Any]) -> in
                 return int(file.read())
         if request.number is not None:
             raise Stopped(request.number)
-        told = "the first one left without a word" if reason is None else _last_line(reason)
+        told = "it left without a word" if reason is None else _last_line(reason)
         raise RankError(f"one of {nproc} processes ended unexpectedly, so the others were stopped ({told})") from reason
 
 

@@ -82,8 +82,28 @@ def test_groups_rows_and_small_sets(tiles: Array, monkeypatch: pytest.MonkeyPatc
     images = np.concatenate([tiles[rows], tiles[rows[:2]], tiles[rows[:1]]])
     expected = [(0, 60, 62), (1, 61)]
     assert alike(images) == expected
-    monkeypatch.setattr(module, "CHUNK", 7)
+    monkeypatch.setattr(module, "CELLS", 500)
     assert alike(images) == expected, "whatever the size of a chunk"
     assert alike(images, [row for row in range(63) if row != 60]) == [(0, 62), (1, 61)]
     assert alike(images[-3:]) == []
     assert alike(images[:0]) == []
+
+
+def test_a_camera_that_stands_still_is_one_group() -> None:
+    """A third of the images are nearly one: they have half a million pairs, which are not all looked at."""
+    random = np.random.default_rng(2)
+    others = random.integers(0, 256, (2000, 3, 16, 16))
+    still = random.integers(20, 236, (1, 3, 16, 16)) + random.integers(-1, 2, (1000, 3, 16, 16))
+    (found,) = alike(np.concatenate([others, still]).astype(np.uint8))
+    assert found == tuple(range(2000, 3000))
+
+
+def test_where_everything_resembles_everything_the_search_ends(monkeypatch: pytest.MonkeyPatch) -> None:
+    random = np.random.default_rng(3)
+    still = random.integers(20, 236, (1, 3, 16, 16)) + random.integers(-1, 2, (600, 3, 16, 16))
+    looked: list[int] = []
+    plain = module._differences
+    monkeypatch.setattr(module, "_differences", lambda looks, pairs: looked.append(1) or plain(looks, pairs))
+    monkeypatch.setattr(module, "PATIENCE", 0)
+    assert alike(still.astype(np.uint8)) == []
+    assert not looked

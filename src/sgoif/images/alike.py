@@ -9,7 +9,7 @@ their colour nothing is left to compare.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -27,7 +27,12 @@ DIRECTIONS = 16
 """Principal directions of the first look in which candidates are sought."""
 LEAST, MOST = 8, 200_000
 """Images below which a set has no neighbours to speak of, and above which the search would take minutes."""
-CHUNK = 1024
+PATIENCE = 200
+"""Candidates for each image, not counting those of one group, from which on all images resemble each other too much."""
+AT_ONCE = 2**14
+"""Candidates that are looked at before those of one group are left out again."""
+CELLS = 2**22
+"""Numbers that are worked on at once, however many images there are and whatever their size."""
 
 
 def alike(images: Array, rows: Sequence[int] | None = None) -> list[tuple[int, ...]]:
@@ -46,18 +51,23 @@ def alike(images: Array, rows: Sequence[int] | None = None) -> list[tuple[int, .
     coarse, fine = (
         min(share * float(np.median(found)), most) for found, (share, most) in ((distance, COARSE), (finer, FINE))
     )
-    pairs = [(first, second) for first, second in _close(looks, coarse)]
-    if not pairs:
-        return []
-    first, second = (chosen[np.concatenate(part)] for part in zip(*pairs, strict=True))
-    same = _apart(images, first, second) <= fine
-    return _groups(first[same].tolist(), second[same].tolist())
+    leader, left = np.arange(len(chosen)), PATIENCE * len(chosen)
+    for pairs in _candidates(looks, coarse):
+        pairs = pairs[:, leader[pairs[0]] != leader[pairs[1]]]
+        left -= pairs.shape[1]
+        if left < 0:
+            return []
+        pairs = pairs[:, _differences(looks, pairs) <= coarse]
+        pairs = pairs[:, _apart(images, *chosen[pairs]) <= fine]
+        _join(leader, pairs)
+    return [tuple(chosen[leader == number].tolist()) for number in np.flatnonzero(np.bincount(leader) > 1)]
 
 
 def _first_look(images: Array, rows: Array) -> tuple[Array, Array]:
+    """The images as 8 × 8 averages, and their contrast."""
     parts, contrasts = [], []
-    for chunk in _chunks(rows):
-        size = images.shape[-1]
+    size = images.shape[-1]
+    for chunk in _chunks(rows, images[0].size):
         edges = np.linspace(0, size, min(SIDE, size) + 1).round().astype(np.int64)
         sums = np.add.reduceat(np.add.reduceat(images[chunk].astype(np.float32), edges[:-1], 2), edges[:-1], 3)
         widths = np.diff(edges).astype(np.float32)
@@ -76,62 +86,63 @@ def _units(images: Array) -> tuple[Array, Array]:
 
 def _apart(images: Array, first: Array, second: Array) -> Array:
     """Distances at the size of the array."""
-    found = [
-        np.linalg.norm(_units(images[a].astype(np.float32))[0] - _units(images[b].astype(np.float32))[0], axis=1)
-        for a, b in zip(_chunks(first), _chunks(second), strict=True)
-    ]
-    return np.concatenate(found) if found else np.zeros(0)
+
+    def between(one: Array, other: Array) -> Array:
+        left, right = (_units(images[rows].astype(np.float32))[0] for rows in (one, other))
+        return np.asarray(np.linalg.norm(left - right, axis=1))
+
+    return _over(np.stack([first, second]), images[0].size, between)
 
 
 def _nearest(units: Array) -> tuple[Array, Array]:
     """The nearest other row of each, and how far it is."""
     places, likeness = [], []
-    for start in range(0, len(units), CHUNK):
-        products = units[start : start + CHUNK] @ units.T
+    for chunk in _chunks(np.arange(len(units)), len(units)):
+        products = units[chunk] @ units.T
         rows = np.arange(len(products))
-        products[rows, start + rows] = -2
+        products[rows, chunk] = -2
         places.append(products.argmax(1))
         likeness.append(products[rows, places[-1]])
     return np.concatenate(places), np.sqrt(np.maximum(0, 2 - 2 * np.concatenate(likeness)))
 
 
-def _close(units: Array, limit: float) -> Iterator[tuple[Array, Array]]:
-    """All pairs of rows that are at most so far apart. In a few directions they are not farther, which leaves few."""
+def _candidates(units: Array, limit: float) -> Iterator[Array]:
+    """All pairs of rows, [2, n] at a time, that are at most so far apart in a few directions, and some more."""
     centred = units - units.mean(0)
     _, directions = np.linalg.eigh(centred.T @ centred)
     short = centred @ directions[:, : -DIRECTIONS - 1 : -1]
     order = np.argsort(short[:, 0], kind="stable")
     short = np.ascontiguousarray(short[order])
     lengths = (short**2).sum(1)
-    for start in range(0, len(short), CHUNK):
-        block = slice(start, min(start + CHUNK, len(short)))
-        end = int(np.searchsorted(short[:, 0], short[block.stop - 1, 0] + limit, side="right"))
-        squares = lengths[block, None] + lengths[start:end] - 2 * (short[block] @ short[start:end].T)
+    for chunk in _chunks(np.arange(len(short)), len(short)):
+        start, last = int(chunk[0]), int(chunk[-1])
+        end = int(np.searchsorted(short[:, 0], short[last, 0] + limit, side="right"))
+        squares = lengths[chunk, None] + lengths[start:end] - 2 * (short[chunk] @ short[start:end].T)
         a, b = np.nonzero(np.triu(squares <= limit**2 + 1e-5, 1))
-        first, second = order[start + a], order[start + b]
-        near = np.linalg.norm(units[first] - units[second], axis=1) <= limit
-        yield first[near], second[near]
+        for some in _chunks(np.arange(len(a)), max(1, CELLS // AT_ONCE)):
+            yield np.stack([order[start + a[some]], order[start + b[some]]])
 
 
-def _groups(first: Sequence[int], second: Sequence[int]) -> list[tuple[int, ...]]:
-    """Rows that hang together, each group and all of them in order."""
-    leader: dict[int, int] = {}
-
-    def find(row: int) -> int:
-        while leader.setdefault(row, row) != row:
-            leader[row] = leader[leader[row]]
-            row = leader[row]
-        return row
-
-    for a, b in zip(first, second, strict=True):
-        a, b = sorted((find(a), find(b)))
-        leader[b] = a
-    groups: dict[int, list[int]] = {}
-    for row in sorted(leader):
-        groups.setdefault(find(row), []).append(row)
-    return sorted(map(tuple, groups.values()))
+def _differences(units: Array, pairs: Array) -> Array:
+    """How far the rows of each pair are apart."""
+    return _over(pairs, units[0].size, lambda one, other: np.linalg.norm(units[one] - units[other], axis=1))
 
 
-def _chunks(rows: Array) -> Iterator[Array]:
-    for start in range(0, len(rows), CHUNK):
-        yield rows[start : start + CHUNK]
+def _join(leader: Array, pairs: Array) -> None:
+    """Let the rows of each pair, and all that follow them, have one leader: the lowest row."""
+    for a, b in pairs.T.tolist():
+        low, high = sorted((leader[a], leader[b]))
+        if low != high:
+            leader[leader == high] = low
+
+
+def _chunks(rows: Array, width: int) -> Iterator[Array]:
+    """Rows in order, some at a time: so many that `CELLS` numbers are not exceeded with `width` for each."""
+    step = max(1, CELLS // width)
+    for start in range(0, len(rows), step):
+        yield rows[start : start + step]
+
+
+def _over(pairs: Array, width: int, between: Callable[[Array, Array], Array]) -> Array:
+    """What lies between the rows of each pair, [2, n]."""
+    return np.concatenate([np.zeros(0), *(between(*pairs[:, c]) for c in _chunks(np.arange(pairs.shape[1]), width))])
