@@ -144,7 +144,8 @@ def test_ctrl_c_leaves_with_130(tmp_path: Path) -> None:
             _, rest = running.communicate(timeout=60)
         finally:
             running.kill()
-    assert running.returncode == 130, rest
+    # Python ends by the signal itself where compiled code was running a string when it came; a shell says 130 of both.
+    assert running.returncode in (130, -signal.SIGINT), rest
     assert "Traceback" not in rest
 
 
