@@ -70,7 +70,7 @@ def write_copies(folder: Path, pixels: Pixels) -> None:
     """copies.csv: every image that occurs more than once, copies of one image under one number; those first whose
     labels differ, since one of them must be wrong, then those that are nearly the same and whose labels differ.
     """
-    groups = [(group, nearly) for nearly in (False, True) for group in (pixels.alike if nearly else pixels.duplicates)]
+    groups = [(group, False) for group in pixels.duplicates] + [(group, True) for group in pixels.alike]
     groups.sort(key=lambda found: not found[0].conflicting)
 
     def write(handle: Any) -> None:
@@ -92,17 +92,17 @@ def data_notes(pixels: Pixels, notes: Sequence[str]) -> list[str]:
     if pixels.skipped:
         found.append(f"{len(pixels.skipped)} files could not be used; skipped.csv names them and says why")
     if pixels.duplicates:
-        copies = _further(pixels.duplicates)
+        copies = further(pixels.duplicates)
         found.append(f"{plural(copies, 'image is a copy', 'images are copies')} of others; copies.csv names them")
     if pixels.alike:
-        copies = _further(pixels.alike)
+        copies = further(pixels.alike)
         found.append(f"{plural(copies, 'image is', 'images are')} nearly the same as others; copies.csv names them")
     found += _contradictions(pixels, pixels.duplicates, "the same image has")
     found += _contradictions(pixels, pixels.alike, "images that are nearly the same have")
     return found
 
 
-def _further(groups: Sequence[Duplicate]) -> int:
+def further(groups: Sequence[Duplicate]) -> int:
     """Images beside the first of each group."""
     return sum(len(group.indices) - 1 for group in groups)
 

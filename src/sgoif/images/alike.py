@@ -67,10 +67,10 @@ def _first_look(images: Array, rows: Array) -> tuple[Array, Array]:
     """The images as 8 × 8 averages, and their contrast."""
     parts, contrasts = [], []
     size = images.shape[-1]
+    edges = np.linspace(0, size, min(SIDE, size) + 1).round().astype(np.int64)
+    widths = np.diff(edges).astype(np.float32)
     for chunk in _chunks(rows, images[0].size):
-        edges = np.linspace(0, size, min(SIDE, size) + 1).round().astype(np.int64)
         sums = np.add.reduceat(np.add.reduceat(images[chunk].astype(np.float32), edges[:-1], 2), edges[:-1], 3)
-        widths = np.diff(edges).astype(np.float32)
         units, contrast = _units(sums / (widths[:, None] * widths))
         parts.append(units)
         contrasts.append(contrast)
