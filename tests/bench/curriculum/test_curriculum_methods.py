@@ -202,7 +202,13 @@ def test_two_networks_count_as_their_mean() -> None:
 
 def test_choosing_methods() -> None:
     assert choose("all") == list(METHODS)
-    assert choose("ours") == ["curriculum", "curriculum-targets", "curriculum-apart", "curriculum-sampler"]
+    assert choose("ours") == [
+        "curriculum",
+        "curriculum-twice",
+        "curriculum-targets",
+        "curriculum-apart",
+        "curriculum-sampler",
+    ]
     assert "oracle" not in choose("rivals")
     assert choose("sce,plain") == ["plain", "sce"]
     with pytest.raises(SettingError, match="no method magic"):

@@ -12,7 +12,7 @@ wrong labels have none, or right labels all of theirs, or both.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, fields
 from typing import Any
@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 import torch
 import torch.nn.functional as F
-from torch import Tensor
+from torch import Tensor, nn
 
 from sgoif.bench.batches import Batches, crop_and_flip, normalise
 from sgoif.bench.curriculum.study import Study, Trained, Weights
@@ -71,6 +71,22 @@ def told_right(study: Study) -> Trained:
 
 
 def _train(study: Study, *, joined: float, drawn: bool, aimed: bool = False, told: tuple[str, ...] = ()) -> Trained:
+    def look(model: nn.Module, teacher: Teacher) -> None:
+        study.look(model, weights=teacher.shown())
+
+    return taught(study, joined=joined, on_epoch=look, drawn=drawn, aimed=aimed, told=told)[0]
+
+
+def taught(
+    study: Study,
+    *,
+    joined: float,
+    on_epoch: Callable[[nn.Module, Teacher], None],
+    drawn: bool = False,
+    aimed: bool = False,
+    told: tuple[str, ...] = (),
+) -> tuple[Trained, Teacher]:
+    """Train with a curriculum; what there is to say about it, and the teacher, whose monitor is closed."""
     problem = study.problem
     training, held_out = problem.split()
     rows = np.asarray(training.indices)
@@ -98,7 +114,7 @@ def _train(study: Study, *, joined: float, drawn: bool, aimed: bool = False, tol
             optimizer=(optimizer, schedule),
             loss=teacher.loss,
             watching=teacher.watching,
-            on_epoch=lambda epoch: study.look(model, weights=teacher.shown()),
+            on_epoch=lambda epoch: on_epoch(model, teacher),
         )
 
     lesson(watched, rows, epochs - last)
@@ -111,7 +127,7 @@ def _train(study: Study, *, joined: float, drawn: bool, aimed: bool = False, tol
     details = {"joined_epochs": last, "report": teacher.curriculum.report().to_dict()}
     details |= {"judgements": teacher.curriculum.history, "monitor_seconds": monitor.cadence.spent}
     share = ((epochs - last) * len(rows) + last * len(problem)) / (epochs * len(problem))
-    return Trained(share, details, overhead=seconds / max(seconds - spent, 1e-9))
+    return Trained(share, details, overhead=seconds / max(seconds - spent, 1e-9)), teacher
 
 
 class Teacher:

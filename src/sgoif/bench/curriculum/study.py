@@ -69,15 +69,20 @@ class Study:
 
     def look(self, *models: nn.Module, weights: Weights | None = None) -> None:
         """Test the network at the end of an epoch; of several the mean is kept."""
+        epoch = self.glance(*models, weights=weights)
+        self.epochs.append(epoch)
+        self.tell(f"epoch {len(self.epochs)} of {self.problem.recipe.epochs}: test accuracy {100 * epoch.accuracy:.1f}")
+
+    def glance(self, *models: nn.Module, weights: Weights | None = None) -> Epoch:
+        """Test a network, or several, and write nothing down."""
         self._wait()
         start = time.perf_counter()
         recalls = np.mean([self._recall(model) for model in models], axis=0)
         shares = np.bincount(self.test.labels, minlength=self.test.classes) / len(self.test)
-        accuracy = float(np.nan_to_num(recalls) @ shares)
-        self.epochs.append(Epoch(accuracy, recalls.tolist(), weights))
-        self.tell(f"epoch {len(self.epochs)} of {self.problem.recipe.epochs}: test accuracy {100 * accuracy:.1f}")
+        epoch = Epoch(float(np.nan_to_num(recalls) @ shares), recalls.tolist(), weights)
         self._wait()
         self._looking += time.perf_counter() - start
+        return epoch
 
     def _recall(self, model: nn.Module) -> NDArray[np.float64]:
         """Share of each class's test images that are classified rightly; not a number where there are none."""

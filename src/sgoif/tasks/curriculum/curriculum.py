@@ -47,6 +47,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import torch
 from torch import Tensor
+from torch.utils.data import Dataset
 
 from sgoif.checks import Indices, check_index, check_target
 from sgoif.errors import SettingError, SgoifError, StateError
@@ -57,9 +58,10 @@ from sgoif.tasks.curriculum.influences import Influences
 from sgoif.tasks.curriculum.judging import Opinion, form_opinion
 from sgoif.tasks.curriculum.memory import Memory
 from sgoif.tasks.curriculum.passes import Passes
+from sgoif.tasks.curriculum.revision import revise
 from sgoif.tasks.curriculum.settings import CurriculumSettings
 from sgoif.tasks.curriculum.summary import CurriculumReport, changes, summarise
-from sgoif.tasks.curriculum.targets import blended, doubts
+from sgoif.tasks.curriculum.targets import blended, decided_answers, doubts
 from sgoif.tasks.given import check_monitor
 from sgoif.tasks.labels.channel import Array
 
@@ -147,7 +149,24 @@ class Curriculum:
             )
         if int(indices.max()) >= known:
             self.doubt = torch.nn.functional.pad(self.doubt, (0, int(indices.max()) + 1 - known))
-        return blended(given, self.doubt[monitor._upload(indices)], logits)
+        return blended(given, self.doubt[monitor._upload(indices)], decided_answers(logits))
+
+    def revised(self, dataset: Dataset[Any]) -> Tensor:
+        """Labels for a second training, of a fresh network on everything: float32 [N, C] on the CPU, rows sum to one.
+
+        Most are the label of the item; where that is probably wrong, what the network that was trained here answers
+        takes its place (module `revision`). The data set is the whole one, numbered as in training, without random
+        transforms. Held-out examples are judged by `finish`; without it, or with a hold-out of its own, they are not.
+        """
+        if not self.history:
+            raise SgoifError("no label was judged yet, so none can be revised: train with this curriculum first")
+        self.monitor.flush()
+        doubt = self.doubt
+        if doubt is None:
+            opinion = form_opinion(self.memory, self.settings, self._rate_before)
+            assert opinion is not None, "there was one before"
+            doubt = self._doubts(opinion)
+        return revise(self.monitor, doubt.cpu(), dataset)
 
     def _checked(self, index: Any) -> Indices:
         if self.sampled and not self.finished:
@@ -209,8 +228,7 @@ class Curriculum:
         if opinion is None:
             self.memory.close()
             return
-        doubt = doubts(opinion.index, opinion.weighed.taken)
-        self.doubt = self.monitor.ranks.gathered(doubt)[: len(doubt)].to(self.monitor.device)
+        self.doubt = self._doubts(opinion)
         # The weights of training examples have been under way for some time; those of held-out ones catch up at once.
         usual, frank = self.settings.speed, self._frank(opinion)
         speed = np.full(len(opinion.index), usual + (1 - usual) * frank)
@@ -236,7 +254,10 @@ class Curriculum:
         opinion = form_opinion(self.memory, self.settings, self._rate_before, joined=influences)
         self.memory.fade(self.settings.fade)
         if opinion is not None:
-            self._move(opinion, self._frank(opinion), start)
+            frank, judged = self._frank(opinion), self.monitor._upload(opinion.index)
+            assert self.doubt is not None, "the hold-out has joined"
+            self.doubt[judged] += frank * (self._doubts(opinion)[judged] - self.doubt[judged])
+            self._move(opinion, frank, start)
 
     # --- a look -------------------------------------------------------------------------------------------------
 
@@ -335,6 +356,11 @@ class Curriculum:
     def _frank(self, opinion: Opinion) -> float:
         """d of an opinion: what this one and the last say."""
         return min(opinion.frank, self.history[-1].get("frank", 0.0)) if self.history else 0.0
+
+    def _doubts(self, opinion: Opinion) -> Tensor:
+        """What examples give up by an opinion, by index; of several ranks that of the first counts."""
+        doubt = doubts(opinion.index, opinion.weighed.taken)
+        return self.monitor.ranks.gathered(doubt)[: len(doubt)].to(self.monitor.device)
 
     def _move(self, opinion: Opinion, speed: float | Array, start: float) -> None:
         """Move the weights of the judged examples so far on their way, and write down what changed."""

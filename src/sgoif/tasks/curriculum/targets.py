@@ -27,8 +27,12 @@ def doubts(index: Labels, taken: Array) -> Tensor:
     return found
 
 
-def blended(labels: Tensor, doubt: Tensor, logits: Tensor) -> Tensor:
-    """Targets of a batch, float32 [B, C], from labels and doubts [B] and what the network answers [B, C]."""
-    classes, share = logits.shape[1], doubt[:, None]
-    answers = logits.detach().argmax(1)
-    return (1 - share) * F.one_hot(labels, classes) + share * F.one_hot(answers, classes)
+def blended(labels: Tensor, doubt: Tensor, answers: Tensor) -> Tensor:
+    """What to learn, float32 [B, C], from labels and doubts [B] and answers [B, C] whose rows sum to one."""
+    share = doubt[:, None]
+    return (1 - share) * F.one_hot(labels, answers.shape[1]) + share * answers
+
+
+def decided_answers(logits: Tensor) -> Tensor:
+    """e(ŷ) of a batch, [B, C]: the class that the network answers with."""
+    return F.one_hot(logits.detach().argmax(1), logits.shape[1])
