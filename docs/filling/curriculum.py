@@ -17,7 +17,7 @@ NOISES = {
     "human-aggregate": "CIFAR-10N aggregate, 9%",
     "none": "no noise",
 }
-OURS, PLAIN = "curriculum", "plain"
+OURS, TWICE, PLAIN = "curriculum", "curriculum-twice", "plain"
 SMALL_SETS, SMALL_NOISES = {"mnist": "MNIST", "digits": "digits"}, ("symmetric-40", "class-dependent-20")
 SMALL_HEAD = [f"{title}, {NOISES[noise]}" for title in SMALL_SETS.values() for noise in SMALL_NOISES]
 """Data and noises on which settings and mistakes were looked at with three seeds."""
@@ -72,6 +72,21 @@ NAMES = {
     "names-early-forgetful": "the same, and names from the first weights on",
 }
 """How what is given up was lent to names, as the result file calls it and as the page does."""
+AGAIN = {
+    "answers": "labels, and answers at the end for what they give up (kept)",
+    "weights": "labels, with the last weights",
+    "names": "labels, and remembered answers for what they give up",
+    "distil": "the same, and half of every label replaced by them",
+    "drop": "labels that give up less than half, the others left out",
+}
+"""What a second training learned from, as the result file calls it and as the page does."""
+AGAIN_ON = {
+    "symmetric-30": "symmetric 30%",
+    "symmetric-40": "symmetric 40%, another seed",
+    "symmetric-50": "symmetric 50%",
+    "human-random1": "CIFAR-10N random1, 17%",
+    "class-dependent-30": "class-dependent 30%",
+}
 CLAIMED = ("symmetric-40", "human-aggregate")
 """Noises of CIFAR-10 that the page makes claims about; names were tried on others."""
 NAMES_ON = {place: title for place, title in FRANK_ON.items() if place[0] != "cifar10" or place[1] not in CLAIMED} | {
@@ -111,11 +126,11 @@ class Results:
         found = (line["metrics"][metric] for line in self._found.get((method, noise), []))
         return [100 * value for value in found if value is not None]
 
-    def gains(self, noise: str, metric: str) -> list[float]:
-        """What the curriculum has above plain training, seed by seed."""
+    def gains(self, ours_by: str, noise: str, metric: str) -> list[float]:
+        """What one of our methods has above plain training, seed by seed."""
         ours, plain = (
             {line["seed"]: 100 * line["metrics"][metric] for line in self._found.get((method, noise), [])}
-            for method in (OURS, PLAIN)
+            for method in (ours_by, PLAIN)
         )
         return [ours[seed] - plain[seed] for seed in ours if seed in plain]
 
@@ -158,8 +173,11 @@ def compared(name: str, tail: float | None, metric: str) -> str:
         ]
         for method in results.methods
     ]
-    gains = [number(results.gains(noise, metric), digits=2).replace("-", "−") for noise in results.noises]
-    rows.append(["curriculum − plain, seed by seed", *gains, "", ""])
+    for method, title in ((OURS, "curriculum"), (TWICE, "trained twice")):
+        if method in results.methods:
+            gains = [results.gains(method, noise, metric) for noise in results.noises]
+            cells = [number(values, digits=2).replace("-", "−") for values in gains]
+            rows.append([f"{title} − plain, seed by seed", *cells, "", ""])
     return table(["method", *(NOISES[noise] for noise in results.noises), "trainings", "seeds"], rows)
 
 
@@ -309,6 +327,18 @@ def gained(files: Sequence[str], variants: Mapping[str, str], places: Mapping[tu
     return table(["changed", *places.values()], rows)
 
 
+def again() -> str:
+    """What second trainings have above the first one of the same process, one run each."""
+    found = {(line["variant"], line["noise"]): line["metrics"] for line in read_lines("curriculum-again.jsonl")}
+
+    def gain(variant: str, noise: str) -> str:
+        metrics = found[variant, noise]
+        return _signed([100 * (metrics["accuracy"] - metrics["first_accuracy"])])
+
+    rows = [[title, *(gain(variant, noise) for noise in AGAIN_ON)] for variant, title in AGAIN.items()]
+    return table(["what the second training learned from", *AGAIN_ON.values()], rows)
+
+
 def named() -> str:
     """How right names were on CIFAR-10, and how right it was thought they were, judgement by judgement."""
     figures = ("names_weigh", "right_estimated", "right", "kept_right_estimated", "kept_right")
@@ -394,6 +424,7 @@ TABLES: dict[str, Callable[[], str]] = {name: make for data in DATA_SETS for nam
     "curriculum-told": told,
     "curriculum-limits": limits,
     "curriculum-tries": tries,
+    "curriculum-again": again,
     "curriculum-judged": judged,
     "curriculum-frank": partial(gained, [TRIES_FILE, "curriculum-frank.jsonl"], FRANK, FRANK_ON),
     "curriculum-names": partial(gained, [NAMES_FILE], NAMES, NAMES_ON),

@@ -67,6 +67,7 @@ def plain() -> Namespace:
         "test_set": TensorDataset(x, y),
         "model": model,
         "net": model,
+        "network": network,
         "optimizer": optimizer,
         "loader_of_everything": DataLoader(indexed(dataset), batch_size=32),
         "criterion": nn.CrossEntropyLoss(),

@@ -27,6 +27,7 @@ def test_curriculum(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixtu
     monkeypatch.setattr(sys, "argv", ["curriculum.py", "--epochs", "16"])
     found = loaded("curriculum").main()
     assert found["curriculum"] > found["plain"] + 0.03
+    assert found["revised"] > found["plain"] + 0.03
     assert found["wrong"] == pytest.approx(0.2, abs=0.001)
     assert found["wrong_weight"] < 0.7 * found["wrong"]  # with more epochs less
     shown = capsys.readouterr().out

@@ -134,7 +134,23 @@ def test_costs_in_trainings(trained: Callable[[str], Found]) -> None:
     assert trained("plain")[1].trainings == 1
     assert trained("curriculum-apart")[1].trainings == pytest.approx(share)
     assert trained("curriculum")[1].trainings == pytest.approx((8 * share + 2) / 10)
+    assert trained("curriculum-twice")[1].trainings == pytest.approx((8 * share + 2) / 10 + 1)
     assert trained("coteaching")[1].trainings == pytest.approx(2 + share)
+
+
+def test_the_second_training_is_a_fresh_one_on_revised_labels(trained: Callable[[str], Found]) -> None:
+    once, first, _ = trained("curriculum")
+    study, said, wrong = trained("curriculum-twice")
+    assert said.details["first_accuracy"] == pytest.approx(once.epochs[-1].accuracy)
+    assert said.details["judgements"][-1]["noise_rate"] == first.details["judgements"][-1]["noise_rate"]
+    weights = study.epochs[0].weights
+    assert weights is not None
+    assert np.array_equal(weights, study.epochs[-1].weights)  # revised once, and then learned as they are
+    assert weights[wrong].mean() < 0.6 < 0.9 < weights[~wrong].mean() <= 1
+    held = np.asarray(study.problem.split()[1].indices)
+    assert weights[held][wrong[held]].mean() < weights[held][~wrong[held]].mean()
+    assert said.overhead is not None
+    assert said.overhead > 1
 
 
 def test_co_teaching_reports_what_both_networks_kept(trained: Callable[[str], Found]) -> None:

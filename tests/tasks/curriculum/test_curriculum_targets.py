@@ -13,7 +13,7 @@ from curriculum_cases import CLASSES, Blobs, Run, blobs
 
 from sgoif.errors import IndexingError, SgoifError, StateError, StepError
 from sgoif.tasks import Curriculum
-from sgoif.tasks.curriculum.targets import blended, doubts
+from sgoif.tasks.curriculum.targets import blended, decided_answers, doubts
 
 
 @pytest.fixture(scope="module")
@@ -33,7 +33,7 @@ def finished(noisy: Blobs) -> Curriculum:
 
 def test_what_is_given_up_goes_to_the_answer() -> None:
     logits = torch.tensor([[0.0, 2.0, 1.0], [3.0, 0.0, 0.0], [0.0, 0.0, 5.0]], requires_grad=True)
-    found = blended(torch.tensor([0, 0, 1]), torch.tensor([0.25, 0.9, 1.0]), logits)
+    found = blended(torch.tensor([0, 0, 1]), torch.tensor([0.25, 0.9, 1.0]), decided_answers(logits))
     assert not found.requires_grad
     expected = torch.tensor([[0.75, 0.25, 0.0], [1.0, 0.0, 0.0], [0.0, 0.0, 1.0]])
     torch.testing.assert_close(found, expected)
