@@ -29,6 +29,7 @@ COSTS = (
     (f"{GPU}, a pair on one host: before the cuts", "overhead-cuda-head-pair-before.json", {"head": "head"}),
     (f"{GPU}, a pair on one host: with them", "overhead-cuda-head-pair-after.json", {"head": "head"}),
     (f"{GPU}, a fast host, with the cuts", "overhead-cuda-head-fast.json", {"head": "head"}),
+    (f"{GPU}, another fast host, with the cuts", "overhead-cuda-head-quick.json", {"head": "head"}),
     ("two CPU cores, small CNN, batch 128", "overhead-cpu.json", {"head": "head"}),
     (
         "the same, `body_share=1`",

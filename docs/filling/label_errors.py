@@ -181,10 +181,10 @@ def whitened() -> str:
     return table(head, rows)
 
 
-def middling(model: str) -> str:
+def middling(model: str, file: str = MIDDLING) -> str:
     """Audits with one network, before the changes for models of middling competence and tiny sets, and with them."""
     rows = []
-    for line in (line for line in read_lines(MIDDLING) if line["about"]["model"] == model):
+    for line in (line for line in read_lines(file) if line["about"]["model"] == model):
         about, aupr = line["about"], "–" if line["aupr"] is None else several([line["aupr"]])
         rows.append(
             [about["images"], about["noise"], str(line["seed"]), several([line["agreement"]]), aupr, *changed(line)]
@@ -446,6 +446,7 @@ TABLES: dict[str, Callable[[], str]] = {
     "label-errors-dense": dense,
     "label-errors-whitened": whitened,
     "label-errors-middling": partial(middling, "resnet9"),
+    "label-errors-blind": partial(middling, "resnet9", "label-errors-middling-blind.jsonl"),
     "label-errors-tiny": partial(middling, "resnet7-whitened"),
     "label-errors-checks": checks,
     "label-errors-early": early,

@@ -5,8 +5,11 @@ the interval reaches two epochs or 100 examples per anchor, whichever is less. W
 about a third of a training example, so that is a third of a percent of training, and a little more for solving. Where
 layers below the head are watched an anchor is dearer, and both limits are multiplied by `price`.
 `refresh_every` sets the interval in steps. `budget` sets a share of training time instead: refreshes wait until they
-fit, and if scoring itself is too dear only every k-th step is scored. A budget reacts to measured time, so runs with
-one are not repeatable bit for bit.
+fit, and if scoring itself is too dear only every k-th step is scored. With s the time of a scored step in the monitor,
+u that of another one and t that of a plain step, k is the least with u + (s − u) / k ≤ budget t / 2; the other half is
+for refreshes. The first three steps, which load kernels and fill caches, take a hundred times as long as later ones on
+a GPU and would be paid off for thousands of steps: they are no part of the account, and have two refreshes, of which
+the second tells what one costs. A budget reacts to measured time, so runs with one are not repeatable bit for bit.
 """
 
 from __future__ import annotations
@@ -26,7 +29,13 @@ from sgoif.streams import Clock
 EXAMPLES_PER_ANCHOR = 100
 EPOCHS = 2
 COUNTS = ("examples", "steps", "seen", "refreshes", "urgent", "stride", "_total_steps", "_scored")
-TIMES = ("spent", "elapsed", "last_refresh", "_scoring")
+TIMES = ("spent", "elapsed", "last_refresh", "_scoring", "_passing", "_spent_before", "_elapsed_before")
+OLD_TIMES = 4
+"""In states from before steps without scores were timed."""
+WARM_UP = 3
+"""Steps that are no part of a budget's account."""
+LONGEST_STRIDE = 64
+"""Of so many steps one is scored, however little the budget."""
 DRAWN_AT_ONCE = 1024
 """Turns that are drawn together: making a generator takes longer than all else that a turn needs."""
 
@@ -65,6 +74,9 @@ class Cadence:
         """Seconds from the first step to the end of the last one."""
         self.last_refresh = 0.0
         self._scoring = 0.0
+        self._passing = 0.0
+        self._spent_before = 0.0
+        self._elapsed_before = 0.0
         self._scored = 0
         self._total_steps = 0
         self._resumed_at: float | None = None
@@ -79,7 +91,14 @@ class Cadence:
     @property
     def in_time(self) -> bool:
         """Whether one more refresh would keep to the budget."""
-        return self.budget is None or self.spent + self.last_refresh <= self.budget * self._now()
+        if self.budget is None:
+            return True
+        return self.spent - self._spent_before + self.last_refresh <= self.budget * (self._now() - self._elapsed_before)
+
+    @property
+    def share(self) -> float:
+        """Of the time since the warm-up, what was spent on monitoring."""
+        return (self.spent - self._spent_before) / max(self.elapsed - self._elapsed_before, 1e-9)
 
     def due(self, batch: int, known: int, in_time: bool | None = None) -> bool:
         """Whether to refresh now, with `batch` more examples and `known` examples in the ledger.
@@ -89,6 +108,8 @@ class Cadence:
         if self.refreshes == 0:
             return True
         if self.refresh_every is None and self.budget is not None:
+            if self._total_steps < WARM_UP:
+                return self._total_steps == WARM_UP - 1
             return self.in_time if in_time is None else in_time
         return self.foreseen(batch, known, 1)
 
@@ -121,11 +142,19 @@ class Cadence:
         self.refreshes += 1
         self.steps = -1  # the step that is ending belongs to the old interval
 
-    def scored(self, seconds: float) -> None:
+    def account(self, seconds: float, *, scored: bool) -> None:
         """Account for the hooks and the bookkeeping of one step, refresh excluded."""
         self.spent += seconds
-        self._scoring += seconds
-        self._scored += 1
+        if scored:
+            self._scoring += seconds
+            self._scored += 1
+        else:
+            self._passing += seconds
+
+    def leave_out(self, seconds: float) -> None:
+        """Time that has passed without training counts for nothing."""
+        if self._resumed_at is not None:
+            self._resumed_at += seconds
 
     def end(self, batch: int) -> None:
         """Close a step; under a budget, decide how many steps to leave out."""
@@ -134,10 +163,19 @@ class Cadence:
         self.seen += batch
         self.elapsed = self._now()
         self._total_steps += 1
-        if self.budget is not None and self._scored >= 10 and self._scored % 10 == 0:
-            plain = max((self.elapsed - self.spent) / self._total_steps, 1e-9)
-            dear = self._scoring / self._scored / plain
-            self.stride = max(1, math.ceil(dear / (self.budget / 2)))
+        if self._total_steps == WARM_UP:
+            self._spent_before, self._elapsed_before = self.spent, self.elapsed
+            self._scoring, self._scored = 0.0, 0
+        elif self.budget is not None and self._scored >= 10 and self._scored % 10 == 0:
+            plain = (1 - self.share) * (self.elapsed - self._elapsed_before) / (self._total_steps - WARM_UP)
+            self.stride = self._affordable(self.budget / 2 * plain)
+
+    def _affordable(self, seconds: float) -> int:
+        """k, with so many seconds a step for scoring."""
+        dear = self._scoring / self._scored
+        always = min(dear, self._passing / max(self._total_steps - WARM_UP - self._scored, 1))
+        left = seconds - always
+        return LONGEST_STRIDE if left <= 0 else min(max(1, math.ceil((dear - always) / left)), LONGEST_STRIDE)
 
     def _now(self) -> float:
         return perf_counter() - (self._resumed_at if self._resumed_at is not None else perf_counter())
@@ -149,8 +187,10 @@ class Cadence:
         }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        for names, key in ((COUNTS, "counts"), (TIMES, "times")):
-            for name, value in zip(names, state[key].tolist(), strict=True):
-                setattr(self, name, value)
+        counts, times = state["counts"].tolist(), state["times"].tolist()
+        if len(times) == OLD_TIMES:
+            times += [0.0] * (len(TIMES) - OLD_TIMES)
+        for name, value in zip((*COUNTS, *TIMES), (*counts, *times), strict=True):
+            setattr(self, name, value)
         self.urgent = bool(self.urgent)
         self._resumed_at = None

@@ -34,12 +34,12 @@ def check_index(index: Any, size: int | None, allow_duplicates: bool) -> Indices
     array = array.astype(np.int64) if array.ndim else np.array([array], dtype=np.int64)
     if array.ndim != 1 or array.size == 0:
         raise IndexingError(f"indices must be a list of at least one number; got an array of shape {array.shape}")
-    ordered = array.copy()
-    ordered.sort()  # tells smallest, largest and repeated at once
-    if ordered[0] < 0:
-        raise IndexingError(f"index {ordered[0]} is out of range: indices count examples from 0")
-    if size is not None and ordered[-1] >= size:
-        raise IndexingError(f"index {ordered[-1]} is out of range: the training set was said to have {size} examples")
+    ordered = array if allow_duplicates else np.sort(array)  # tells smallest, largest and repeated at once
+    least, most = (ordered.min(), ordered.max()) if allow_duplicates else (ordered[0], ordered[-1])
+    if least < 0:
+        raise IndexingError(f"index {least} is out of range: indices count examples from 0")
+    if size is not None and most >= size:
+        raise IndexingError(f"index {most} is out of range: the training set was said to have {size} examples")
     if not allow_duplicates and np.count_nonzero(ordered[1:] == ordered[:-1]):
         values, counts = np.unique(ordered, return_counts=True)
         raise IndexingError(

@@ -91,6 +91,8 @@ class Begun(NamedTuple):
     weights: Tensor | None
     scored: bool
     learning: bool
+    seconds: float
+    """That looking took."""
 
 
 class Step:
@@ -213,32 +215,32 @@ class InfluenceMonitor:
 
     def _begin(self, index: Any, weights: Any) -> Begun:
         """Look at the indices and open a record."""
-        indices, weighed = self.ranks.attempt(lambda: self._announced(index, weights), (NOBODY, None))
         self.cadence.begin()
-        scored = self.cadence.scores_this_step(self.steps)
+        start, scored = perf_counter(), self.cadence.scores_this_step(self.steps)
+        indices, weighed = self.ranks.attempt(lambda: self._announced(index, weights, scored), (NOBODY, None))
         learning = scored and (self.steps % self._curvature_every == 0 or not self.curvature.ready)
         directions = self._directions_in_turn() if scored and self._lifted else {}
         keep = NOTHING if not scored else self._every_layer if learning else self._head_alone
         record = Record(directions=directions, keep=keep)
         self._capture.begin(record)
-        return Begun(record, indices, weighed, scored, learning)
+        return Begun(record, indices, weighed, scored, learning, perf_counter() - start)
 
     def _end(self, begun: Begun, target: Any) -> None:
         """Take what the forward and backward pass left behind."""
-        record, indices, weighed, scored, learning = begun
-        start, refreshing = perf_counter(), self.cadence.spent
+        record, indices, weighed, scored, learning, seconds = begun
+        start, refreshing = perf_counter() - seconds, self.cadence.spent
         if scored:
             step = self.ranks.attempt(lambda: self._observed(record, indices, target, weighed), None)
         everyone, word = self.ranks.roll_call(indices, Word(self.cadence.in_time, self.cadence.stride))
-        if scored:
-            if step is not None:
-                self._finish(record, step, everyone, learning, word)
-            self.cadence.scored(perf_counter() - start + record.seconds - (self.cadence.spent - refreshing))
+        if scored and step is not None:
+            self._finish(record, step, everyone, learning, word)
+        seconds = perf_counter() - start + record.seconds - (self.cadence.spent - refreshing)
+        self.cadence.account(seconds, scored=scored)
         self.steps += 1
         self.cadence.end(len(everyone))
 
-    def _announced(self, index: Any, weights: Any) -> tuple[Indices, Tensor | None]:
-        indices = check_index(index, self.ledger.fixed_size, self.settings.allow_duplicates)
+    def _announced(self, index: Any, weights: Any, scored: bool) -> tuple[Indices, Tensor | None]:
+        indices = check_index(index, self.ledger.fixed_size, self.settings.allow_duplicates or not scored)
         if self.curriculum is None or not self.curriculum.finished:  # a curriculum may let the hold-out join
             self._held_out = check_apart(indices, self._held_out)
         return indices, check_weights(weights, len(indices), self.device)

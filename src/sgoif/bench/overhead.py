@@ -78,6 +78,7 @@ class OverheadSettings:
     body_share: float | None = setting(
         None, help="share of the layers below the head that one step scores; unset: an eighth, at most four layers"
     )
+    budget: float | None = setting(None, help="share of training time that the monitor may take; unset: no budget")
     repeats: int = setting(5, help="ratios to take the median of")
     slice_steps: int | None = setting(None, help="steps before the two copies take turns; unset: 3 (CPU), 32 (CUDA)")
     least_steps: int = setting(60, help="least number of steps in a repeat")
@@ -91,6 +92,8 @@ class OverheadSettings:
             value = getattr(self, name)
             if value is not None and value < 1:
                 raise SettingError(f"{name.replace('_', ' ')} = {value} must be at least 1")
+        if self.budget is not None and not 0 < self.budget < 1:
+            raise SettingError(f"budget = {self.budget} must lie strictly between 0 and 1")
 
 
 @dataclass(frozen=True)
@@ -109,6 +112,7 @@ class Plan:
     least_steps: int
     seed: int
     nproc: int = 1
+    budget: float | None = None
 
     @classmethod
     def of(cls, settings: OverheadSettings) -> Plan:
@@ -129,6 +133,7 @@ class Plan:
             least_steps=settings.least_steps,
             seed=settings.seed,
             nproc=settings.nproc,
+            budget=settings.budget,
         )
         if plan.batch_size % plan.nproc:
             raise SettingError(f"batch size = {plan.batch_size} cannot be shared evenly by {plan.nproc} processes")
@@ -159,6 +164,7 @@ class Training:
         self.examples = plan.examples
         self.indices = self._indices()
         self.done = 0
+        self._left: float | None = None
         self.monitor: InfluenceMonitor | None = None
         start = time.perf_counter()
         if layers is not None:
@@ -171,6 +177,7 @@ class Training:
                 size=size,
                 layers=layers,
                 body_share=plan.body_share,
+                budget=plan.budget,
                 seed=plan.seed,
             )
         self.setup_seconds = time.perf_counter() - start
@@ -183,6 +190,8 @@ class Training:
         """So many training steps; the seconds they took on the wall clock, and of processor time."""
         self._wait()
         start, busy = time.perf_counter(), time.process_time()
+        if self.monitor is not None and self._left is not None:
+            self.monitor.cadence.leave_out(start - self._left)  # a budget is a share of this copy's time alone
         for _ in range(steps):
             x, y = self.pool[self.done % POOL], self.labels[self.done % POOL]
             self.done += 1
@@ -193,7 +202,8 @@ class Training:
             self.optimizer.step()
             self.optimizer.zero_grad()
         self._wait()
-        return time.perf_counter() - start, time.process_time() - busy
+        self._left = time.perf_counter()
+        return self._left - start, time.process_time() - busy
 
     def warm_up(self, most_epochs: int = 8) -> int:
         """Train until refreshes of the monitor come at their longest interval; the steps between two of them."""
@@ -203,7 +213,7 @@ class Training:
             gaps = np.diff([int(entry["step"]) for entry in self.monitor.history]).tolist()
             if gaps and gaps[-1] * self.batch_size >= self.monitor.cadence.longest(self.examples):
                 break
-        return max(gaps[-1:], default=1)
+        return max([1, *gaps[-1:]])
 
     def _indices(self) -> Iterator[Tensor]:
         generator = torch.Generator().manual_seed(0)
@@ -319,6 +329,7 @@ def _time(plan: Plan, layers: str, tell: Say) -> dict[str, Any]:
         "steps_per_repeat": length,
         "refresh_period": period,
         "refreshes_measured": len(refreshes),
+        "stride": monitor.cadence.stride,
         "refresh_seconds": refresh,
         "setup_seconds": monitored.setup_seconds,
         "scores_seconds": scores_seconds,
