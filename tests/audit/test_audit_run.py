@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import signal
 from pathlib import Path
@@ -230,6 +231,18 @@ def test_unreadable_and_repeated_images_are_reported(tmp_path: Path) -> None:
     assert copies[0] == "copies,labels_differ,nearly,path,given_label"
     assert sorted(copies[1:3]) == ["1,True,False,bars/elsewhere.png,bars", f"1,True,False,dots/{some[1].name},dots"]
     assert sorted(copies[3:]) == sorted(["2,False,False,dots/copy.png,dots", f"2,False,False,dots/{some[0].name},dots"])
+    assert copies_on(result.report) == {
+        frozenset({"bars/elsewhere.png", f"dots/{some[1].name}"}),
+        frozenset({"dots/copy.png", f"dots/{some[0].name}"}),
+    }
+
+
+def copies_on(page: Path) -> set[frozenset[str]]:
+    """Names of the pictures that a page calls copies of each other."""
+    found = re.search(r'<script type="application/json" id="report">(.*?)</script>', page.read_text("utf-8"), re.S)
+    assert found is not None
+    report = json.loads(found[1])
+    return {frozenset(report["names"][row] for row in group) for group in report["copies"]}
 
 
 def test_images_that_are_nearly_the_same_are_reported(tmp_path: Path) -> None:
@@ -244,6 +257,7 @@ def test_images_that_are_nearly_the_same_are_reported(tmp_path: Path) -> None:
     assert "images that are nearly the same have different labels: 'bars/brighter.png' ('bars'), " in notes
     copies = (tmp_path / "run" / "copies.csv").read_text().splitlines()
     assert copies[1:] == ["1,True,True,bars/brighter.png,bars", f"1,True,True,dots/{some[0].name},dots"]
+    assert copies_on(result.report) == {frozenset({"bars/brighter.png", f"dots/{some[0].name}"})}
 
 
 def test_classes_of_one_image_are_scored_and_not_listed(tmp_path: Path) -> None:

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from page_cases import page_data, thumbnail
 
+from sgoif.errors import SettingError
 from sgoif.report.page import PageData
 
 Opened = Callable[..., Any]
@@ -79,6 +80,40 @@ def test_every_filter_shows_what_it_says(open_page: Opened) -> None:
     assert names_shown(page) == []
     page.click("#reset-empty")
     assert count_shown(page) == 200
+
+
+def test_copies_are_marked_shown_and_found(open_page: Opened) -> None:
+    data = page_data(60)
+    worst = np.argsort(-data.probability)
+    first, same = int(worst[0]), next(int(row) for row in worst[1:] if data.given[row] == data.given[worst[0]])
+    other = next(int(row) for row in worst[::-1] if data.given[row] != data.given[first])
+    pair = [int(row) for row in worst[30:] if row not in (first, same, other) and data.given[row] == 2][:2]
+    page = open_page(page_data(60, copies=[[first, same, other], pair]))
+    card = page.locator(".card").first
+    assert "a copy has another label" in card.locator(".card-top").inner_text()
+    strip = card.locator("ul[aria-label='Pictures that are the same or nearly so'] li")
+    titles = [strip.nth(i).get_attribute("title") for i in range(strip.count())]
+    expected_titles = {f"{data.names[row]}, labelled {data.class_names[data.given[row]]}" for row in (same, other)}
+    assert set(titles) == expected_titles
+    card.locator("summary", has_text="More").click()
+    assert data.names[other] in card.locator(".more").inner_text()
+    page.check("#only-copies")
+    assert names_shown(page) == expected(data, np.isin(np.arange(60), [first, same, other]))
+    assert not page.locator("#only-selected").is_checked()
+    page.click("#reset-filters")
+    page.fill("#search", data.names[pair[0]])
+    page.locator("#count", has_text="1 of 60").wait_for()
+    assert "has copies" in page.locator(".card").first.locator(".card-top").inner_text()
+
+
+def test_without_copies_nothing_is_said_of_them(open_page: Opened) -> None:
+    page = open_page(page_data(60))
+    assert not page.locator("#only-copies-label").is_visible()
+    assert page.locator(".twice").count() == 0
+    with pytest.raises(SettingError, match="copies"):
+        page_data(60, copies=[[3]])
+    with pytest.raises(SettingError, match="copies"):
+        page_data(60, copies=[[3, 60]])
 
 
 def test_every_order_is_the_one_it_names(open_page: Opened) -> None:

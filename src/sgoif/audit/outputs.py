@@ -143,6 +143,7 @@ def write_report(
         source=source,
         facts=facts,
         notes=notes,
+        copies=[group.indices for group in (*pixels.duplicates, *pixels.alike)],
     )
     write_page(folder / "report.html", page_data(errors, table, fdr, shown), progress=progress)
 

@@ -41,6 +41,8 @@ class Shown:
     """Where the data lie, for decisions.csv."""
     facts: Mapping[str, str] = field(default_factory=dict)
     notes: Sequence[str] = ()
+    copies: Sequence[Sequence[int]] = ()
+    """Indices of examples that show the same picture, or nearly the same, group by group."""
 
 
 def write_report(errors: LabelErrors, path: Path, *, title: str, fdr: float) -> Path:
@@ -90,7 +92,14 @@ def page_data(errors: LabelErrors, table: ScoreTable, fdr: float, shown: Shown) 
         history=errors.monitor.history,
         facts={"examples": f"{len(index):,}", **shown.facts},
         notes=[*errors.notes(), *notes, *shown.notes],
+        copies=_rows_of(shown.copies, rows),
     )
+
+
+def _rows_of(groups: Sequence[Sequence[int]], rows: np.ndarray[Any, Any]) -> list[list[int]]:
+    """The same groups by row, without what is not on the page."""
+    known = [[int(rows[i]) for i in group if i < len(rows) and rows[i] >= 0] for group in groups]
+    return [group for group in known if len(group) > 1]
 
 
 def precision(errors: LabelErrors, table: ScoreTable) -> list[tuple[int, float]]:

@@ -56,6 +56,8 @@ class PageData:
     """One entry per refresh, as in `monitor.history`."""
     facts: Mapping[str, str]
     notes: Sequence[str] = ()
+    copies: Sequence[Sequence[int]] = ()
+    """Rows that show the same picture, or nearly the same, group by group."""
 
     def __post_init__(self) -> None:
         count, classes = len(self.names), len(self.class_names)
@@ -76,6 +78,9 @@ class PageData:
                 shape = getattr(self, name).shape
                 raise SettingError(f"{name} must have one entry for each of the {count} names; its shape is {shape}")
         self._check_ranges(count, classes)
+        for group in self.copies:
+            if len(set(group)) != len(group) or len(group) < 2 or min(group) < 0 or max(group) >= count:
+                raise SettingError(f"copies must be groups of different rows from 0 to {count - 1}; got {list(group)}")
 
     def _set(self, name: str, value: Any) -> None:
         object.__setattr__(self, name, value)

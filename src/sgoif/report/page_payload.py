@@ -90,6 +90,7 @@ def payload(data: PageData, order: IntArray, slots: IntArray | None) -> dict[str
         "history": curves(data),
         "facts": [[str(key), str(value)] for key, value in data.facts.items()],
         "notes": [str(note) for note in data.notes],
+        "copies": [sorted(int(place[row]) for row in group) for group in data.copies],
     }
 
 

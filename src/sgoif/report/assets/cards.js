@@ -1,6 +1,7 @@
 // One card per example: picture, given and suggested label, figures, and the three decisions.
 
 const MANY_CLASSES = 30;
+const COPIES_SHOWN = 4;
 const DECISION_TEXT = { keep: "✓ Keep", relabel: "→ Relabel", drop: "✕ Drop" };
 const chosenClass = new Map(); // row -> class picked in the card but not (or no longer) decided
 
@@ -30,7 +31,9 @@ function makeCard(row, rank, handlers) {
     make("p", { class: "name", title: shown(name) }, isolated(name)),
   );
   const badge = column.selected[row] ? make("span", { class: "badge" }, "selected") : null;
-  const top = make("p", { class: "card-top" }, make("span", { class: "rank" }, `#${grouped(rank)}`), badge, make("span", { class: "mark" }));
+  const copies = copiesOf.get(row) ?? [];
+  const twice = copies.length ? make("span", { class: "badge twice" }, contradicted(row) ? "a copy has another label" : "has copies") : null;
+  const top = make("p", { class: "card-top" }, make("span", { class: "rank" }, `#${grouped(rank)}`), badge, twice, make("span", { class: "mark" }));
   const main = make("div", { class: "card-main" });
   if (hasPictures) {
     const frame = make("div", { class: "picture" });
@@ -40,7 +43,8 @@ function makeCard(row, rank, handlers) {
   main.append(body);
   card.append(top, main);
   const hurt = harmedRows(row);
-  if (hurt.length && hasPictures) card.append(harmedStrip(hurt));
+  if (copies.length && hasPictures) card.append(pictureStrip(copies.slice(0, COPIES_SHOWN), "copies", "Pictures that are the same or nearly so"));
+  if (hurt.length && hasPictures) card.append(pictureStrip(hurt, "hurts", "Held-out examples it hurts most"));
   card.append(figures(row, hurt), actions(row, handlers));
   card.addEventListener("focusin", () => handlers.activate(row));
   card.addEventListener("click", () => handlers.activate(row));
@@ -80,15 +84,15 @@ function harmedRows(row) {
   return [...column.harmed.subarray(row * width, (row + 1) * width)].filter((other) => other >= 0);
 }
 
-function harmedStrip(rows) {
-  const strip = make("ul", { class: "strip", "aria-label": "Held-out examples it hurts most" });
+function pictureStrip(rows, word, meaning) {
+  const strip = make("ul", { class: "strip", "aria-label": meaning });
   for (const row of rows) {
     const caption = `${shown(report.names[row])}, labelled ${shown(className(column.given[row]))}`;
     const frame = make("li", { class: "picture small", title: caption });
     showPicture(frame, row, caption);
     strip.append(frame);
   }
-  return make("div", { class: "hurts" }, make("span", { class: "muted" }, "hurts"), strip);
+  return make("div", { class: "hurts" }, make("span", { class: "muted" }, word), strip);
 }
 
 /** What has no room on a card, made when it is first opened. */
@@ -102,10 +106,10 @@ function figures(row, hurt) {
       : influence > 0 ? "harmful: training on it raises the loss of held-out examples" : "helpful to held-out examples";
     const rows = [["name", isolated(report.names[row])]];
     if (!Number.isNaN(influence)) rows.push(["influence", effect]);
-    if (hurt.length) {
-      const list = make("ul", {}, ...hurt.map((other) => make("li", {}, isolated(className(column.given[other])), ": ", isolated(report.names[other]))));
-      rows.push(["hurts most", list]);
-    }
+    const listed = (others) => make("ul", {}, ...others.map((other) =>
+      make("li", {}, isolated(className(column.given[other])), ": ", isolated(report.names[other]))));
+    if (copiesOf.has(row)) rows.push(["the same picture, or nearly", listed(copiesOf.get(row))]);
+    if (hurt.length) rows.push(["hurts most", listed(hurt)]);
     details.append(make("dl", {}, ...rows.flatMap(([term, value]) => [make("dt", {}, term), make("dd", {}, value)])));
   });
   return details;

@@ -34,12 +34,14 @@ function applyFilters() {
   const least = Number(byId("least").value);
   const state = byId("state").value;
   const onlySelected = byId("only-selected").checked;
+  const onlyCopies = byId("only-copies").checked;
   if (text && lowerNames === null) lowerNames = report.names.map((name) => name.toLowerCase());
   view.rows = orderBy(byId("sort").value).filter((row) =>
     (given < 0 || column.given[row] === given)
     && (suggested < 0 || column.suggested[row] === suggested)
     && (least === 0 || column.probability[row] >= Math.fround(least))
     && (!onlySelected || column.selected[row] === 1)
+    && (!onlyCopies || contradicted(row))
     && (state === "any" || passesState(row, state))
     && (!text || lowerNames[row].includes(text)),
   );

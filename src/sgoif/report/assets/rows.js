@@ -15,6 +15,13 @@ function unpack({ type, data }) {
   return new TYPES[type](bytes.buffer);
 }
 
+// Rows that show the same picture as another, or nearly the same, with those others.
+const copiesOf = new Map();
+for (const group of report.copies) {
+  for (const row of group) copiesOf.set(row, [...new Set([...(copiesOf.get(row) ?? []), ...group.filter((other) => other !== row)])]);
+}
+const contradicted = (row) => (copiesOf.get(row) ?? []).some((other) => column.given[other] !== column.given[row]);
+
 const className = (number) => report.classes[number];
 
 // Pictures: elements with one base64 text per line, read when needed and kept for a while.

@@ -56,6 +56,7 @@ function fillFilters() {
   }
   byId("only-selected").checked = selectedTotal > 0;
   byId("only-selected").disabled = selectedTotal === 0;
+  byId("only-copies-label").hidden = ![...copiesOf.keys()].some(contradicted);
   if (matchMedia("(max-width: 700px)").matches) byId("filters").open = false;
 }
 
@@ -111,7 +112,9 @@ function listen() {
     clearTimeout(typing);
     typing = setTimeout(applyFilters, 120);
   });
-  for (const id of ["given", "suggested", "least", "state", "sort", "only-selected"]) byId(id).addEventListener("change", applyFilters);
+  // Copies that contradict each other are worth a look whether they are selected or not.
+  byId("only-copies").addEventListener("change", () => { if (byId("only-copies").checked) byId("only-selected").checked = false; });
+  for (const id of ["given", "suggested", "least", "state", "sort", "only-selected", "only-copies"]) byId(id).addEventListener("change", applyFilters);
   byId("filter-form").addEventListener("submit", (event) => event.preventDefault());
   byId("reset-filters").addEventListener("click", resetFilters);
   byId("reset-empty").addEventListener("click", resetFilters);
