@@ -106,6 +106,17 @@ def test_copies_are_marked_shown_and_found(open_page: Opened) -> None:
     assert "has copies" in page.locator(".card").first.locator(".card-top").inner_text()
 
 
+def test_thousands_of_copies_are_no_burden(open_page: Opened) -> None:
+    data = page_data(20_000, copies=[list(range(15_000))])
+    page = open_page(data)
+    card = page.locator(".card").first
+    assert card.locator("ul[aria-label='Pictures that are the same or nearly so'] li").count() <= 4
+    page.check("#only-copies")
+    assert count_shown(page) == 15_000
+    card.locator("summary", has_text="More").click()
+    assert "and 14,979 more" in card.locator(".more").inner_text()
+
+
 def test_without_copies_nothing_is_said_of_them(open_page: Opened) -> None:
     page = open_page(page_data(60))
     assert not page.locator("#only-copies-label").is_visible()

@@ -2,6 +2,7 @@
 
 const MANY_CLASSES = 30;
 const COPIES_SHOWN = 4;
+const LISTED = 20;
 const DECISION_TEXT = { keep: "✓ Keep", relabel: "→ Relabel", drop: "✕ Drop" };
 const chosenClass = new Map(); // row -> class picked in the card but not (or no longer) decided
 
@@ -31,7 +32,7 @@ function makeCard(row, rank, handlers) {
     make("p", { class: "name", title: shown(name) }, isolated(name)),
   );
   const badge = column.selected[row] ? make("span", { class: "badge" }, "selected") : null;
-  const copies = copiesOf.get(row) ?? [];
+  const copies = copiesOf(row);
   const twice = copies.length ? make("span", { class: "badge twice" }, contradicted(row) ? "a copy has another label" : "has copies") : null;
   const top = make("p", { class: "card-top" }, make("span", { class: "rank" }, `#${grouped(rank)}`), badge, twice, make("span", { class: "mark" }));
   const main = make("div", { class: "card-main" });
@@ -106,9 +107,11 @@ function figures(row, hurt) {
       : influence > 0 ? "harmful: training on it raises the loss of held-out examples" : "helpful to held-out examples";
     const rows = [["name", isolated(report.names[row])]];
     if (!Number.isNaN(influence)) rows.push(["influence", effect]);
-    const listed = (others) => make("ul", {}, ...others.map((other) =>
-      make("li", {}, isolated(className(column.given[other])), ": ", isolated(report.names[other]))));
-    if (copiesOf.has(row)) rows.push(["the same picture, or nearly", listed(copiesOf.get(row))]);
+    const listed = (others) => make("ul", {}, ...others.slice(0, LISTED).map((other) =>
+      make("li", {}, isolated(className(column.given[other])), ": ", isolated(report.names[other]))),
+    ...(others.length > LISTED ? [make("li", {}, `and ${grouped(others.length - LISTED)} more`)] : []));
+    const copies = copiesOf(row);
+    if (copies.length) rows.push(["the same picture, or nearly", listed(copies)]);
     if (hurt.length) rows.push(["hurts most", listed(hurt)]);
     details.append(make("dl", {}, ...rows.flatMap(([term, value]) => [make("dt", {}, term), make("dd", {}, value)])));
   });

@@ -15,12 +15,14 @@ function unpack({ type, data }) {
   return new TYPES[type](bytes.buffer);
 }
 
-// Rows that show the same picture as another, or nearly the same, with those others.
-const copiesOf = new Map();
-for (const group of report.copies) {
-  for (const row of group) copiesOf.set(row, [...new Set([...(copiesOf.get(row) ?? []), ...group.filter((other) => other !== row)])]);
+// Groups of rows that show the same picture, or nearly the same. One may have thousands: others are listed on demand.
+const groupsOf = new Map();
+for (const rows of report.copies) {
+  const group = { rows, mixed: rows.some((row) => column.given[row] !== column.given[rows[0]]) };
+  for (const row of rows) groupsOf.set(row, [...(groupsOf.get(row) ?? []), group]);
 }
-const contradicted = (row) => (copiesOf.get(row) ?? []).some((other) => column.given[other] !== column.given[row]);
+const copiesOf = (row) => [...new Set((groupsOf.get(row) ?? []).flatMap((group) => group.rows))].filter((other) => other !== row);
+const contradicted = (row) => (groupsOf.get(row) ?? []).some((group) => group.mixed);
 
 const className = (number) => report.classes[number];
 

@@ -56,7 +56,7 @@ function fillFilters() {
   }
   byId("only-selected").checked = selectedTotal > 0;
   byId("only-selected").disabled = selectedTotal === 0;
-  byId("only-copies-label").hidden = ![...copiesOf.keys()].some(contradicted);
+  byId("only-copies-label").hidden = ![...groupsOf.keys()].some(contradicted);
   if (matchMedia("(max-width: 700px)").matches) byId("filters").open = false;
 }
 
