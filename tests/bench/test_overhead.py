@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import time
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
@@ -29,6 +31,25 @@ def test_a_small_run_gives_ratios_with_their_spread(tmp_path: Path, capsys: pyte
     assert row["steps_per_repeat"] >= 8
     assert row["refreshes_measured"] >= 2
     assert json.loads(out.read_text()) == result
+
+
+@pytest.mark.usefixtures("tiny")
+def test_a_budget_is_a_share_of_the_time_of_its_own_copy(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    arguments = [*SMALL, "--least-steps", "8", "--no-memory", "--budget", "0.2", "--json"]
+    assert main([*arguments, "--out", str(tmp_path / "overhead.json")]) == 0
+    result = json.loads(capsys.readouterr().out)
+    assert result["plan"]["budget"] == 0.2
+    assert result["layers"]["head"]["stride"] >= 1
+
+    training = Training(replace(_plan(), budget=0.2), "head")
+    training.run(2)
+    monitor = training.monitor
+    assert monitor is not None
+    before = monitor.cadence.elapsed
+    time.sleep(0.3)
+    seconds, _ = training.run(2)
+    assert monitor.cadence.elapsed - before < seconds + 0.1
+    monitor.close()
 
 
 def test_warming_up_ends_at_a_steady_pace() -> None:
@@ -58,6 +79,8 @@ def test_slices_add_up() -> None:
 def test_what_cannot_be_measured_is_said() -> None:
     with pytest.raises(SettingError, match="repeats"):
         OverheadSettings(repeats=0)
+    with pytest.raises(SettingError, match="budget"):
+        OverheadSettings(budget=1.0)
     with pytest.raises(SettingError, match="larger than the training set"):
         Plan.of(OverheadSettings(device="cpu", examples=10, batch_size=20))
 
