@@ -336,6 +336,20 @@ def test_a_class_that_the_model_does_not_know_is_named(plain: LabelErrors, monke
     assert "of '2' (0%) hardly any label is listed" in note
 
 
+@pytest.mark.parametrize(
+    ("structured", "competence", "told"), [(1.0, 0.85, True), (1.0, 0.95, False), (0.2, 0.85, False)]
+)
+def test_errors_that_the_model_may_have_made_itself_are_told(
+    structured: float, competence: float, told: bool, plain: LabelErrors, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    changed = replace(plain.judgement.calibration, structured=structured, competence=competence)
+    monkeypatch.setattr(plain, "judgement", replace(plain.judgement, calibration=changed))
+    said = [note for note in plain.notes() if "follow classes that the model itself still confuses" in note]
+    assert len(said) == told
+    monkeypatch.setattr(plain, "select", lambda fdr: np.zeros(0, dtype=np.int64))
+    assert not any("still confuses" in note for note in plain.notes())
+
+
 def test_limits_by_class_hold_for_whatever_is_stated(plain: LabelErrors) -> None:
     verdict = plain.judgement
     assert verdict.limits is None

@@ -65,6 +65,8 @@ class Calibration:
     even by the smallest estimate."""
     kept: float = 1.0
     """What limits by class leave of the rate (see `confused`)."""
+    structured: float = 0.0
+    """0 to 1: whether errors follow classes, which a model's own mistakes do too; 0 without decoys."""
 
     def probability(self, v: Array) -> Array:
         """P(wrong | v), its odds lowered by `caution`, and what is doubtful besides."""
@@ -157,6 +159,7 @@ def calibrate(
         known=ramp(surely, IGNORANT, AWARE),
         room=(1 - surely) * (classes - 1) / classes,
         competence=found.competence,
+        structured=found.structured,
     )
 
 

@@ -39,6 +39,8 @@ FDR = 0.1
 DECIDED = 0.5
 NAMED = 5
 """Classes that a note names."""
+SELDOM_MISTAKEN = 0.92
+"""Competence below which errors that follow classes are not told from mistakes of the model."""
 BINS = np.array([0.0, 0.02, 0.1, 0.3, 0.5, 0.7, 0.9, 0.98, 1.0])
 Reliability = tuple[float, float, float, float, int]
 
@@ -222,6 +224,15 @@ class LabelErrors:
                 " without decoys its own mistakes pass for wrong labels, so there may be fewer than stated and the list"
                 " may name more right ones than was asked for. Plant decoys before training (plant_decoys), or train"
                 " longer"
+            )
+        mistaken = calibration.structured > DECIDED and calibration.competence < SELDOM_MISTAKEN
+        if mistaken and len(self.select(FDR)):
+            found.append(
+                "wrong labels seem to follow classes that the model itself still confuses, and it cannot tell all its"
+                " own mistakes from them: more than half of the lists like this one had over 15% right labels in them"
+                " where 10% were asked for, the worst 48%, and the share of wrong labels may be stated too high. The"
+                " first of the list are the surest. Train on more examples, or start from a model that knows such"
+                " examples (--weights)"
             )
         if unknown:
             found.append(

@@ -148,6 +148,8 @@ class Rate(NamedTuple):
     """What of the doubtful labels is wrong because classes look alike."""
     most: float = 1.0
     noisy: float = 0.0
+    structured: float = 0.0
+    """0 to 1: whether there is noise that decoys do not look like, and that does not follow looks."""
 
 
 def rate_without_decoys(estimates: dict[str, float], run: Run, names: NoiseRate | None, *, few: bool) -> Rate:
@@ -209,6 +211,7 @@ def rate_with_decoys(
         unseen=unseen,
         most=mixed(UNCERTAIN, 1.0, ramp(run.competence(alike.rate), UNABLE, ABLE)),
         noisy=min(1.0, 2 * (1 - weight)) * ramp(alike.low, 0, NOTICEABLE) ** 3,
+        structured=alike.structured * (1 - run.looks),
     )
 
 
