@@ -96,6 +96,7 @@ def test_copies_are_marked_shown_and_found(open_page: Opened) -> None:
     expected_titles = {f"{data.names[row]}, labelled {data.class_names[data.given[row]]}" for row in (same, other)}
     assert set(titles) == expected_titles
     card.locator("summary", has_text="More").click()
+    card.locator(".more dl").wait_for()
     assert data.names[other] in card.locator(".more").inner_text()
     page.check("#only-copies")
     assert names_shown(page) == expected(data, np.isin(np.arange(60), [first, same, other]))
@@ -114,6 +115,7 @@ def test_thousands_of_copies_are_no_burden(open_page: Opened) -> None:
     page.check("#only-copies")
     assert count_shown(page) == 15_000
     card.locator("summary", has_text="More").click()
+    card.locator(".more dl").wait_for()
     assert "and 14,979 more" in card.locator(".more").inner_text()
 
 
@@ -201,6 +203,7 @@ def test_pictures_belong_to_their_rows_even_far_down(open_page: Opened) -> None:
     rows = [1234, *(row for row in data.harmed[1234] if row >= 0)]
     assert colours == [[row % 256, row // 256] for row in rows]
     page.locator(".card summary").click()
+    page.locator(".card .more dl").wait_for()  # made when the browser tells that it was opened, a moment later
     more = page.locator(".card .more").inner_text()
     assert all(data.names[row] in more for row in rows)
 
