@@ -12,7 +12,7 @@ anchor is a number and is known to all.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from typing import Any, cast
 
 import numpy as np
@@ -144,9 +144,7 @@ class AnchorBank:
 
     def read(self, positions: Tensor) -> tuple[Any, Tensor]:
         """Inputs and labels of any held-out examples, by position."""
-        pairs = [split_item(self.dataset[int(p)]) for p in positions]
-        labels = torch.tensor([label for _, label in pairs], device=self.device)
-        return to_device(collate([inputs for inputs, _ in pairs]), self.device), labels
+        return read_items(self.dataset, positions, self.device)
 
     def positions(self) -> Tensor:
         """Positions of the anchors in the hold-out, [K]."""
@@ -350,6 +348,13 @@ def _balanced(order: np.ndarray[Any, Any], keys: Sequence[Hashable], count: int)
         chosen.extend(queue.pop() for queue in waiting[: count - len(chosen)])
         waiting = [queue for queue in waiting if queue]
     return chosen
+
+
+def read_items(dataset: Any, positions: Iterable[Any], device: torch.device | None = None) -> tuple[Any, Tensor]:
+    """Inputs and labels of some items of a data set, collated, on a device."""
+    pairs = [split_item(dataset[int(position)]) for position in positions]
+    labels = torch.tensor([label for _, label in pairs], device=device)
+    return to_device(collate([inputs for inputs, _ in pairs]), device), labels
 
 
 def collate(items: list[Any]) -> Any:

@@ -14,6 +14,7 @@ from torch.utils.data import TensorDataset
 
 from sgoif import InfluenceMonitor, split_holdout
 from sgoif.data import Part
+from sgoif.tasks import Curriculum
 
 DIMENSIONS, CLASSES, COUNT, BATCH = 12, 4, 800, 50
 
@@ -90,3 +91,13 @@ class Run:
                 self.step(index, None if weigh is None else weigh(index))
                 if on_batch is not None:
                     on_batch(epoch, index)
+
+
+def finished_curriculum(data: Blobs) -> Curriculum:
+    """One whose hold-out may join after seven epochs; its monitor is closed."""
+    run = Run(data)
+    curriculum = Curriculum(run.monitor, warm_up=2)
+    run.epochs(0, 7, curriculum.weights)
+    curriculum.finish()
+    run.monitor.close()
+    return curriculum

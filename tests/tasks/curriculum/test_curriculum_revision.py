@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
-from curriculum_cases import CLASSES, DIMENSIONS, Blobs, Run, blobs
+from curriculum_cases import CLASSES, DIMENSIONS, Blobs, Run, blobs, finished_curriculum
 from torch import Tensor, nn
 from torch.utils.data import Dataset, IterableDataset, TensorDataset
 
@@ -29,12 +29,7 @@ def whole(data: Blobs) -> TensorDataset:
 
 @pytest.fixture(scope="module")
 def finished(noisy: Blobs) -> Curriculum:
-    run = Run(noisy)
-    curriculum = Curriculum(run.monitor, warm_up=2)
-    run.epochs(0, 7, curriculum.weights)
-    curriculum.finish()
-    run.monitor.close()
-    return curriculum
+    return finished_curriculum(noisy)
 
 
 def test_what_is_given_up_goes_to_the_answer_at_the_end(noisy: Blobs, finished: Curriculum) -> None:

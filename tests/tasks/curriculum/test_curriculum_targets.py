@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
-from curriculum_cases import CLASSES, Blobs, Run, blobs
+from curriculum_cases import CLASSES, Blobs, Run, blobs, finished_curriculum
 
 from sgoif.errors import IndexingError, SgoifError, StateError, StepError
 from sgoif.tasks import Curriculum
@@ -23,12 +23,7 @@ def noisy() -> Blobs:
 
 @pytest.fixture(scope="module")
 def finished(noisy: Blobs) -> Curriculum:
-    run = Run(noisy)
-    curriculum = Curriculum(run.monitor, warm_up=2)
-    run.epochs(0, 7, curriculum.weights)
-    curriculum.finish()
-    run.monitor.close()
-    return curriculum
+    return finished_curriculum(noisy)
 
 
 def test_what_is_given_up_goes_to_the_answer() -> None:

@@ -46,7 +46,7 @@ function makeCard(row, rank, handlers) {
   const hurt = harmedRows(row);
   if (copies.length && hasPictures) card.append(pictureStrip(copies.slice(0, COPIES_SHOWN), "copies", "Pictures that are the same or nearly so"));
   if (hurt.length && hasPictures) card.append(pictureStrip(hurt, "hurts", "Held-out examples it hurts most"));
-  card.append(figures(row, hurt), actions(row, handlers));
+  card.append(figures(row, copies, hurt), actions(row, handlers));
   card.addEventListener("focusin", () => handlers.activate(row));
   card.addEventListener("click", () => handlers.activate(row));
   updateCard(card, row);
@@ -97,7 +97,7 @@ function pictureStrip(rows, word, meaning) {
 }
 
 /** What has no room on a card, made when it is first opened. */
-function figures(row, hurt) {
+function figures(row, copies, hurt) {
   const details = make("details", { class: "more" }, make("summary", {}, "More"));
   details.addEventListener("toggle", () => {
     if (!details.open || details.childElementCount > 1) return;
@@ -110,7 +110,6 @@ function figures(row, hurt) {
     const listed = (others) => make("ul", {}, ...others.slice(0, LISTED).map((other) =>
       make("li", {}, isolated(className(column.given[other])), ": ", isolated(report.names[other]))),
     ...(others.length > LISTED ? [make("li", {}, `and ${grouped(others.length - LISTED)} more`)] : []));
-    const copies = copiesOf(row);
     if (copies.length) rows.push(["the same picture, or nearly", listed(copies)]);
     if (hurt.length) rows.push(["hurts most", listed(hurt)]);
     details.append(make("dl", {}, ...rows.flatMap(([term, value]) => [make("dt", {}, term), make("dd", {}, value)])));

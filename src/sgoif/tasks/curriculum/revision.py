@@ -22,10 +22,10 @@ import torch.nn.functional as F
 from torch import Tensor
 from torch.utils.data import Dataset
 
-from sgoif.anchors import collate, evaluation, forward, to_device
+from sgoif.anchors import evaluation, forward, read_items, to_device
 from sgoif.capture import two_classes
 from sgoif.checks import check_target
-from sgoif.data import isolated_random_state, split_item
+from sgoif.data import isolated_random_state
 from sgoif.errors import SettingError
 from sgoif.tasks.curriculum.targets import blended
 
@@ -42,12 +42,10 @@ def revise(monitor: InfluenceMonitor, doubt: Tensor, dataset: Dataset[Any]) -> T
     found = torch.empty(size, monitor.classes)
     with isolated_random_state(monitor.device), evaluation(monitor.model), torch.no_grad():
         for some in torch.arange(size).split(BATCH):
-            pairs = [split_item(dataset[int(position)]) for position in some]
-            inputs = to_device(collate([inputs for inputs, _ in pairs]), monitor.device)
-            given = torch.tensor([label for _, label in pairs])
+            inputs, given = read_items(dataset, some)
             labels = check_target(given, len(some), monitor.classes, monitor.device)
             assert labels is not None
-            answers = two_classes(forward(monitor.model, inputs).float()).softmax(1)
+            answers = two_classes(forward(monitor.model, to_device(inputs, monitor.device)).float()).softmax(1)
             found[some] = blended(labels, doubt[some].to(monitor.device), answers).cpu()
     return found
 

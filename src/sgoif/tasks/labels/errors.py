@@ -16,8 +16,8 @@ import torch
 from torch import Tensor
 from torch.utils.data import Dataset
 
-from sgoif.anchors import collate, to_device
-from sgoif.data import Indexed, Part, isolated_random_state, read_labels, split_item
+from sgoif.anchors import read_items
+from sgoif.data import Indexed, Part, isolated_random_state, read_labels
 from sgoif.errors import SettingError, SgoifError
 from sgoif.ledger import Ledger
 from sgoif.table import ScoreTable
@@ -366,9 +366,7 @@ class LabelErrors:
     def _read(self, dataset: Dataset[Any], indices: Tensor) -> tuple[Any, Tensor]:
         """Inputs and labels of some examples, on the monitor's device."""
         with isolated_random_state():
-            pairs = [split_item(dataset[int(i)]) for i in indices]
-        inputs = to_device(collate([inputs for inputs, _ in pairs]), self.monitor.device)
-        return inputs, torch.tensor([label for _, label in pairs], device=self.monitor.device)
+            return read_items(dataset, indices, self.monitor.device)
 
     def _amend(self, rows: dict[str, Any], place: Labels, decoys: Evidence) -> None:
         """What training saw of decoys belongs to their wrong labels; the table shows the given ones."""

@@ -16,8 +16,8 @@ import torch
 from torch import Tensor, nn
 from torch.utils.data import DataLoader, Dataset, IterableDataset
 
-from sgoif.anchors import collate, evaluation, forward, to_device
-from sgoif.data import Indexed, Part, isolated_random_state, split_item
+from sgoif.anchors import evaluation, forward, read_items, to_device
+from sgoif.data import Indexed, Part, isolated_random_state
 from sgoif.errors import LayerError, SettingError
 from sgoif.heads import bare, find_head
 from sgoif.tasks.given import check_model
@@ -166,10 +166,8 @@ def _is_pair(data: Any) -> bool:
 def _of_dataset(data: Any) -> Iterator[Batch]:
     names = _names(data)
     for first in range(0, len(data), BATCH):
-        some = range(first, min(first + BATCH, len(data)))
-        pairs = [split_item(data[position]) for position in some]
-        labels = torch.tensor([label for _, label in pairs])
-        yield collate([inputs for inputs, _ in pairs]), labels, names[first : first + BATCH]
+        inputs, labels = read_items(data, range(first, min(first + BATCH, len(data))))
+        yield inputs, labels, names[first : first + BATCH]
 
 
 def _names(data: Any) -> list[str]:
