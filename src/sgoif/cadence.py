@@ -7,8 +7,9 @@ layers below the head are watched an anchor is dearer, and both limits are multi
 `refresh_every` sets the interval in steps. `budget` sets a share of training time instead: refreshes wait until they
 fit, and if scoring itself is too dear only every k-th step is scored. With s the time of a scored step in the monitor,
 u that of another one and t that of a plain step, k is the least with u + (s − u) / k ≤ budget t / 2; the other half is
-for refreshes. The first three steps, which load kernels and fill caches, take a hundred times as long as later ones on
-a GPU and would be paid off for thousands of steps: they are no part of the account, and have two refreshes, of which
+for refreshes. Where a GPU is behind the host, a step's time is what the device needs, and else what the host does
+(`streams.Meter`). The first three steps, which load kernels and fill caches, take a hundred times as long as later ones
+on a GPU and would be paid off for thousands of steps: they are no part of the account, and have two refreshes, of which
 the second tells what one costs. A budget reacts to measured time, so runs with one are not repeatable bit for bit.
 """
 
@@ -24,7 +25,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from sgoif.streams import Clock
+from sgoif.streams import Clock, Meter
 
 EXAMPLES_PER_ANCHOR = 100
 EPOCHS = 2
@@ -80,6 +81,7 @@ class Cadence:
         self._scored = 0
         self._total_steps = 0
         self._resumed_at: float | None = None
+        self._meter = Meter(device)
 
     def begin(self) -> None:
         if self._resumed_at is None:
@@ -142,8 +144,19 @@ class Cadence:
         self.refreshes += 1
         self.steps = -1  # the step that is ending belongs to the old interval
 
-    def account(self, seconds: float, *, scored: bool) -> None:
-        """Account for the hooks and the bookkeeping of one step, refresh excluded."""
+    def mark(self) -> torch.cuda.Event | None:
+        """Where the device is when the bookkeeping of a step begins; only a budget has to know."""
+        return None if self.budget is None else self._meter.start()
+
+    def account(
+        self, seconds: float, *, scored: bool, mark: torch.cuda.Event | None = None, hooks: float = 0.0
+    ) -> None:
+        """Account for the hooks and the bookkeeping of one step, refresh excluded; `hooks`: of those with scores."""
+        self._meter.stop(mark, seconds, hooks, scored)
+        for cost, kind in self._meter.known():
+            self._add(cost, scored=kind)
+
+    def _add(self, seconds: float, *, scored: bool) -> None:
         self.spent += seconds
         if scored:
             self._scoring += seconds
@@ -166,6 +179,7 @@ class Cadence:
         if self._total_steps == WARM_UP:
             self._spent_before, self._elapsed_before = self.spent, self.elapsed
             self._scoring, self._scored = 0.0, 0
+            self._meter.forget()
         elif self.budget is not None and self._scored >= 10 and self._scored % 10 == 0:
             plain = (1 - self.share) * (self.elapsed - self._elapsed_before) / (self._total_steps - WARM_UP)
             self.stride = self._affordable(self.budget / 2 * plain)

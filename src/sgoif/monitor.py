@@ -228,14 +228,14 @@ class InfluenceMonitor:
     def _end(self, begun: Begun, target: Any) -> None:
         """Take what the forward and backward pass left behind."""
         record, indices, weighed, scored, learning, seconds = begun
-        start, refreshing = perf_counter() - seconds, self.cadence.spent
+        start, refreshing, mark = perf_counter() - seconds, self.cadence.spent, self.cadence.mark()
         if scored:
             step = self.ranks.attempt(lambda: self._observed(record, indices, target, weighed), None)
         everyone, word = self.ranks.roll_call(indices, Word(self.cadence.in_time, self.cadence.stride))
         if scored and step is not None:
             self._finish(record, step, everyone, learning, word)
         seconds = perf_counter() - start + record.seconds - (self.cadence.spent - refreshing)
-        self.cadence.account(seconds, scored=scored)
+        self.cadence.account(seconds, scored=scored, mark=mark, hooks=record.seconds if record.directions else 0.0)
         self.steps += 1
         self.cadence.end(len(everyone))
 
