@@ -198,6 +198,19 @@ def dense() -> str:
     return _small([line for line in lines if line["aupr"] >= WELL])
 
 
+def alone() -> str:
+    """Audits under noise without structure, before it was counted by decoys alone, and with that."""
+    sets = {"digits": "8×8 digits", "mnist": "MNIST", "svhn": "SVHN", "cifar": "CIFAR-10"}
+    parts = {"seen": "no", "checked": "yes"}
+    rows = []
+    for line in read_lines("label-errors-alone.jsonl"):
+        used = line["trained_with"]["settings"]
+        images = f"{next(title for start, title in sets.items() if line['name'].startswith(start))}, {used['size']:,}"
+        noise = "none" if used["noise"] == "none" else f"symmetric {100 * used['rate']:.0f}%"
+        rows.append([images, noise, str(used["seed"]), parts[line["part"]], *changed(line)])
+    return table(["images", "noise", "seed", "trained after the change", *CHANGED], rows)
+
+
 WELL = 0.97
 """AUPR from which a list that is far too short is a fault of the calibration alone."""
 SEEN, NEW = (3, 4), (5,)
@@ -444,6 +457,7 @@ TABLES: dict[str, Callable[[], str]] = {
     "label-errors-fresh": fresh,
     "label-errors-sets": sets,
     "label-errors-dense": dense,
+    "label-errors-alone": alone,
     "label-errors-whitened": whitened,
     "label-errors-middling": partial(middling, "resnet9"),
     "label-errors-blind": partial(middling, "resnet9", "label-errors-middling-blind.jsonl"),

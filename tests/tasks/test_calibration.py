@@ -354,15 +354,16 @@ def muddled(seed: int = 0, rate: float = 0.1) -> tuple[Array, Array, np.ndarray[
 def test_right_labels_of_unclear_images_are_not_taken_for_errors() -> None:
     v, margins, wrong, decoys, own = muddled()
     estimates = {"confident joint": 0.25, "posterior": 0.2}
-    found, strong = (
-        calibrate(v, decoys, estimates, anchors=1000, classes=10, agreement=agreement, margins=(margins, own))
-        for agreement in (0.62, 0.97)
+    weak, strong, blind = (
+        calibrate(v, decoys, estimates, anchors=1000, classes=10, agreement=agreement, margins=seen)
+        for agreement, seen in ((0.62, (margins, own)), (0.97, (margins, own)), (0.97, None))
     )
-    assert found.rate.estimate == pytest.approx(0.1, abs=0.02)
-    assert found.rate.low <= 0.1 <= found.rate.high
-    assert found.doubt == 0
-    assert found.rate.estimate < strong.rate.estimate - 0.03
-    chosen, too_many = (selected_at(curve.probability(v), 0.1) for curve in (found, strong))
+    for found in (weak, strong):
+        assert found.rate.estimate == pytest.approx(0.1, abs=0.02)
+        assert found.rate.low <= 0.1 <= found.rate.high
+        assert found.doubt == 0
+        assert found.rate.estimate < blind.rate.estimate - 0.03
+    chosen, too_many = (selected_at(curve.probability(v), 0.1) for curve in (weak, blind))
     assert 1 - wrong[chosen].mean() < 0.2 < 1 - wrong[too_many].mean() - 0.2
 
 
@@ -411,13 +412,58 @@ def test_a_set_too_small_for_decoys_is_judged_by_a_model_that_makes_few_mistakes
     assert poor.most == UNCERTAIN
 
 
-def test_what_changes_for_weak_models_vanishes_for_strong_ones() -> None:
+@pytest.mark.parametrize("known", [{"fitted": 0.0}, {"looks": 1.0}])
+def test_what_decoys_alone_say_is_for_weak_models_where_they_do_not_look_like_errors(known: dict[str, float]) -> None:
+    """Memorised ones do not, nor evenly drawn ones where people were wrong."""
     v, margins, _, decoys, own = muddled()
     joint = {"confident joint": 0.1}
-    plain = calibrate(v, decoys, joint, anchors=1000, classes=10, agreement=0.98)
-    finer = calibrate(v, decoys, joint, anchors=1000, classes=10, agreement=0.98, margins=(margins, own))
+    plain = calibrate(v, decoys, joint, anchors=1000, classes=10, agreement=0.98, **known)
+    finer = calibrate(v, decoys, joint, anchors=1000, classes=10, agreement=0.98, margins=(margins, own), **known)
     assert replace(finer, competence=plain.competence) == plain
     assert finer.most == 1
+
+
+@pytest.mark.parametrize("held_out", [0.3, 0.5])
+def test_noise_without_structure_is_counted_by_decoys_whatever_held_out_examples_say(held_out: float) -> None:
+    v, wrong, decoys = mixture(0.4)
+    estimates = {"confident joint": held_out, "posterior": held_out}
+    plain, finer = (
+        calibrate(v, decoys, estimates, anchors=200, classes=CLASSES, agreement=0.57, margins=seen)
+        for seen in (None, (v, decoys))
+    )
+    assert abs(plain.rate.estimate - wrong.mean()) > 0.03
+    assert finer.rate.estimate == pytest.approx(wrong.mean(), abs=0.015)
+    assert finer.rate.low <= min(held_out, finer.rate.estimate) <= max(held_out, finer.rate.estimate)
+
+
+def test_naming_counts_half_beside_it_unless_the_model_makes_many_mistakes() -> None:
+    v, _, decoys = mixture(0.4)
+
+    def rate(agreement: float, trust: float) -> float:
+        naming = Named(0.5, trust)
+        estimates = {"confident joint": 0.4}
+        found = calibrate(
+            v, decoys, estimates, anchors=200, classes=CLASSES, agreement=agreement, margins=(v, decoys), naming=naming
+        )
+        return found.rate.estimate
+
+    alone = rate(0.57, 0.0)
+    assert rate(0.57, 1.0) == pytest.approx((alone * 0.5) ** 0.5)
+    assert rate(0.57, 0.5) == pytest.approx(alone**0.75 * 0.5**0.25)
+    assert rate(0.2, 1.0) == pytest.approx(alone)
+
+
+def test_a_rate_that_decoys_leave_open_is_that_of_all_estimates() -> None:
+    """Clusters that are far apart: a curve that calls some of the wrong ones right explains few decoys as well."""
+    random = np.random.default_rng(0)
+    v = np.concatenate([random.normal(0, 0.1, 850), random.normal(2, 0.1, 150)])
+    decoys = random.normal(2, 0.1, 60)
+    estimates = {"confident joint": 0.15, "posterior": 0.15}
+    plain, finer = (
+        calibrate(v, decoys, estimates, anchors=200, classes=CLASSES, agreement=0.84, margins=seen)
+        for seen in (None, (v, decoys))
+    )
+    assert finer.rate.estimate == plain.rate.estimate
 
 
 def test_a_model_of_very_little_competence_is_never_certain() -> None:

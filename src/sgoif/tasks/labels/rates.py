@@ -27,7 +27,10 @@ can still be believed is the likelihood without θ (`plain_rate`): it counts err
 It is taken twice, on v and on logit margins. A label drawn at random is improbable in every respect, while the right
 label of an unclear image usually comes second, so that logit margins tell the two apart; errors with structure they do
 not see. Where they see most of what v sees, the noise has no structure, and the smaller of both rates holds. Where they
-do not, it may have structure, and only the lower end on v is sure.
+do not, it may have structure, and only the lower end on v is sure. Noise without structure looks like decoys, to a
+competent model too, so that this rate takes the place of the mean for it. It is a little low where noise is dense, and
+what is named a little high, by the model's own mistakes: where these are few beside the wrong labels, the geometric
+mean of both holds.
 
 How competent the model is follows from its agreement: if a share π̂ of the labels is wrong, a perfect model agrees with
 1 − π̂ of the held-out ones; the agreement reached, over that, is its competence (π̂ is taken as large as decoys and
@@ -100,6 +103,10 @@ SPARSE, DENSE = 0.25, 0.35
 them alone."""
 UNABLE, ABLE, UNCERTAIN = 0.47, 0.55, 0.8
 """Competence below which probabilities stay below the last number, and from which they may reach one."""
+RARELY, OFTEN = 0.4, 0.7
+"""A model's own mistakes for every wrong label, up to which what it names is wrong, and from which much of it is right."""
+OPEN, SETTLED = 0.5, 0.7
+"""Lower end of the rate by decoys alone, over that rate, up to which that may as well be another, and from which not."""
 UNLIKE = 1.1
 """Decoys need not look quite like real errors: a factor on either end of what they say about the rate."""
 HALF = 0.5
@@ -193,11 +200,13 @@ def rate_with_decoys(
     mean = _between(held_out, by_decoys, HALF * run.fitted)
     if sure is not None:
         mean = _bounded(mean, sure.held_out, run)
+    even = _between(alike.rate, naming.rate, _named(naming, alike, run)) if naming is not None else alike.rate
+    mean = _between(mean, even, alike.alone * (1 - run.looks) * run.fitted)
     narrow = max(weight, alike.structured)
     found = {"confident joint": joint, "held out": held_out, "decoys": by_decoys}
-    found = {name: _between(alike.rate, value, narrow) for name, value in found.items()}
-    least = min(_between(alike.rate, mean, narrow), *found.values())
-    rate = _between(_between(alike.rate, alike.low, alike.structured), mean, weight)
+    found = {name: _between(even, value, narrow) for name, value in found.items()}
+    least = min(_between(even, mean, narrow), *found.values())
+    rate = _between(_between(even, alike.low, alike.structured), mean, weight)
     unseen = weight * (1 - replaced) * run.looks * ramp(rate, NOTICEABLE, LITTLE) * UNSEEN * rate
     return Rate(
         rate,
@@ -222,6 +231,8 @@ class _Alike(NamedTuple):
     low: float
     high: float
     structured: float
+    alone: float = 0.0
+    """Whether there is certainly no other, and its rate is known (0 to 1)."""
 
 
 def _alike(points: Array, decoys: Array, margins: tuple[Array, Array] | None, classes: int) -> _Alike:
@@ -235,7 +246,15 @@ def _alike(points: Array, decoys: Array, margins: tuple[Array, Array] | None, cl
     finer = plain_rate(spread, (own - centre) / scale, classes)
     unstructured = ramp(finer.estimate / max(plain.estimate, LEAST_RATE), HIDDEN, SEEN)
     rate, low, high = (_between(wide, min(wide, fine), unstructured) for wide, fine in zip(plain, finer, strict=True))
-    return _Alike(rate, low, high, structured=1 - unstructured)
+    settled = ramp(low / max(rate, LEAST_RATE), OPEN, SETTLED)
+    return _Alike(rate, low, high, structured=1 - unstructured, alone=unstructured * settled)
+
+
+def _named(naming: Named, alike: _Alike, run: Run) -> float:
+    """What naming counts beside the rate of noise without structure, up to a half."""
+    mistakes = (1 - run.competence(alike.rate)) * (1 - alike.rate) / max(alike.rate, LEAST_RATE)
+    believed = naming.trust * (1 - run.looks) * run.fitted
+    return HALF * believed * alike.alone * (1 - ramp(mistakes, RARELY, OFTEN))
 
 
 def _bounded(mean: float, sure: NoiseRate, run: Run) -> float:
