@@ -78,6 +78,9 @@ AGAIN = {
     "names": "labels, and remembered answers for what they give up",
     "distil": "the same, and half of every label replaced by them",
     "drop": "labels that give up less than half, the others left out",
+    "answers-alone": "answers at the end, no labels",
+    "mixed-alone": "answers at the end and remembered ones, half of each, no labels",
+    "bayes": "answers at the end, times what a label says by the noise rate",
 }
 """What a second training learned from, as the result file calls it and as the page does."""
 AGAIN_ON = {
@@ -92,6 +95,8 @@ ALONE = {
     "answers-half": "the same, and half of what they keep replaced by them",
     "answers-alone": "answers at the end, no labels",
     "names-alone": "remembered answers, no labels",
+    "answers-sce": "labels, and answers at the end for what they give up, with SCE as the loss",
+    "answers-alone-sce": "answers at the end, no labels, with SCE as the loss",
 }
 """The same where labels count less or not at all."""
 ALONE_ON = {

@@ -153,6 +153,18 @@ def test_the_second_training_is_a_fresh_one_on_revised_labels(trained: Callable[
     assert said.overhead > 1
 
 
+@pytest.mark.parametrize("name", ["plain", "sce"])
+def test_rivals_are_trained_again_on_their_own_answers(trained: Callable[[str], Found], name: str) -> None:
+    once, _, _ = trained(name)
+    study, said, wrong = trained(f"{name}-twice")
+    assert said.trainings == 2
+    assert said.details["first_accuracy"] == pytest.approx(once.epochs[-1].accuracy)
+    weights = study.epochs[0].weights
+    assert weights is not None
+    assert len(study.epochs) == len(once.epochs)
+    assert weights[wrong].mean() < weights[~wrong].mean() < 1  # no label is left, where the network knows better
+
+
 def test_co_teaching_reports_what_both_networks_kept(trained: Callable[[str], Found]) -> None:
     study, said, wrong = trained("coteaching")
     weights = study.epochs[-1].weights

@@ -37,6 +37,7 @@ def _ceiling(name: str, title: str) -> Method:
 
 
 _SGOIF = "SG-OIF: A Stability-Guided Online Influence Framework for Reliable Vision Data"
+_BORN_AGAIN = "answers of the first network as labels (Furlanello et al., Born Again Neural Networks, ICML 2018)"
 
 _ALL = (
     Method("curriculum", f"{PLACE}.ours:curriculum", "SG-OIF curriculum", _SGOIF),
@@ -45,7 +46,9 @@ _ALL = (
     Method("curriculum-apart", f"{PLACE}.ours:apart", "SG-OIF curriculum, hold-out apart", _SGOIF),
     Method("curriculum-sampler", f"{PLACE}.ours:sampler", "SG-OIF curriculum, as a sampler", _SGOIF),
     Method("plain", f"{PLACE}.baselines:plain", "plain training", "cross entropy on all labels"),
+    Method("plain-twice", f"{PLACE}.twice:plain_twice", "plain training, trained twice", _BORN_AGAIN),
     _rival("sce"),
+    Method("sce-twice", f"{PLACE}.twice:sce_twice", "SCE loss, trained twice", _BORN_AGAIN),
     _rival("coteaching"),
     _rival("mixup"),
     Method(

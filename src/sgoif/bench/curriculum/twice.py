@@ -1,37 +1,62 @@
-"""Training twice: with a curriculum, and then afresh on labels that the first network revised.
+"""Training twice: a fresh network learns what the first one makes of the labels.
 
 The second training is a plain one of the whole data set by the recipe, of a network with other initial weights, on soft
-labels (`tasks.curriculum.revision`). Only its epochs are looked at; the accuracy of the first network is in the
-details.
+labels: after a curriculum those it revised (`tasks.curriculum.revision`), after a rival what its network answers at the
+end, without the labels that were given (Furlanello et al., Born Again Neural Networks, ICML 2018). Only the epochs of
+the second training are looked at; the accuracy of the first network is in the details.
 """
 
 from __future__ import annotations
 
 import numpy as np
 import torch.nn.functional as F
-from torch import Tensor
+from torch import Tensor, nn
 
 from sgoif.bench.curriculum.ours import JOINED, taught
 from sgoif.bench.curriculum.study import Study, Trained, Weights
+from sgoif.bench.labels.rivals import sce as symmetric
 
 
 def twice(study: Study) -> Trained:
     """Weighed losses, the hold-out joins at the end; then a fresh network and revised labels."""
-    problem = study.problem
     joined = study.options.get("joined", JOINED)
     first, teacher = taught(study, joined=joined, on_epoch=lambda model, teacher: None)
     before = study.seconds
     spent = before * (1 - 1 / (first.overhead or 1.0))
     accuracy = study.glance(teacher.monitor.model).accuracy
-    labels = teacher.curriculum.revised(problem.dataset())
+    labels = teacher.curriculum.revised(study.problem.dataset())
+    spent += study.seconds - before
+    _again(study, labels)
+    details = {**first.details, "first_accuracy": accuracy}
+    return Trained(first.trainings + 1, details, overhead=study.seconds / max(study.seconds - spent, 1e-9))
+
+
+def plain_twice(study: Study) -> Trained:
+    """Cross entropy on all labels; then a fresh network and the answers of the first."""
+    problem = study.problem
+    model = problem.new_model()
+    return _answers(study, problem.fit(model, problem.batches()))
+
+
+def sce_twice(study: Study) -> Trained:
+    """Symmetric cross entropy; then a fresh network and the answers of the first."""
+    return _answers(study, symmetric.train(study.problem, lambda model, epoch: None))
+
+
+def _answers(study: Study, model: nn.Module) -> Trained:
+    accuracy = study.glance(model).accuracy
+    _again(study, study.problem.predict(model).softmax(dim=1).cpu())
+    return Trained(2.0, {"first_accuracy": accuracy})
+
+
+def _again(study: Study, labels: Tensor) -> None:
+    """Train a fresh network on soft labels, [N, C]; what is left of a given label is what it weighs."""
+    problem = study.problem
     given: Weights = labels[np.arange(len(problem)), problem.labels].numpy()
     learned = labels.to(problem.device)
-    spent += study.seconds - before
 
     def loss(logits: Tensor, _: Tensor, index: Tensor) -> Tensor:
         return F.cross_entropy(logits, learned[index.to(problem.device)])
 
     model = problem.new_model(1)
     problem.fit(model, problem.batches(number=2), loss=loss, on_epoch=lambda epoch: study.look(model, weights=given))
-    details = {**first.details, "first_accuracy": accuracy}
-    return Trained(first.trainings + 1, details, overhead=study.seconds / max(study.seconds - spent, 1e-9))

@@ -104,9 +104,9 @@ them alone."""
 UNABLE, ABLE, UNCERTAIN = 0.47, 0.55, 0.8
 """Competence below which probabilities stay below the last number, and from which they may reach one."""
 RARELY, OFTEN = 0.4, 0.7
-"""A model's own mistakes for every wrong label, up to which what it names is wrong, and from which much of it is right."""
+"""A model's own mistakes for every wrong label, up to which what it names is wrong, and from which much is right."""
 OPEN, SETTLED = 0.5, 0.7
-"""Lower end of the rate by decoys alone, over that rate, up to which that may as well be another, and from which not."""
+"""Lower end of the rate by decoys alone, over that rate, up to which it may as well be another, and from which not."""
 UNLIKE = 1.1
 """Decoys need not look quite like real errors: a factor on either end of what they say about the rate."""
 HALF = 0.5
