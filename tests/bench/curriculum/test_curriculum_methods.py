@@ -153,6 +153,14 @@ def test_the_second_training_is_a_fresh_one_on_revised_labels(trained: Callable[
     assert said.overhead > 1
 
 
+def test_the_second_training_may_have_another_loss(trained: Callable[[str], Found]) -> None:
+    usual, first, _ = trained("curriculum-twice")
+    study, said, _ = trained("curriculum-twice-sce")
+    assert said.details["first_accuracy"] == first.details["first_accuracy"]
+    assert np.array_equal(study.epochs[-1].weights, usual.epochs[-1].weights)  # the same labels
+    assert [epoch.recall for epoch in study.epochs] != [epoch.recall for epoch in usual.epochs]  # learned otherwise
+
+
 @pytest.mark.parametrize("name", ["plain", "sce"])
 def test_rivals_are_trained_again_on_their_own_answers(trained: Callable[[str], Found], name: str) -> None:
     once, _, _ = trained(name)
@@ -233,6 +241,7 @@ def test_choosing_methods() -> None:
     assert choose("ours") == [
         "curriculum",
         "curriculum-twice",
+        "curriculum-twice-sce",
         "curriculum-targets",
         "curriculum-apart",
         "curriculum-sampler",

@@ -202,6 +202,20 @@ def test_mixup_trains_on_mixed_images_with_lambda_from_beta(monkeypatch: pytest.
 # Symmetric cross entropy
 
 
+def test_soft_labels_have_the_same_loss_where_they_are_one_hot() -> None:
+    logits, labels = torch.randn(6, 4), torch.tensor([0, 3, 1, 2, 2, 0])
+    hard, soft = F.one_hot(labels, 4).float(), torch.full((6, 4), 0.25)
+    assert torch.allclose(
+        sce.soft_symmetric_cross_entropy(logits, hard), sce.symmetric_cross_entropy(logits, labels), atol=1e-6
+    )
+    even = sce.ALPHA * F.cross_entropy(logits, soft) + sce.BETA * float(np.log(4))
+    assert torch.allclose(sce.soft_symmetric_cross_entropy(logits, soft), even)
+    logits.requires_grad_()
+    sce.soft_symmetric_cross_entropy(logits, hard).backward()
+    assert logits.grad is not None
+    assert logits.grad.isfinite().all()
+
+
 def test_reverse_cross_entropy_is_four_times_the_missing_probability() -> None:
     p = torch.tensor([[0.7, 0.2, 0.1], [0.05, 0.15, 0.8]])
     labels = torch.tensor([0, 1])

@@ -8,6 +8,8 @@ the second training are looked at; the accuracy of the first network is in the d
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 import torch.nn.functional as F
 from torch import Tensor, nn
@@ -16,9 +18,21 @@ from sgoif.bench.curriculum.ours import JOINED, taught
 from sgoif.bench.curriculum.study import Study, Trained, Weights
 from sgoif.bench.labels.rivals import sce as symmetric
 
+SoftLoss = Callable[[Tensor, Tensor], Tensor]
+"""The mean loss of a batch from its logits and soft labels, both [B, C]."""
+
 
 def twice(study: Study) -> Trained:
     """Weighed losses, the hold-out joins at the end; then a fresh network and revised labels."""
+    return _revised(study, F.cross_entropy)
+
+
+def twice_sce(study: Study) -> Trained:
+    """The same with symmetric cross entropy for the revised labels, some of which are still wrong."""
+    return _revised(study, symmetric.soft_symmetric_cross_entropy)
+
+
+def _revised(study: Study, loss: SoftLoss) -> Trained:
     joined = study.options.get("joined", JOINED)
     first, teacher = taught(study, joined=joined, on_epoch=lambda model, teacher: None)
     before = study.seconds
@@ -26,7 +40,7 @@ def twice(study: Study) -> Trained:
     accuracy = study.glance(teacher.monitor.model).accuracy
     labels = teacher.curriculum.revised(study.problem.dataset())
     spent += study.seconds - before
-    _again(study, labels)
+    _again(study, labels, loss)
     details = {**first.details, "first_accuracy": accuracy}
     return Trained(first.trainings + 1, details, overhead=study.seconds / max(study.seconds - spent, 1e-9))
 
@@ -49,14 +63,16 @@ def _answers(study: Study, model: nn.Module) -> Trained:
     return Trained(2.0, {"first_accuracy": accuracy})
 
 
-def _again(study: Study, labels: Tensor) -> None:
+def _again(study: Study, labels: Tensor, loss: SoftLoss = F.cross_entropy) -> None:
     """Train a fresh network on soft labels, [N, C]; what is left of a given label is what it weighs."""
     problem = study.problem
     given: Weights = labels[np.arange(len(problem)), problem.labels].numpy()
     learned = labels.to(problem.device)
 
-    def loss(logits: Tensor, _: Tensor, index: Tensor) -> Tensor:
-        return F.cross_entropy(logits, learned[index.to(problem.device)])
-
     model = problem.new_model(1)
-    problem.fit(model, problem.batches(number=2), loss=loss, on_epoch=lambda epoch: study.look(model, weights=given))
+    problem.fit(
+        model,
+        problem.batches(number=2),
+        loss=lambda logits, _, index: loss(logits, learned[index.to(problem.device)]),
+        on_epoch=lambda epoch: study.look(model, weights=given),
+    )
