@@ -41,15 +41,15 @@ def reverse_cross_entropy(logits: Tensor, labels: Tensor) -> Tensor:
     return -(logits.softmax(dim=1) * log_of_label).sum(dim=1)
 
 
-def soft_symmetric_cross_entropy(logits: Tensor, learned: Tensor) -> Tensor:
-    """The same for labels that are probabilities [B, C], no logarithm of which is below A; of one-hot ones the same."""
-    reverse = -(logits.softmax(dim=1) * learned.log().clamp_min(LOG_OF_ZERO)).sum(dim=1)
-    return ALPHA * F.cross_entropy(logits, learned) + BETA * reverse.mean()
-
-
 def symmetric_cross_entropy(logits: Tensor, labels: Tensor) -> Tensor:
     """α CE + β RCE, averaged over the batch."""
     return ALPHA * F.cross_entropy(logits, labels) + BETA * reverse_cross_entropy(logits, labels).mean()
+
+
+def soft_symmetric_cross_entropy(logits: Tensor, learned: Tensor) -> Tensor:
+    """The same for labels that are probabilities [B, C], with no logarithm below A; equal where they are one-hot."""
+    reverse = -(logits.softmax(dim=1) * learned.log().clamp_min(LOG_OF_ZERO)).sum(dim=1)
+    return ALPHA * F.cross_entropy(logits, learned) + BETA * reverse.mean()
 
 
 def train(problem: Problem, on_epoch: Callable[[nn.Module, int], None]) -> nn.Module:
