@@ -109,6 +109,29 @@ PARTS_ALONE = {
 }
 
 
+BUDGETS = {
+    "none": "none",
+    "cold": "0.02, first steps paid off",
+    "host": "0.02, time of the host",
+    "": "0.02, as it is now",
+    "5": "0.05, as it is now",
+}
+"""Runs with a budget, as the result files call them and as the page does."""
+
+
+def budget() -> str:
+    """What is found with a share of training time to spend."""
+    rows = []
+    for name, title in BUDGETS.items():
+        file = f"detection-budget{'-' if name else ''}{name}.json"
+        found = _read(file)
+        monitor = found["monitors"]["influence"]
+        figures = (100 * found["methods"]["influence"]["aupr"], monitor["mean_observations"])
+        link = f"[`{file}`](../../results/{file})"
+        rows.append([title, *(number([value]) for value in figures), str(len(monitor["history"])), link])
+    return table(["`budget`", "AUPR", "scored, of 20 times", "refreshes", "file"], rows)
+
+
 def parts() -> str:
     """How long the host and the card are busy with each part of the monitor."""
     rows = [
@@ -173,6 +196,7 @@ def scaling() -> str:
 TABLES: dict[str, Callable[[], str]] = {
     "engine-detection": detection,
     "engine-cost": cost,
+    "engine-budget": budget,
     "engine-parts": parts,
     "engine-intervals": intervals,
     "engine-scaling": scaling,

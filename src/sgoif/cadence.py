@@ -152,6 +152,9 @@ class Cadence:
         self, seconds: float, *, scored: bool, mark: torch.cuda.Event | None = None, hooks: float = 0.0
     ) -> None:
         """Account for the hooks and the bookkeeping of one step, refresh excluded; `hooks`: of those with scores."""
+        if mark is None:
+            self._add(seconds, scored=scored)
+            return
         self._meter.stop(mark, seconds, hooks, scored)
         for cost, kind in self._meter.known():
             self._add(cost, scored=kind)

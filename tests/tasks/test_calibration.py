@@ -453,6 +453,16 @@ def test_naming_counts_half_beside_it_unless_the_model_makes_many_mistakes() -> 
     assert rate(0.2, 1.0) == pytest.approx(alone)
 
 
+def test_nothing_named_is_a_small_rate_and_no_division_by_zero() -> None:
+    v, _, decoys = mixture(0.4)
+    estimates, naming = {"confident joint": 0.4}, Named(0.0, 1.0)
+    found = calibrate(
+        v, decoys, estimates, anchors=200, classes=CLASSES, agreement=0.57, margins=(v, decoys), naming=naming
+    )
+    assert 0 < found.rate.estimate < 0.01
+    assert np.isfinite(found.probability(v)).all()
+
+
 def test_a_rate_that_decoys_leave_open_is_that_of_all_estimates() -> None:
     """Clusters that are far apart: a curve that calls some of the wrong ones right explains few decoys as well."""
     random = np.random.default_rng(0)

@@ -206,12 +206,12 @@ def test_soft_labels_have_the_same_loss_where_they_are_one_hot() -> None:
     logits, labels = torch.randn(6, 4), torch.tensor([0, 3, 1, 2, 2, 0])
     hard, soft = F.one_hot(labels, 4).float(), torch.full((6, 4), 0.25)
     assert torch.allclose(
-        sce.soft_symmetric_cross_entropy(logits, hard), sce.symmetric_cross_entropy(logits, labels), atol=1e-6
+        sce.symmetric_cross_entropy(logits, hard), sce.symmetric_cross_entropy(logits, labels), atol=1e-6
     )
     even = sce.ALPHA * F.cross_entropy(logits, soft) + sce.BETA * float(np.log(4))
-    assert torch.allclose(sce.soft_symmetric_cross_entropy(logits, soft), even)
+    assert torch.allclose(sce.symmetric_cross_entropy(logits, soft), even)
     logits.requires_grad_()
-    sce.soft_symmetric_cross_entropy(logits, hard).backward()
+    sce.symmetric_cross_entropy(logits, hard).backward()
     assert logits.grad is not None
     assert logits.grad.isfinite().all()
 

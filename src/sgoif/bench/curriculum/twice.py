@@ -29,7 +29,7 @@ def twice(study: Study) -> Trained:
 
 def twice_sce(study: Study) -> Trained:
     """The same with symmetric cross entropy for the revised labels, some of which are still wrong."""
-    return _revised(study, symmetric.soft_symmetric_cross_entropy)
+    return _revised(study, symmetric.symmetric_cross_entropy)
 
 
 def _revised(study: Study, loss: SoftLoss) -> Trained:

@@ -200,8 +200,9 @@ def rate_with_decoys(
     mean = _between(held_out, by_decoys, HALF * run.fitted)
     if sure is not None:
         mean = _bounded(mean, sure.held_out, run)
-    even = _between(alike.rate, naming.rate, _named(naming, alike, run)) if naming is not None else alike.rate
-    mean = _between(mean, even, alike.alone * (1 - run.looks) * run.fitted)
+    apart = alike.alone * (1 - run.looks) * run.fitted
+    even = alike.rate if naming is None else _with_names(alike.rate, naming, run, apart)
+    mean = _between(mean, even, apart)
     narrow = max(weight, alike.structured)
     found = {"confident joint": joint, "held out": held_out, "decoys": by_decoys}
     found = {name: _between(even, value, narrow) for name, value in found.items()}
@@ -250,11 +251,11 @@ def _alike(points: Array, decoys: Array, margins: tuple[Array, Array] | None, cl
     return _Alike(rate, low, high, structured=1 - unstructured, alone=unstructured * settled)
 
 
-def _named(naming: Named, alike: _Alike, run: Run) -> float:
-    """What naming counts beside the rate of noise without structure, up to a half."""
-    mistakes = (1 - run.competence(alike.rate)) * (1 - alike.rate) / max(alike.rate, LEAST_RATE)
-    believed = naming.trust * (1 - run.looks) * run.fitted
-    return HALF * believed * alike.alone * (1 - ramp(mistakes, RARELY, OFTEN))
+def _with_names(rate: float, naming: Named, run: Run, weight: float) -> float:
+    """The rate of noise without structure by decoys alone, and up to a half by naming."""
+    mistakes = (1 - run.competence(rate)) * (1 - rate) / max(rate, LEAST_RATE)
+    weight *= HALF * naming.trust * (1 - ramp(mistakes, RARELY, OFTEN))
+    return _between(rate, max(naming.rate, LEAST_RATE), weight)
 
 
 def _bounded(mean: float, sure: NoiseRate, run: Run) -> float:

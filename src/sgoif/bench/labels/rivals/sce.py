@@ -36,20 +36,14 @@ LOG_OF_ZERO = -4.0
 
 
 def reverse_cross_entropy(logits: Tensor, labels: Tensor) -> Tensor:
-    """−Σ_k p_k log q_k for every example, q the one-hot label and log 0 = A."""
-    log_of_label = LOG_OF_ZERO * (1 - F.one_hot(labels, logits.shape[1]).to(logits))
-    return -(logits.softmax(dim=1) * log_of_label).sum(dim=1)
+    """−Σ_k p_k log q_k for every example, q the label, one-hot if it is a class, and no logarithm below A."""
+    label = labels if labels.is_floating_point() else F.one_hot(labels, logits.shape[1]).to(logits)
+    return -(logits.softmax(dim=1) * label.log().clamp_min(LOG_OF_ZERO)).sum(dim=1)
 
 
 def symmetric_cross_entropy(logits: Tensor, labels: Tensor) -> Tensor:
-    """α CE + β RCE, averaged over the batch."""
+    """α CE + β RCE, averaged over the batch; labels are classes [B] or probabilities [B, C]."""
     return ALPHA * F.cross_entropy(logits, labels) + BETA * reverse_cross_entropy(logits, labels).mean()
-
-
-def soft_symmetric_cross_entropy(logits: Tensor, learned: Tensor) -> Tensor:
-    """The same for labels that are probabilities [B, C], with no logarithm below A; equal where they are one-hot."""
-    reverse = -(logits.softmax(dim=1) * learned.log().clamp_min(LOG_OF_ZERO)).sum(dim=1)
-    return ALPHA * F.cross_entropy(logits, learned) + BETA * reverse.mean()
 
 
 def train(problem: Problem, on_epoch: Callable[[nn.Module, int], None]) -> nn.Module:
