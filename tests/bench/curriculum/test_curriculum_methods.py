@@ -161,6 +161,19 @@ def test_the_second_training_may_have_another_loss(trained: Callable[[str], Foun
     assert [epoch.recall for epoch in study.epochs] != [epoch.recall for epoch in usual.epochs]  # learned otherwise
 
 
+def test_a_robust_loss_is_told_the_labels_and_says_how_robust_it_was(trained: Callable[[str], Found]) -> None:
+    study, said, wrong = trained("curriculum-robust")
+    shares = [entry["robust_share"] for entry in said.details["judgements"]]
+    assert max(shares) > 0.1  # these labels are wrong at random
+    weights = study.epochs[-1].weights
+    assert weights is not None
+    assert weights[wrong].mean() < 0.6 * weights[~wrong].mean()
+    again, later, _ = trained("curriculum-twice-robust")
+    assert later.details["first_accuracy"] == pytest.approx(study.epochs[-1].accuracy)
+    assert later.trainings == pytest.approx(said.trainings + 1)
+    assert len(again.epochs) == len(study.epochs)
+
+
 @pytest.mark.parametrize("name", ["plain", "sce"])
 def test_rivals_are_trained_again_on_their_own_answers(trained: Callable[[str], Found], name: str) -> None:
     once, _, _ = trained(name)
@@ -241,6 +254,8 @@ def test_choosing_methods() -> None:
     assert choose("ours") == [
         "curriculum",
         "curriculum-twice",
+        "curriculum-twice-robust",
+        "curriculum-robust",
         "curriculum-twice-sce",
         "curriculum-targets",
         "curriculum-apart",

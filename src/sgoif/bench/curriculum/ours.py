@@ -55,6 +55,11 @@ def targets(study: Study) -> Trained:
     return _train(study, joined=study.options.get("joined", JOINED), drawn=False, aimed=True)
 
 
+def robust(study: Study) -> Trained:
+    """Weighed losses, robust as far as labels seem wrong at random; the hold-out joins at the end."""
+    return _train(study, joined=study.options.get("joined", JOINED), drawn=False, robust=True)
+
+
 def told(study: Study) -> Trained:
     """Weights without mistakes, from the moment on when ours begin to move."""
     return _train(study, joined=JOINED, drawn=False, told=("wrong", "right"))
@@ -70,11 +75,19 @@ def told_right(study: Study) -> Trained:
     return _train(study, joined=JOINED, drawn=False, told=("right",))
 
 
-def _train(study: Study, *, joined: float, drawn: bool, aimed: bool = False, told: tuple[str, ...] = ()) -> Trained:
+def _train(
+    study: Study,
+    *,
+    joined: float,
+    drawn: bool,
+    aimed: bool = False,
+    told: tuple[str, ...] = (),
+    robust: bool = False,
+) -> Trained:
     def look(model: nn.Module, teacher: Teacher) -> None:
         study.look(model, weights=teacher.shown())
 
-    return taught(study, joined=joined, on_epoch=look, drawn=drawn, aimed=aimed, told=told)[0]
+    return taught(study, joined=joined, on_epoch=look, drawn=drawn, aimed=aimed, told=told, robust=robust)[0]
 
 
 def taught(
@@ -85,6 +98,7 @@ def taught(
     drawn: bool = False,
     aimed: bool = False,
     told: tuple[str, ...] = (),
+    robust: bool = False,
 ) -> tuple[Trained, Teacher]:
     """Train with a curriculum; what there is to say about it, and the teacher, whose monitor is closed."""
     problem = study.problem
@@ -97,7 +111,8 @@ def taught(
     steps = (epochs - last) * len(watched) + last * len(everything)
     optimizer, schedule = problem.optimizer(model, steps)
     monitor = watch(problem, model, optimizer, held_out)
-    settings = CurriculumSettings(**{name: value for name, value in study.options.items() if name != "joined"})
+    options: dict[str, Any] = {name: value for name, value in study.options.items() if name != "joined"}
+    settings = CurriculumSettings(**options, robust=robust)
     teaching = Curriculum(monitor, settings=settings)
     teacher = (
         Told(problem, monitor, teaching, study.right, told)
@@ -139,6 +154,7 @@ class Teacher:
         self.problem, self.monitor, self.curriculum, self.drawn = problem, monitor, curriculum, drawn
         self.aimed = aimed
         self.rows: Rows = problem.rows()
+        self._labels = torch.from_numpy(problem.labels)
         self._weights = torch.ones(0)
         self._watched = True
 
@@ -157,12 +173,15 @@ class Teacher:
         self._weights = self.weights(index)
         if not self._watched:
             return nullcontext()
-        return self.monitor.step(index, weights=self._weights)
+        target = self._labels[index].to(self.problem.device) if self.curriculum.settings.robust else None
+        return self.monitor.step(index, target=target, weights=self._weights)
 
     def loss(self, logits: Tensor, labels: Tensor, index: Tensor) -> Tensor:
         """The mean loss of a batch: weighed unless it was drawn by weight or has targets instead."""
         if self.aimed and self.curriculum.finished:
             return F.cross_entropy(logits, self.curriculum.targets(index, labels, logits))
+        if self.curriculum.settings.robust:
+            return self.curriculum.loss(index, labels, logits)
         losses = F.cross_entropy(logits, labels, reduction="none")
         return losses.mean() if self.drawn else (losses * self._weights).mean()
 

@@ -10,12 +10,13 @@ from sgoif.bench.labels.rivals import coteaching as pairs
 from sgoif.bench.labels.rivals import mixup as mixing
 from sgoif.bench.labels.rivals import sce as symmetric
 from sgoif.bench.labels.rivals.common import MeanPerExample
+from sgoif.tasks.curriculum import robust
 
 
 def sce(study: Study) -> Trained:
     """Symmetric cross entropy."""
     symmetric.train(study.problem, lambda model, epoch: study.look(model))
-    return Trained(details={"alpha": symmetric.ALPHA, "beta": symmetric.BETA})
+    return Trained(details={"alpha": robust.ALPHA, "beta": robust.BETA})
 
 
 def mixup(study: Study) -> Trained:

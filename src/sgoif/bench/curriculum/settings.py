@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 from sgoif.bench.command import Device, listed, seeds_of, setting
 from sgoif.bench.curriculum.grid import Job, plan
@@ -24,7 +25,8 @@ def check_options(options: Mapping[str, float]) -> None:
     joined = options.get("joined", 0.0)
     if not 0 <= joined < 1:
         raise SettingError(f"joined = {joined} must be a share in [0, 1) of the epochs")
-    CurriculumSettings(**{name: value for name, value in options.items() if name != "joined"})
+    ours: dict[str, Any] = {name: value for name, value in options.items() if name != "joined"}
+    CurriculumSettings(**ours)
 
 
 @dataclass(frozen=True)

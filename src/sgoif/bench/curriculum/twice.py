@@ -17,6 +17,7 @@ from torch import Tensor, nn
 from sgoif.bench.curriculum.ours import JOINED, taught
 from sgoif.bench.curriculum.study import Study, Trained, Weights
 from sgoif.bench.labels.rivals import sce as symmetric
+from sgoif.tasks.curriculum.robust import symmetric_cross_entropy
 
 SoftLoss = Callable[[Tensor, Tensor], Tensor]
 """The mean loss of a batch from its logits and soft labels, both [B, C]."""
@@ -27,14 +28,19 @@ def twice(study: Study) -> Trained:
     return _revised(study, F.cross_entropy)
 
 
+def twice_robust(study: Study) -> Trained:
+    """The same, and the first network has a robust loss as far as labels seem wrong at random."""
+    return _revised(study, F.cross_entropy, robust=True)
+
+
 def twice_sce(study: Study) -> Trained:
     """The same with symmetric cross entropy for the revised labels, some of which are still wrong."""
-    return _revised(study, symmetric.symmetric_cross_entropy)
+    return _revised(study, symmetric_cross_entropy)
 
 
-def _revised(study: Study, loss: SoftLoss) -> Trained:
+def _revised(study: Study, loss: SoftLoss, *, robust: bool = False) -> Trained:
     joined = study.options.get("joined", JOINED)
-    first, teacher = taught(study, joined=joined, on_epoch=lambda model, teacher: None)
+    first, teacher = taught(study, joined=joined, on_epoch=lambda model, teacher: None, robust=robust)
     before = study.seconds
     spent = before * (1 - 1 / (first.overhead or 1.0))
     accuracy = study.glance(teacher.monitor.model).accuracy

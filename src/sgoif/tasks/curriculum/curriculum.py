@@ -40,12 +40,14 @@ a batch costs one gather, and a second ledger (`memory`) is kept beside the moni
 from __future__ import annotations
 
 import os
+import warnings
 from dataclasses import asdict
 from time import perf_counter
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 from torch.utils.data import Dataset
 
@@ -59,6 +61,7 @@ from sgoif.tasks.curriculum.judging import Opinion, form_opinion
 from sgoif.tasks.curriculum.memory import Memory
 from sgoif.tasks.curriculum.passes import Passes
 from sgoif.tasks.curriculum.revision import revise
+from sgoif.tasks.curriculum.robust import Robust, robustness, symmetric_cross_entropies
 from sgoif.tasks.curriculum.settings import CurriculumSettings
 from sgoif.tasks.curriculum.summary import CurriculumReport, changes, summarise
 from sgoif.tasks.curriculum.targets import blended, decided_answers, doubts
@@ -68,9 +71,14 @@ from sgoif.tasks.labels.channel import Array
 if TYPE_CHECKING:
     from sgoif.monitor import InfluenceMonitor
 
-VERSION = 4
-WITHOUT_MEMORY, WITHOUT_DOUBT = 3, 2
-"""The versions before a memory of its own and before targets; their states are read too."""
+VERSION = 5
+WITHOUT_ROBUST, WITHOUT_MEMORY, WITHOUT_DOUBT = 4, 3, 2
+"""The versions before a robust loss, a memory of its own and targets; their states are read too."""
+
+NOT_ASKED = (
+    "this curriculum is robust, but its loss was not asked for. Train with curriculum.loss(index, labels, logits): its"
+    " weights alone, multiplied with another loss, leave wrong labels most of their pull"
+)
 
 
 class Curriculum:
@@ -81,7 +89,7 @@ class Curriculum:
     """
 
     def __init__(
-        self, monitor: InfluenceMonitor, *, settings: CurriculumSettings | None = None, **options: float
+        self, monitor: InfluenceMonitor, *, settings: CurriculumSettings | None = None, **options: Any
     ) -> None:
         if settings is not None and options:
             raise SettingError("give either settings=CurriculumSettings(...) or single options, not both")
@@ -107,25 +115,22 @@ class Curriculum:
         """Whether a sampler draws by these weights, so that losses must not be multiplied with them too."""
         self.history: list[dict[str, Any]] = []
         """A few figures of every judgement."""
+        self._asked = not self.settings.robust  # whether the robust loss was asked for, or need not be
         self.doubt: Tensor | None = None
         """By example, how far its label is replaced in `targets`: float32 on the monitor's device, after `finish`."""
-        self._weights = np.ones(0, dtype=np.float32)
-        self._on_device: Tensor | None = None
+        self._weights = self._values = np.ones(0, dtype=np.float32)  # w, and what labels count in all
+        self._on_device: tuple[Tensor, Tensor] | None = None  # what cross entropy and the robust loss are weighed with
 
     # --- in the loop --------------------------------------------------------------------------------------------
 
     def weights(self, index: Any) -> Tensor:
         """What the losses of a batch are to be multiplied with: float32 [B] on the monitor's device, all positive."""
-        monitor, ranks = self.monitor, self.monitor.ranks
+        ranks = self.monitor.ranks
         indices = ranks.attempt(lambda: self._checked(index), NOBODY)
         everyone, _ = ranks.roll_call(indices, Word(in_time=True, stride=1))
         self.advance(everyone)
-        if self._on_device is None:
-            return torch.ones(len(indices), dtype=torch.float32, device=monitor.device)
-        missing = int(indices.max()) + 1 - len(self._on_device)
-        if missing > 0:
-            self._on_device = torch.nn.functional.pad(self._on_device, (0, missing), value=1.0)
-        return self._on_device[monitor._upload(indices)]
+        usual, robust = self._parts(indices)
+        return usual if robust is None else usual + robust
 
     def targets(self, index: Any, labels: Tensor, logits: Tensor) -> Tensor:
         """What the network should answer to a batch of the last epochs: float32 [B, C], rows sum to one.
@@ -141,12 +146,7 @@ class Curriculum:
         indices = check_index(index, monitor.ledger.fixed_size, monitor.settings.allow_duplicates)
         given = check_target(labels, len(indices), monitor.classes, monitor.device)
         assert given is not None
-        if not isinstance(logits, Tensor) or logits.shape != (len(indices), monitor.classes):
-            found = tuple(logits.shape) if isinstance(logits, Tensor) else type(logits).__name__
-            raise SettingError(
-                f"logits must be what the network answers to these {len(indices)} examples, a tensor of shape"
-                f" {(len(indices), monitor.classes)}; got {found}"
-            )
+        self._check_logits(logits, len(indices))
         if int(indices.max()) >= known:
             self.doubt = torch.nn.functional.pad(self.doubt, (0, int(indices.max()) + 1 - known))
         return blended(given, self.doubt[monitor._upload(indices)], decided_answers(logits))
@@ -168,6 +168,53 @@ class Curriculum:
             doubt = self._doubts(opinion)
         return revise(self.monitor, doubt.cpu(), dataset)
 
+    def loss(self, index: Any, labels: Tensor, logits: Tensor) -> Tensor:
+        """The mean loss of a batch, with labels [B], whose `weights` were asked for before; logits are [B, C].
+
+        Tell the monitor both, `monitor.step(index, target=labels, weights=weights)`. It is the weighed cross entropy,
+        and where the settings ask for a `robust` loss, that takes its place as far as labels seem wrong at random.
+        """
+        monitor = self.monitor
+        indices = check_index(index, monitor.ledger.fixed_size, monitor.settings.allow_duplicates)
+        given = check_target(labels, len(indices), monitor.classes, monitor.device)
+        assert given is not None
+        self._check_logits(logits, len(indices))
+        self._asked = True
+        usual, robust = self._parts(indices)
+        losses = usual * torch.nn.functional.cross_entropy(logits, given, reduction="none")
+        if robust is not None:
+            losses = losses + robust * symmetric_cross_entropies(logits, given)
+        return losses.mean()
+
+    @property
+    def robust(self) -> Robust:
+        """What part of `loss` is robust at this moment; none unless the settings ask for it."""
+        if not (self.settings.robust and self.history):
+            return Robust()
+        return Robust(*(self.history[-1][f"robust_{name}"] for name in Robust._fields))
+
+    def _parts(self, indices: Indices) -> tuple[Tensor, Tensor | None]:
+        """What the cross entropy of these examples is multiplied with, and their robust loss, if there is one."""
+        monitor, share = self.monitor, self.robust.share
+        if self._on_device is None:
+            return torch.ones(len(indices), dtype=torch.float32, device=monitor.device), None
+        usual, robust = self._on_device
+        missing = int(indices.max()) + 1 - len(usual)
+        if missing > 0:
+            pad = torch.nn.functional.pad
+            usual, robust = pad(usual, (0, missing), value=1 - share), pad(robust, (0, missing), value=share)
+            self._on_device = usual, robust
+        chosen = monitor._upload(indices)
+        return usual[chosen], robust[chosen] if share else None
+
+    def _check_logits(self, logits: Tensor, count: int) -> None:
+        if not isinstance(logits, Tensor) or logits.shape != (count, self.monitor.classes):
+            found = tuple(logits.shape) if isinstance(logits, Tensor) else type(logits).__name__
+            raise SettingError(
+                f"logits must be what the network answers to these {count} examples, a tensor of shape"
+                f" {(count, self.monitor.classes)}; got {found}"
+            )
+
     def _checked(self, index: Any) -> Indices:
         if self.sampled and not self.finished:
             raise SettingError(
@@ -180,6 +227,9 @@ class Curriculum:
         """Take note that these examples come next, on all ranks together, and judge if it is time."""
         s = self.settings
         if self.goes_on and self.passes.due(indices, s.warm_up, s.every):
+            if not self._asked:
+                self._asked = True
+                warnings.warn(NOT_ASKED, stacklevel=3)
             if self.influences is None:
                 self.update()
             else:
@@ -263,8 +313,7 @@ class Curriculum:
 
     def values(self, size: int | None = None) -> Array:
         """The weights of examples 0 … size − 1, by default of all that were ever asked for."""
-        count = self.passes.size if size is None else size
-        return np.pad(self._weights, (0, max(0, count - len(self._weights))), constant_values=1)[:count].astype(float)
+        return _padded(self._values, self.passes.size if size is None else size)
 
     def report(self) -> CurriculumReport:
         """What the weights do to the data set at this moment; print it, or take its fields."""
@@ -297,10 +346,13 @@ class Curriculum:
         """Go on from a state of a curriculum with the same settings; a state that does not fit changes nothing."""
         if "weights" not in state or "settings" not in state:
             raise StateError("this is not the state of a curriculum; give the file that its save(...) wrote")
-        if state.get("version") not in (VERSION, WITHOUT_MEMORY, WITHOUT_DOUBT):
-            raise StateError(f"the curriculum's state has version {state.get('version')!r}; expected is {VERSION}")
+        version = state.get("version")
+        if version not in (VERSION, WITHOUT_ROBUST, WITHOUT_MEMORY, WITHOUT_DOUBT):
+            raise StateError(f"the curriculum's state has version {version!r}; expected is {VERSION}")
         expected = asdict(self.settings)
-        if state["version"] != VERSION:
+        if version < VERSION and not self.settings.robust:
+            del expected["robust"]
+        if version < WITHOUT_ROBUST:
             del expected["fade"]
         if state.get("settings") != expected:
             raise StateError(
@@ -311,7 +363,7 @@ class Curriculum:
             weights = state["weights"].cpu().numpy().astype(np.float32)
             history, finished = [dict(entry) for entry in state["history"]], bool(state["finished"])
             passes = Passes.from_state(state)
-            doubt = None if state["version"] == WITHOUT_DOUBT else state["doubt"]
+            doubt = None if version == WITHOUT_DOUBT else state["doubt"]
             doubt = None if doubt is None else doubt.to(self.monitor.device, torch.float32)
             known = unnest("influences", state)
             influences = Influences.from_state(known) if known else None
@@ -321,12 +373,13 @@ class Curriculum:
             raise StateError("the curriculum's state is damaged: its weights are no list of positive numbers")
         if doubt is not None and (doubt.ndim != 1 or not bool(((doubt >= 0) & (doubt <= 1)).all())):
             raise StateError("the curriculum's state is damaged: its doubts are no list of shares")
-        if state["version"] == VERSION:
+        if version >= WITHOUT_ROBUST:
             self.memory.load_state_dict(unnest("memory", state))
         else:
             self.memory.adopt()
         self.history, self.finished, self.passes, self.doubt = history, finished, passes, doubt
         self.influences = influences
+        self._asked = True
         if not self.goes_on:
             self.memory.close()
         self._set(weights)
@@ -365,14 +418,15 @@ class Curriculum:
     def _move(self, opinion: Opinion, speed: float | Array, start: float) -> None:
         """Move the weights of the judged examples so far on their way, and write down what changed."""
         index = opinion.index
-        before = self.values(max(len(self._weights), int(index.max()) + 1))
+        before = _padded(self._weights, max(len(self._weights), int(index.max()) + 1))
         after = before.copy()
         after[index] += speed * (opinion.weighed.weights - before[index])
         # Different speeds leave the mean a little off what it was; and a hold-out that has joined keeps its weights.
         after[index] *= before[index].mean() / after[index].mean()
         # Ranks that round differently must not train with different weights: those of the first count.
-        after = self.monitor.ranks.gathered(torch.from_numpy(after))[: len(after)].numpy()
-        self._set(after)
+        robust = robustness(self._frank(opinion), opinion.caution, opinion.weighed.sizes, after[index])
+        agreed = self.monitor.ranks.gathered(torch.from_numpy(np.append(after, robust)))
+        after, robust = agreed[: len(after)].numpy(), Robust(*agreed[len(after) :][:3].tolist())
         self.history.append(
             {
                 "epochs": self.passes.epochs,
@@ -382,12 +436,22 @@ class Curriculum:
                 "trust": opinion.trust,
                 "caution": opinion.caution,
                 "frank": opinion.frank,
+                **{f"robust_{name}": value for name, value in robust._asdict().items()},
                 "given_up": float(opinion.weighed.taken.mean()),
                 **changes(before[index], after[index]),
                 "seconds": perf_counter() - start,
             }
         )
+        self._set(after)
 
     def _set(self, weights: Array) -> None:
         self._weights = weights.astype(np.float32)
-        self._on_device = torch.from_numpy(self._weights).to(self.monitor.device) if len(weights) else None
+        usual, robust = self.robust.parts(torch.from_numpy(self._weights))
+        self._values = (usual + robust).numpy()
+        device = self.monitor.device
+        self._on_device = (usual.to(device), robust.to(device)) if len(weights) else None
+
+
+def _padded(known: NDArray[np.float32], size: int) -> Array:
+    """Of examples 0 … size − 1, one where nothing is known."""
+    return np.pad(known, (0, max(0, size - len(known))), constant_values=1)[:size].astype(float)

@@ -64,6 +64,11 @@ class CurriculumSampler(Sampler[int]):
             raise SettingError(f"way={way!r} is not valid: expected one of {', '.join(get_args(Way))}")
         if not isinstance(batch_size, int) or batch_size < 1:
             raise SettingError(f"batch_size={batch_size!r} is not valid: expected that of the loader")
+        if curriculum.settings.robust:
+            raise SettingError(
+                "a robust loss counts every label and cannot be had by drawing examples: use Curriculum(monitor)"
+                " without robust=True, or its weights and loss without a sampler"
+            )
         self.curriculum = curriculum
         self.index = _indices_of(data)
         if not len(self.index):

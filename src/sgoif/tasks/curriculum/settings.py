@@ -32,12 +32,15 @@ class CurriculumSettings:
     """Which part of the way to its new value a weight moves at one judgement."""
     fade: float = 0.9
     """What an answer counts for at a judgement over what it counted for at the one before; 1: old ones like new."""
+    robust: bool = False
+    """Whether `loss` lets go of labels that a network contradicts, as far as they are wrong at random."""
 
     def __post_init__(self) -> None:
         def need(ok: bool, name: str, expected: str) -> None:
             if not ok:
                 raise SettingError(f"{name}={getattr(self, name)!r} is not valid: expected {expected}")
 
+        need(isinstance(self.robust, bool), "robust", "True or False")
         for item in fields(self):
             need(isinstance(getattr(self, item.name), Real), item.name, "a number")
         need(isfinite(self.warm_up) and self.warm_up >= 1, "warm_up", "at least 1 epoch: before, nothing is known")

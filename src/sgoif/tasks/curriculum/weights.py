@@ -62,6 +62,8 @@ class Weighed:
     """f / mean [C]: the weight of an example whose label is certainly right."""
     taken: Array
     """t [n]."""
+    sizes: Array
+    """m [C]."""
 
 
 def weigh(
@@ -86,7 +88,7 @@ def weigh(
     factor = np.minimum(boost, _totals((left + gained) / np.maximum(sizes, 1), sizes, class_floor, balance) / left)
     weights = (1 - taken) * factor[given]
     mean = float(weights.mean())
-    return Weighed(weights / mean, factor / mean, taken)
+    return Weighed(weights / mean, factor / mean, taken, left + gained)
 
 
 def _totals(growth: Array, sizes: Array, class_floor: float, balance: float) -> Array:

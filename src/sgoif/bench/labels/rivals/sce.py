@@ -20,30 +20,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-import torch.nn.functional as F
-from torch import Tensor, nn
+from torch import nn
 
 from sgoif.bench.command import Say
 from sgoif.bench.labels.problem import Outcome, Problem
 from sgoif.bench.labels.rivals.common import LateLosses
-
-ALPHA = 0.1
-"""Weight of the cross entropy."""
-BETA = 1.0
-"""Weight of the reverse cross entropy."""
-LOG_OF_ZERO = -4.0
-"""A, what stands for log 0 in the reverse cross entropy."""
-
-
-def reverse_cross_entropy(logits: Tensor, labels: Tensor) -> Tensor:
-    """−Σ_k p_k log q_k for every example, q the label, one-hot if it is a class, and no logarithm below A."""
-    label = labels if labels.is_floating_point() else F.one_hot(labels, logits.shape[1]).to(logits)
-    return -(logits.softmax(dim=1) * label.log().clamp_min(LOG_OF_ZERO)).sum(dim=1)
-
-
-def symmetric_cross_entropy(logits: Tensor, labels: Tensor) -> Tensor:
-    """α CE + β RCE, averaged over the batch; labels are classes [B] or probabilities [B, C]."""
-    return ALPHA * F.cross_entropy(logits, labels) + BETA * reverse_cross_entropy(logits, labels).mean()
+from sgoif.tasks.curriculum.robust import ALPHA, BETA, LOG_OF_ZERO, symmetric_cross_entropy
 
 
 def train(problem: Problem, on_epoch: Callable[[nn.Module, int], None]) -> nn.Module:
