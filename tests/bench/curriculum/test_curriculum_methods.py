@@ -253,9 +253,9 @@ def test_choosing_methods() -> None:
     assert choose("all") == list(METHODS)
     assert choose("ours") == [
         "curriculum",
+        "curriculum-robust",
         "curriculum-twice",
         "curriculum-twice-robust",
-        "curriculum-robust",
         "curriculum-twice-sce",
         "curriculum-targets",
         "curriculum-apart",

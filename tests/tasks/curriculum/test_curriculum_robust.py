@@ -103,6 +103,9 @@ def test_the_loss_is_what_the_formula_says(trained: tuple[Run, Curriculum]) -> N
     p = logits.softmax(1)[torch.arange(40), labels]
     expected = (usual * -p.log() + rest * (0.1 * -p.log() + 4 * (1 - p))).mean()
     assert float(curriculum.loss(index, labels, logits)) == pytest.approx(float(expected), rel=1e-5)
+    rounded = curriculum.loss(index, labels, logits.bfloat16())  # as under autocast
+    assert rounded.dtype == torch.float32
+    assert float(rounded) == pytest.approx(float(curriculum.loss(index, labels, logits.bfloat16().float())))
     torch.testing.assert_close(torch.from_numpy(curriculum.values()).float()[index], usual + rest)
 
 
@@ -192,6 +195,10 @@ def test_what_cannot_be_robust_is_refused(noisy: Blobs, trained: tuple[Run, Curr
     index = torch.from_numpy(noisy.rows[:5])
     with pytest.raises(SettingError, match="a tensor of shape"):
         curriculum.loss(index, labels_of(run)[index], torch.zeros(5, CLASSES + 1))
+    drawn = Curriculum(Run(noisy).monitor)
+    CurriculumSampler(drawn, noisy.training, batch_size=50)
+    with pytest.raises(SettingError, match="count them twice"):
+        drawn.loss(index, labels_of(run)[index], torch.zeros(5, CLASSES))
 
 
 # State

@@ -41,9 +41,9 @@ _BORN_AGAIN = "answers of the first network as labels (Furlanello et al., Born A
 
 _ALL = (
     Method("curriculum", f"{PLACE}.ours:curriculum", "SG-OIF curriculum", _SGOIF),
+    Method("curriculum-robust", f"{PLACE}.ours:robust", "SG-OIF curriculum, robust", _SGOIF),
     Method("curriculum-twice", f"{PLACE}.twice:twice", "SG-OIF curriculum, trained twice", _SGOIF),
     Method("curriculum-twice-robust", f"{PLACE}.twice:twice_robust", "SG-OIF curriculum, robust, twice", _SGOIF),
-    Method("curriculum-robust", f"{PLACE}.ours:robust", "SG-OIF curriculum, robust", _SGOIF),
     Method("curriculum-twice-sce", f"{PLACE}.twice:twice_sce", "SG-OIF curriculum, twice, then with SCE", _SGOIF),
     Method("curriculum-targets", f"{PLACE}.ours:targets", "SG-OIF curriculum, own answers as targets", _SGOIF),
     Method("curriculum-apart", f"{PLACE}.ours:apart", "SG-OIF curriculum, hold-out apart", _SGOIF),

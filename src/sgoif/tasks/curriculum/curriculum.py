@@ -174,16 +174,15 @@ class Curriculum:
         Tell the monitor both, `monitor.step(index, target=labels, weights=weights)`. It is the weighed cross entropy,
         and where the settings ask for a `robust` loss, that takes its place as far as labels seem wrong at random.
         """
-        monitor = self.monitor
-        indices = check_index(index, monitor.ledger.fixed_size, monitor.settings.allow_duplicates)
-        given = check_target(labels, len(indices), monitor.classes, monitor.device)
+        indices = self._checked(index)
+        given = check_target(labels, len(indices), self.monitor.classes, self.monitor.device)
         assert given is not None
         self._check_logits(logits, len(indices))
         self._asked = True
-        usual, robust = self._parts(indices)
-        losses = usual * torch.nn.functional.cross_entropy(logits, given, reduction="none")
+        (usual, robust), answers = self._parts(indices), logits.float()
+        losses = usual * torch.nn.functional.cross_entropy(answers, given, reduction="none")
         if robust is not None:
-            losses = losses + robust * symmetric_cross_entropies(logits, given)
+            losses = losses + robust * symmetric_cross_entropies(answers, given)
         return losses.mean()
 
     @property
