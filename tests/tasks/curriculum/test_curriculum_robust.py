@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from copy import deepcopy
 from pathlib import Path
 from typing import Any
 
@@ -210,7 +211,7 @@ def test_a_resumed_run_ends_where_the_other_does(noisy: Blobs, tmp_path: Path) -
     train(whole, curriculum, 0, 4)
     whole.monitor.save(tmp_path / "monitor.npz")
     curriculum.save(tmp_path / "curriculum.npz")
-    model, optimizer = (_copied(part.state_dict()) for part in (whole.model, whole.optimizer))
+    model, optimizer = (deepcopy(part.state_dict()) for part in (whole.model, whole.optimizer))
     train(whole, curriculum, 4, 6)
 
     resumed = Run(noisy)
@@ -224,10 +225,6 @@ def test_a_resumed_run_ends_where_the_other_does(noisy: Blobs, tmp_path: Path) -
     assert again.robust == curriculum.robust
     for ours, theirs in zip(resumed.model.parameters(), whole.model.parameters(), strict=True):
         assert torch.equal(ours, theirs)
-
-
-def _copied(state: Any) -> Any:
-    return torch.utils._pytree.tree_map(lambda part: part.clone() if isinstance(part, Tensor) else part, state)
 
 
 def test_states_from_before_are_read_and_others_refused(noisy: Blobs, trained: tuple[Run, Curriculum]) -> None:
