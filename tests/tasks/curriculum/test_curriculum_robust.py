@@ -243,6 +243,12 @@ def test_states_from_before_are_read_and_others_refused(noisy: Blobs, trained: t
     assert curriculum.robust == Robust()
     with pytest.raises(StateError, match="was saved with"):
         trained[1].load_state_dict(older)
+    whole = trained[1].state_dict()
+    values, share = trained[1].values(), trained[1].robust
+    with pytest.raises(StateError, match="incomplete"):
+        trained[1].load_state_dict({**whole, "history": older["history"]})
+    assert np.array_equal(trained[1].values(), values)
+    assert trained[1].robust == share
 
 
 def test_a_robust_loss_withstands_what_cross_entropy_does_not() -> None:

@@ -188,9 +188,7 @@ class Curriculum:
     @property
     def robust(self) -> Robust:
         """What part of `loss` is robust at this moment; none unless the settings ask for it."""
-        if not (self.settings.robust and self.history):
-            return Robust()
-        return Robust(*(self.history[-1][f"robust_{name}"] for name in Robust._fields))
+        return _robust(self.history[-1]) if self.settings.robust and self.history else Robust()
 
     def _parts(self, indices: Indices) -> tuple[Tensor, Tensor | None]:
         """What the cross entropy of these examples is multiplied with, and their robust loss, if there is one."""
@@ -362,6 +360,8 @@ class Curriculum:
             weights = state["weights"].cpu().numpy().astype(np.float32)
             history, finished = [dict(entry) for entry in state["history"]], bool(state["finished"])
             passes = Passes.from_state(state)
+            if self.settings.robust:
+                _ = [_robust(entry) for entry in history]
             doubt = None if version == WITHOUT_DOUBT else state["doubt"]
             doubt = None if doubt is None else doubt.to(self.monitor.device, torch.float32)
             known = unnest("influences", state)
@@ -449,6 +449,11 @@ class Curriculum:
         self._values = (usual + robust).numpy()
         device = self.monitor.device
         self._on_device = (usual.to(device), robust.to(device)) if len(weights) else None
+
+
+def _robust(entry: dict[str, Any]) -> Robust:
+    """As the history has it."""
+    return Robust(*(float(entry[f"robust_{name}"]) for name in Robust._fields))
 
 
 def _padded(known: NDArray[np.float32], size: int) -> Array:
