@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from itertools import chain, product
+from itertools import chain
 from statistics import mean
 
 from filling.cells import Line, marked, number, read_lines, table
@@ -19,7 +19,6 @@ NOISES = {
 }
 OURS, TWICE, PLAIN = "curriculum", "curriculum-twice", "plain"
 SMALL_SETS, SMALL_NOISES = {"mnist": "MNIST", "digits": "digits"}, ("symmetric-40", "class-dependent-20")
-SMALL_SEEDS = (0, 1, 2)
 SMALL_HEAD = [f"{title}, {NOISES[noise]}" for title in SMALL_SETS.values() for noise in SMALL_NOISES]
 """Data and noises on which settings and mistakes were looked at with three seeds."""
 BRIEF = "CIFAR-10, symmetric 40%"
@@ -73,67 +72,6 @@ NAMES = {
     "names-early-forgetful": "the same, and names from the first weights on",
 }
 """How what is given up was lent to names, as the result file calls it and as the page does."""
-AGAIN = {
-    "answers": "labels, and answers at the end for what they give up (kept)",
-    "weights": "labels, with the last weights",
-    "names": "labels, and remembered answers for what they give up",
-    "distil": "the same, and half of every label replaced by them",
-    "drop": "labels that give up less than half, the others left out",
-    "answers-alone": "answers at the end, no labels",
-    "mixed-alone": "answers at the end and remembered ones, half of each, no labels",
-    "bayes": "answers at the end, times what a label says by the noise rate",
-}
-"""What a second training learned from, as the result file calls it and as the page does."""
-AGAIN_ON = {
-    ("cifar10", "symmetric-30"): "symmetric 30%",
-    ("cifar10", "symmetric-40"): "symmetric 40%, another seed",
-    ("cifar10", "symmetric-50"): "symmetric 50%",
-    ("cifar10", "human-random1"): "CIFAR-10N random1, 17%",
-    ("cifar10", "class-dependent-30"): "class-dependent 30%",
-}
-ALONE = {
-    "answers": AGAIN["answers"],
-    "answers-half": "the same, and half of what they keep replaced by them",
-    "answers-alone": "answers at the end, no labels",
-    "names-alone": "remembered answers, no labels",
-    "answers-sce": "labels, and answers at the end for what they give up, with SCE as the loss",
-    "answers-alone-sce": "answers at the end, no labels, with SCE as the loss",
-}
-"""The same where labels count less or not at all."""
-ALONE_ON = {
-    ("mnist", "symmetric-40"): "MNIST, symmetric 40%",
-    ("mnist", "class-dependent-20"): "MNIST, class-dependent 20%",
-    ("mnist", "none"): "MNIST, no noise",
-    ("digits", "symmetric-40"): "digits, symmetric 40%",
-    ("digits", "class-dependent-20"): "digits, class-dependent 20%",
-}
-ROBUST = {
-    "default": "weights alone",
-    "every": "a robust loss, u = 1",
-    "reverse": "u = 1, and w in its cross entropy",
-    "root": "u = √w, and w in its cross entropy",
-    "weights": "u = w",
-    "steep-10": "u = w^e, e = 10 (1 − d) at most 1",
-    "steep-5": "u = w^e, e = 5 (1 − d) at most 1",
-    "kept": "the same, with the mean of w (kept)",
-}
-"""What labels count in the robust loss, as the result file calls it and as the page does."""
-ROBUST_ON = {
-    ("mnist", "symmetric-40"): "MNIST, symmetric 40%",
-    ("digits", "symmetric-40"): "digits, symmetric 40%",
-    ("cifar10", "symmetric-40"): "CIFAR-10, symmetric 40%",
-    ("cifar10", "human-aggregate"): "CIFAR-10N aggregate",
-}
-OTHERS = {
-    ("mlp", "symmetric-20", None): "symmetric 20%",
-    ("mlp", "symmetric-60", None): "symmetric 60%",
-    ("mlp", "matrix-40-sparsity-0.2", None): "matrix of 40%, a fifth zeros",
-    ("mlp", "matrix-40-sparsity-0.6", None): "matrix of 40%, three fifths zeros",
-    ("mlp", "instance-30", None): "by image, 30%",
-    ("mlp", "symmetric-40", 50.0): "symmetric 40%, long tail",
-    ("small-cnn", "symmetric-40", None): "symmetric 40%, convolutions, augmented, 4,000 images",
-}
-"""Networks, noises and tails of MNIST on which the robust loss was tried once it was decided upon."""
 CLAIMED = ("symmetric-40", "human-aggregate")
 """Noises of CIFAR-10 that the page makes claims about; names were tried on others."""
 NAMES_ON = {place: title for place, title in FRANK_ON.items() if place[0] != "cifar10" or place[1] not in CLAIMED} | {
@@ -277,9 +215,9 @@ def quicker() -> str:
             continue
         for data, found in gains.items():
             if found:
-                rows.append([what, DATA_SETS[data], *(_signed(found.get(noise, [])) for noise in NOISES)])
+                rows.append([what, DATA_SETS[data], *(signed(found.get(noise, [])) for noise in NOISES)])
         means = [[mean(found[noise]) for found in small if noise in found] for noise in NOISES]
-        rows.append([what, "mean without CIFAR-10", *(_signed(values, spread=False) for values in means)])
+        rows.append([what, "mean without CIFAR-10", *(signed(values, spread=False) for values in means)])
     return table(["changed", "data", *NOISES.values()], rows)
 
 
@@ -292,7 +230,7 @@ def _gained(lines: list[Line], data: str) -> dict[str, list[float]]:
     return found
 
 
-def _signed(gains: list[float], spread: bool = True) -> str:
+def signed(gains: list[float], spread: bool = True) -> str:
     """A difference with its sign."""
     text = number(gains, spread=spread, digits=2)
     return text.replace("-", "−") if not gains or mean(gains) < 0 else f"+{text}"
@@ -369,62 +307,9 @@ def gained(files: Sequence[str], variants: Mapping[str, str], places: Mapping[tu
         cells = []
         for place in places:
             default, other = found["default", *place], found.get((variant, *place), {})
-            cells.append(_signed([value - default[seed] for seed, value in other.items() if seed in default]))
+            cells.append(signed([value - default[seed] for seed, value in other.items() if seed in default]))
         rows.append([title, *cells])
     return table(["changed", *places.values()], rows)
-
-
-def again(variants: Mapping[str, str], places: Mapping[tuple[str, str], str]) -> str:
-    """What second trainings have above the first one of the same process."""
-    found: dict[tuple[str, str, str], list[float]] = {}
-    for line in read_lines("curriculum-again.jsonl"):
-        gain = 100 * (line["metrics"]["accuracy"] - line["metrics"]["first_accuracy"])
-        found.setdefault((line["variant"], line["set"], line["noise"]), []).append(gain)
-    rows = [
-        [title, *(_signed(found.get((variant, *place), [])) for place in places)] for variant, title in variants.items()
-    ]
-    return table(["what the second training learned from", *places.values()], rows)
-
-
-def robust() -> str:
-    """Accuracy after one training and after two, by what labels count in the robust loss."""
-    found: dict[tuple[str, tuple[str, str]], list[tuple[float, float]]] = {}
-    for line in read_lines("curriculum-robust.jsonl"):
-        if line["set"] == "cifar10" or line["seed"] in SMALL_SEEDS:
-            pair = line["metrics"]["first_accuracy"], line["metrics"]["accuracy"]
-            found.setdefault((line["variant"], (line["set"], line["noise"])), []).append(pair)
-    for (data, noise), (variant, method) in product(ROBUST_ON, (("default", TWICE), ("kept", f"{TWICE}-robust"))):
-        if (variant, (data, noise)) not in found:
-            found[variant, (data, noise)] = [
-                (line["details"]["first_accuracy"], line["metrics"]["accuracy"])
-                for line in read_lines(f"curriculum-{data}.jsonl")
-                if (line["method"], line["noise"], line["recipe"]["tail"]) == (method, noise, None)
-            ]
-    rows = []
-    for variant, title in ROBUST.items():
-        pairs = [[pair[twice] for pair in found.get((variant, place), [])] for place in ROBUST_ON for twice in (0, 1)]
-        rows.append([title, *(number([100 * value for value in values], digits=2) for values in pairs)])
-    return table(["labels count", *_once_and_twice(ROBUST_ON.values())], rows)
-
-
-def _once_and_twice(titles: Iterable[str]) -> list[str]:
-    return [f"{title}, {times}" for title in titles for times in ("once", "twice")]
-
-
-def others() -> str:
-    """Other noises and another network on MNIST, three seeds each: trained once, and twice."""
-    found: dict[tuple[str, str, float | None], dict[str, list[Line]]] = {}
-    for line in read_lines("curriculum-mnist-others.jsonl"):
-        place = line["recipe"]["model"], line["noise"], line["recipe"]["tail"]
-        found.setdefault(place, {}).setdefault(line["method"], []).append(line)
-    methods = (TWICE, f"{TWICE}-robust", "sce-twice")
-    rows = []
-    for place, title in OTHERS.items():
-        lines = [found[place].get(method, []) for method in methods]
-        once = [[100 * line["details"]["first_accuracy"] for line in some] for some in lines]
-        twice = [[100 * line["metrics"]["accuracy"] for line in some] for some in lines]
-        rows.append([title, *(number(values, digits=2) for pair in zip(once, twice, strict=True) for values in pair)])
-    return table(["MNIST", *_once_and_twice(["weights alone", "robust", "SCE loss"])], rows)
 
 
 def named() -> str:
@@ -512,10 +397,6 @@ TABLES: dict[str, Callable[[], str]] = {name: make for data in DATA_SETS for nam
     "curriculum-told": told,
     "curriculum-limits": limits,
     "curriculum-tries": tries,
-    "curriculum-again": partial(again, AGAIN, AGAIN_ON),
-    "curriculum-again-alone": partial(again, ALONE, ALONE_ON),
-    "curriculum-robust": robust,
-    "curriculum-mnist-others": others,
     "curriculum-judged": judged,
     "curriculum-frank": partial(gained, [TRIES_FILE, "curriculum-frank.jsonl"], FRANK, FRANK_ON),
     "curriculum-names": partial(gained, [NAMES_FILE], NAMES, NAMES_ON),

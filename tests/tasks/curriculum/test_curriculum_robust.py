@@ -164,8 +164,7 @@ def test_flips_that_follow_classes_are_weighed_as_ever() -> None:
 
 
 def test_examples_that_nobody_judged_count_as_one(trained: tuple[Run, Curriculum]) -> None:
-    run, curriculum = trained
-    del run
+    _, curriculum = trained
     usual, rest = curriculum._parts(np.array([COUNT - 1 + 50]))
     assert rest is not None
     assert float(usual + rest) == pytest.approx(1, abs=0.2)

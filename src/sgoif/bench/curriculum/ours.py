@@ -23,11 +23,12 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from sgoif.bench.batches import Batches, crop_and_flip, normalise
+from sgoif.bench.curriculum.settings import curriculum_settings
 from sgoif.bench.curriculum.study import Study, Trained, Weights
 from sgoif.bench.labels.problem import Problem, Rows
 from sgoif.bench.labels.watching import watch
 from sgoif.monitor import InfluenceMonitor
-from sgoif.tasks.curriculum import Curriculum, CurriculumSampler, CurriculumSettings
+from sgoif.tasks.curriculum import Curriculum, CurriculumSampler
 
 JOINED = 0.25
 """Share of the epochs, at the end, in which the hold-out is trained on too."""
@@ -37,83 +38,78 @@ NOTHING = 1e-6
 
 def curriculum(study: Study) -> Trained:
     """Weighed losses; the hold-out joins at the end."""
-    return _train(study, joined=study.options.get("joined", JOINED), drawn=False)
+    return _train(study)
 
 
 def apart(study: Study) -> Trained:
     """Weighed losses; the hold-out is never trained on."""
-    return _train(study, joined=0.0, drawn=False)
+    return _train(study, joined=0.0)
 
 
 def sampler(study: Study) -> Trained:
     """Examples drawn by weight; the hold-out joins at the end."""
-    return _train(study, joined=study.options.get("joined", JOINED), drawn=True)
+    return _train(study, drawn=True)
 
 
 def targets(study: Study) -> Trained:
     """Weighed losses; at the end the hold-out joins, and targets stand instead of weights."""
-    return _train(study, joined=study.options.get("joined", JOINED), drawn=False, aimed=True)
+    return _train(study, aimed=True)
 
 
 def robust(study: Study) -> Trained:
     """Weighed losses, robust as far as labels seem wrong at random; the hold-out joins at the end."""
-    return _train(study, joined=study.options.get("joined", JOINED), drawn=False, robust=True)
+    return _train(study, robust=True)
 
 
 def told(study: Study) -> Trained:
     """Weights without mistakes, from the moment on when ours begin to move."""
-    return _train(study, joined=JOINED, drawn=False, told=("wrong", "right"))
+    return _train(study, joined=JOINED, told=("wrong", "right"))
 
 
 def told_wrong(study: Study) -> Trained:
     """Our weights, but for wrong labels, which have none."""
-    return _train(study, joined=JOINED, drawn=False, told=("wrong",))
+    return _train(study, joined=JOINED, told=("wrong",))
 
 
 def told_right(study: Study) -> Trained:
     """Our weights, but for right labels, which have all of theirs."""
-    return _train(study, joined=JOINED, drawn=False, told=("right",))
+    return _train(study, joined=JOINED, told=("right",))
 
 
-def _train(
-    study: Study,
-    *,
-    joined: float,
-    drawn: bool,
-    aimed: bool = False,
-    told: tuple[str, ...] = (),
-    robust: bool = False,
-) -> Trained:
+def _train(study: Study, **how: Any) -> Trained:
+    """As `taught` does, looking at every epoch."""
+
     def look(model: nn.Module, teacher: Teacher) -> None:
         study.look(model, weights=teacher.shown())
 
-    return taught(study, joined=joined, on_epoch=look, drawn=drawn, aimed=aimed, told=told, robust=robust)[0]
+    return taught(study, on_epoch=look, **how)[0]
 
 
 def taught(
     study: Study,
     *,
-    joined: float,
     on_epoch: Callable[[nn.Module, Teacher], None],
+    joined: float | None = None,
     drawn: bool = False,
     aimed: bool = False,
     told: tuple[str, ...] = (),
     robust: bool = False,
 ) -> tuple[Trained, Teacher]:
-    """Train with a curriculum; what there is to say about it, and the teacher, whose monitor is closed."""
-    problem = study.problem
+    """Train with a curriculum; what there is to say about it, and the teacher, whose monitor is closed.
+
+    The hold-out joins for the share `joined` of the epochs; None: that of the options, or the default.
+    """
+    problem, options = study.problem, study.options
     training, held_out = problem.split()
     rows = np.asarray(training.indices)
     epochs = problem.recipe.epochs
-    last = min(round(joined * epochs), epochs - 1)
+    last = min(round((options.get("joined", JOINED) if joined is None else joined) * epochs), epochs - 1)
     model = problem.new_model()
     watched, everything = problem.batches(rows), problem.batches(number=1)
     steps = (epochs - last) * len(watched) + last * len(everything)
     optimizer, schedule = problem.optimizer(model, steps)
     monitor = watch(problem, model, optimizer, held_out)
-    options: dict[str, Any] = {name: value for name, value in study.options.items() if name != "joined"}
-    settings = CurriculumSettings(**options, robust=robust)
-    teaching = Curriculum(monitor, settings=settings)
+    teaching = Curriculum(monitor, settings=curriculum_settings(options, robust=robust))
     teacher = (
         Told(problem, monitor, teaching, study.right, told)
         if told

@@ -25,8 +25,13 @@ def check_options(options: Mapping[str, float]) -> None:
     joined = options.get("joined", 0.0)
     if not 0 <= joined < 1:
         raise SettingError(f"joined = {joined} must be a share in [0, 1) of the epochs")
+    curriculum_settings(options)
+
+
+def curriculum_settings(options: Mapping[str, float], *, robust: bool = False) -> CurriculumSettings:
+    """Those of our curriculum; when the hold-out joins is none of them."""
     ours: dict[str, Any] = {name: value for name, value in options.items() if name != "joined"}
-    CurriculumSettings(**ours)
+    return CurriculumSettings(**ours, robust=robust)
 
 
 @dataclass(frozen=True)

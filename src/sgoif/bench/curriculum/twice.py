@@ -14,7 +14,7 @@ import numpy as np
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from sgoif.bench.curriculum.ours import JOINED, taught
+from sgoif.bench.curriculum.ours import taught
 from sgoif.bench.curriculum.study import Study, Trained, Weights
 from sgoif.bench.labels.rivals import sce as symmetric
 from sgoif.tasks.curriculum.robust import symmetric_cross_entropy
@@ -39,8 +39,7 @@ def twice_sce(study: Study) -> Trained:
 
 
 def _revised(study: Study, loss: SoftLoss, *, robust: bool = False) -> Trained:
-    joined = study.options.get("joined", JOINED)
-    first, teacher = taught(study, joined=joined, on_epoch=lambda model, teacher: None, robust=robust)
+    first, teacher = taught(study, on_epoch=lambda model, teacher: None, robust=robust)
     before = study.seconds
     spent = before * (1 - 1 / (first.overhead or 1.0))
     accuracy = study.glance(teacher.monitor.model).accuracy

@@ -118,7 +118,7 @@ class Curriculum:
         self._asked = not self.settings.robust  # whether the robust loss was asked for, or need not be
         self.doubt: Tensor | None = None
         """By example, how far its label is replaced in `targets`: float32 on the monitor's device, after `finish`."""
-        self._weights = self._values = np.ones(0, dtype=np.float32)  # w, and what labels count in all
+        self._weights = np.ones(0, dtype=np.float32)
         self._on_device: tuple[Tensor, Tensor] | None = None  # what cross entropy and the robust loss are weighed with
 
     # --- in the loop --------------------------------------------------------------------------------------------
@@ -142,14 +142,11 @@ class Curriculum:
             raise SgoifError(
                 "targets are for the last epochs: call finish() first. Until then, multiply losses with weights(index)"
             )
-        monitor, known = self.monitor, len(self.doubt)
-        indices = check_index(index, monitor.ledger.fixed_size, monitor.settings.allow_duplicates)
-        given = check_target(labels, len(indices), monitor.classes, monitor.device)
-        assert given is not None
-        self._check_logits(logits, len(indices))
+        known = len(self.doubt)
+        indices, given = self._answered(index, labels, logits)
         if int(indices.max()) >= known:
             self.doubt = torch.nn.functional.pad(self.doubt, (0, int(indices.max()) + 1 - known))
-        return blended(given, self.doubt[monitor._upload(indices)], decided_answers(logits))
+        return blended(given, self.doubt[self.monitor._upload(indices)], decided_answers(logits))
 
     def revised(self, dataset: Dataset[Any]) -> Tensor:
         """Labels for a second training, of a fresh network on everything: float32 [N, C] on the CPU, rows sum to one.
@@ -174,10 +171,7 @@ class Curriculum:
         Tell the monitor both, `monitor.step(index, target=labels, weights=weights)`. It is the weighed cross entropy,
         and where the settings ask for a `robust` loss, that takes its place as far as labels seem wrong at random.
         """
-        indices = self._checked(index)
-        given = check_target(labels, len(indices), self.monitor.classes, self.monitor.device)
-        assert given is not None
-        self._check_logits(logits, len(indices))
+        indices, given = self._answered(index, labels, logits)
         self._asked = True
         (usual, robust), answers = self._parts(indices), logits.float()
         losses = usual * torch.nn.functional.cross_entropy(answers, given, reduction="none")
@@ -204,13 +198,18 @@ class Curriculum:
         chosen = monitor._upload(indices)
         return usual[chosen], robust[chosen] if share else None
 
-    def _check_logits(self, logits: Tensor, count: int) -> None:
-        if not isinstance(logits, Tensor) or logits.shape != (count, self.monitor.classes):
+    def _answered(self, index: Any, labels: Tensor, logits: Tensor) -> tuple[Indices, Tensor]:
+        """The indices of a batch and its labels on the monitor's device; raises where the logits are not of them."""
+        indices, classes = self._checked(index), self.monitor.classes
+        given = check_target(labels, len(indices), classes, self.monitor.device)
+        assert given is not None
+        if not isinstance(logits, Tensor) or logits.shape != (len(indices), classes):
             found = tuple(logits.shape) if isinstance(logits, Tensor) else type(logits).__name__
             raise SettingError(
-                f"logits must be what the network answers to these {count} examples, a tensor of shape"
-                f" {(count, self.monitor.classes)}; got {found}"
+                f"logits must be what the network answers to these {len(indices)} examples, a tensor of shape"
+                f" {(len(indices), classes)}; got {found}"
             )
+        return indices, given
 
     def _checked(self, index: Any) -> Indices:
         if self.sampled and not self.finished:
@@ -310,7 +309,8 @@ class Curriculum:
 
     def values(self, size: int | None = None) -> Array:
         """The weights of examples 0 … size − 1, by default of all that were ever asked for."""
-        return _padded(self._values, self.passes.size if size is None else size)
+        usual, robust = self.robust.parts(torch.from_numpy(self._weights))
+        return _padded((usual + robust).numpy(), self.passes.size if size is None else size)
 
     def report(self) -> CurriculumReport:
         """What the weights do to the data set at this moment; print it, or take its fields."""
@@ -446,7 +446,6 @@ class Curriculum:
     def _set(self, weights: Array) -> None:
         self._weights = weights.astype(np.float32)
         usual, robust = self.robust.parts(torch.from_numpy(self._weights))
-        self._values = (usual + robust).numpy()
         device = self.monitor.device
         self._on_device = (usual.to(device), robust.to(device)) if len(weights) else None
 
