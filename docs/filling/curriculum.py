@@ -18,6 +18,9 @@ NOISES = {
     "none": "no noise",
 }
 OURS, TWICE, PLAIN = "curriculum", "curriculum-twice", "plain"
+OURS_ROBUST, TWICE_ROBUST = f"{OURS}-robust", f"{TWICE}-robust"
+GAINS = {OURS: "curriculum", OURS_ROBUST: "robust", TWICE: "trained twice", TWICE_ROBUST: "robust, twice"}
+"""Ours whose gain over plain training is shown, and what the tables call them."""
 SMALL_SETS, SMALL_NOISES = {"mnist": "MNIST", "digits": "digits"}, ("symmetric-40", "class-dependent-20")
 SMALL_HEAD = [f"{title}, {NOISES[noise]}" for title in SMALL_SETS.values() for noise in SMALL_NOISES]
 """Data and noises on which settings and mistakes were looked at with three seeds."""
@@ -158,7 +161,7 @@ def compared(name: str, tail: float | None, metric: str) -> str:
         ]
         for method in results.methods
     ]
-    for method, title in ((OURS, "curriculum"), (TWICE, "trained twice")):
+    for method, title in GAINS.items():
         if method in results.methods:
             gains = [results.gains(method, noise, metric) for noise in results.noises]
             cells = [number(values, digits=2).replace("-", "−") for values in gains]

@@ -7,7 +7,7 @@ from functools import partial
 from itertools import product
 
 from filling.cells import Line, number, read_lines, table
-from filling.curriculum import FRANK_ON, TWICE, signed
+from filling.curriculum import DATA_SETS, FRANK_ON, NOISES, PLAIN, TWICE, TWICE_ROBUST, signed
 
 AGAIN = {
     "answers": "labels, and answers at the end for what they give up (kept)",
@@ -65,7 +65,26 @@ ROBUST_ON = {
 }
 SMALL_SEEDS = (0, 1, 2)
 """Those of the tables of MNIST and digits."""
-OTHERS = {
+ONCE = {
+    PLAIN: "plain training",
+    "sce": "SCE loss",
+    "kept": "robust (kept)",
+    "sce-first": "SCE in the warm-up, too",
+    "warm-up-3": "`--warm-up 3`",
+    "anchors-1000": "`--anchors 1000`",
+    "joined-0.5": "`--joined 0.5`",
+    "aimed": "last quarter: labels given up replaced by present answers",
+    "aimed-sce": "the same, with SCE",
+    "remembered": "last quarter: labels given up replaced by remembered answers",
+    "weighed-end": "last quarter: weighed cross entropy",
+    "weighed-half": "last quarter: half of it",
+    "weighed-late": "last two epochs: weighed cross entropy",
+    "elr": "early-learning regularisation for SCE, λ = 3",
+    "elr-1": "early-learning regularisation for SCE, λ = 1",
+    "sce-elr": "beside SCE, λ = 0.3",
+}
+"""What was tried to gain more in one training, as the result file calls it and as the page does."""
+MNIST_OTHERS = {
     ("mlp", "symmetric-20", None): "symmetric 20%",
     ("mlp", "symmetric-60", None): "symmetric 60%",
     ("mlp", "matrix-40-sparsity-0.2", None): "matrix of 40%, a fifth zeros",
@@ -74,7 +93,12 @@ OTHERS = {
     ("mlp", "symmetric-40", 50.0): "symmetric 40%, long tail",
     ("small-cnn", "symmetric-40", None): "symmetric 40%, convolutions, augmented, 4,000 images",
 }
-"""Networks, noises and tails of MNIST on which the robust loss was tried once it was decided upon."""
+"""Networks, noises and tails on which the robust loss was tried once it was decided upon."""
+CIFAR_OTHERS = {
+    ("resnet9", "human-random1", None): "CIFAR-10N random1, 17%",
+    ("resnet9", "symmetric-60", None): "symmetric 60%",
+    ("resnet9", "instance-30", None): "by image, 30%",
+}
 
 
 def again(variants: Mapping[str, str], places: Mapping[tuple[str, str], str]) -> str:
@@ -96,7 +120,7 @@ def robust() -> str:
         if line["set"] == "cifar10" or line["seed"] in SMALL_SEEDS:
             pair = line["metrics"]["first_accuracy"], line["metrics"]["accuracy"]
             found.setdefault((line["variant"], (line["set"], line["noise"])), []).append(pair)
-    for (data, noise), (variant, method) in product(ROBUST_ON, (("default", TWICE), ("kept", f"{TWICE}-robust"))):
+    for (data, noise), (variant, method) in product(ROBUST_ON, (("default", TWICE), ("kept", TWICE_ROBUST))):
         if (variant, (data, noise)) not in found:
             found[variant, (data, noise)] = [
                 (line["details"]["first_accuracy"], line["metrics"]["accuracy"])
@@ -114,25 +138,46 @@ def _once_and_twice(titles: Iterable[str]) -> list[str]:
     return [f"{title}, {times}" for title in titles for times in ("once", "twice")]
 
 
-def others() -> str:
-    """Other noises and another network on MNIST, three seeds each: trained once, and twice."""
-    found: dict[tuple[str, str, float | None], dict[str, list[Line]]] = {}
-    for line in read_lines("curriculum-mnist-others.jsonl"):
+def once() -> str:
+    """Accuracy after one training with something else in the place of the robust loss; seeds apart."""
+    found: dict[tuple[str, str], list[Line]] = {}
+    for line in read_lines("curriculum-robust-once.jsonl"):
+        found.setdefault((line["variant"], line["noise"]), []).append(line)
+
+    def cell(variant: str, noise: str) -> str:
+        lines = sorted(found.get((variant, noise), []), key=lambda line: line["seed"])
+        return ", ".join(f"{100 * line['metrics']['accuracy']:.2f}" for line in lines) or "–"
+
+    places = {noise: NOISES[noise] for noise in ("symmetric-40", "human-aggregate", "class-dependent-20", "none")}
+    rows = [[title, *(cell(variant, noise) for noise in places)] for variant, title in ONCE.items()]
+    return table(["CIFAR-10", *places.values()], rows)
+
+
+def others(data: str, places: Mapping[tuple[str, str, float | None], str], controls: Mapping[str, str]) -> str:
+    """Other noises and networks: plain training where there is some; controls, ours and SCE once, and twice."""
+    found: dict[tuple[tuple[str, str, float | None], str], list[Line]] = {}
+    for line in read_lines(f"curriculum-{data}-others.jsonl"):
         place = line["recipe"]["model"], line["noise"], line["recipe"]["tail"]
-        found.setdefault(place, {}).setdefault(line["method"], []).append(line)
-    methods = (TWICE, f"{TWICE}-robust", "sce-twice")
+        found.setdefault((place, line["method"]), []).append(line)
+    methods = {**controls, TWICE_ROBUST: "robust", "sce-twice": "SCE loss"}
+    plain = any(method == PLAIN for _, method in found)
     rows = []
-    for place, title in OTHERS.items():
-        lines = [found[place].get(method, []) for method in methods]
-        once = [[100 * line["details"]["first_accuracy"] for line in some] for some in lines]
-        twice = [[100 * line["metrics"]["accuracy"] for line in some] for some in lines]
-        rows.append([title, *(number(values, digits=2) for pair in zip(once, twice, strict=True) for values in pair)])
-    return table(["MNIST", *_once_and_twice(["weights alone", "robust", "SCE loss"])], rows)
+    for place, title in places.items():
+        values = [[line["metrics"]["accuracy"] for line in found[place, PLAIN]]] if plain else []
+        for method in methods:
+            lines = found.get((place, method), [])
+            values.append([line["details"]["first_accuracy"] for line in lines])
+            values.append([line["metrics"]["accuracy"] for line in lines])
+        rows.append([title, *(number([100 * value for value in some], digits=2) for some in values)])
+    head = [*(["plain training"] if plain else []), *_once_and_twice(methods.values())]
+    return table([DATA_SETS[data], *head], rows)
 
 
 TABLES: dict[str, Callable[[], str]] = {
     "curriculum-again": partial(again, AGAIN, AGAIN_ON),
     "curriculum-again-alone": partial(again, ALONE, ALONE_ON),
     "curriculum-robust": robust,
-    "curriculum-mnist-others": others,
+    "curriculum-robust-once": once,
+    "curriculum-mnist-others": partial(others, "mnist", MNIST_OTHERS, {TWICE: "weights alone"}),
+    "curriculum-cifar10-others": partial(others, "cifar10", CIFAR_OTHERS, {}),
 }
