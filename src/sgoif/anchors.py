@@ -13,15 +13,28 @@ anchor is a number and is known to all.
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from itertools import chain
 from typing import Any, cast
 
 import numpy as np
 import torch
 from torch import Tensor, nn
-from torch.utils.data import DataLoader, Dataset, IterableDataset, TensorDataset, default_collate
+from torch.utils.data import (
+    BatchSampler,
+    DataLoader,
+    Dataset,
+    DistributedSampler,
+    IterableDataset,
+    RandomSampler,
+    SequentialSampler,
+    Subset,
+    TensorDataset,
+    WeightedRandomSampler,
+    default_collate,
+)
 
 from sgoif.capture import Capture, Record, extract_logits, two_classes
-from sgoif.data import isolated_random_state, split_item
+from sgoif.data import Indexed, isolated_random_state, split_item
 from sgoif.errors import AnchorError, StateError
 from sgoif.layers import WatchedLayer
 from sgoif.ranks import ALONE, Ranks
@@ -42,6 +55,8 @@ Grouping = str | Sequence[Hashable] | Callable[[int], Hashable] | None
 def as_dataset(anchors: Any) -> Dataset[Any]:
     """The hold-out as a data set: a data set, a loader, or a pair of tensors (inputs, labels)."""
     if isinstance(anchors, DataLoader):
+        anchors = drawn_from(anchors)
+    if isinstance(anchors, Indexed):
         anchors = anchors.dataset
     if isinstance(anchors, (tuple, list)) and len(anchors) == 2 and all(isinstance(t, Tensor) for t in anchors):
         if len(anchors[0]) != len(anchors[1]):
@@ -56,6 +71,20 @@ def as_dataset(anchors: Any) -> Dataset[Any]:
     if len(anchors) == 0:
         raise AnchorError("anchors is empty. Hold out labelled examples: train_set, anchors = split_holdout(train_set)")
     return anchors  # type: ignore[no-any-return]
+
+
+def drawn_from(loader: DataLoader[Any]) -> Dataset[Any]:
+    """What a loader draws from: its data set, or the part of it that its sampler is limited to."""
+    whole, batches = loader.dataset, loader.batch_sampler
+    sampler = batches.sampler if isinstance(batches, BatchSampler) else loader.sampler
+    drawn: Iterable[int] = sampler
+    if batches is not None and not isinstance(batches, BatchSampler):
+        drawn = chain.from_iterable(batches)
+    elif isinstance(sampler, (SequentialSampler, RandomSampler, WeightedRandomSampler, DistributedSampler)):
+        return whole
+    with isolated_random_state():
+        indices = sorted({int(index) for index in drawn})
+    return whole if indices == list(range(len(whole))) else Subset(whole, indices)  # type: ignore[arg-type]
 
 
 class AnchorBank:
@@ -286,11 +315,15 @@ class evaluation:
         self.modules = list(model.modules())
 
     def __enter__(self) -> None:
+        # The fast path of nn.TransformerEncoder has tensors of its own, which no hook can look at.
+        self.fast = torch.backends.mha.get_fastpath_enabled()
+        torch.backends.mha.set_fastpath_enabled(False)
         self.training = [m.training for m in self.modules]
         for m in self.modules:
             m.training = False
 
     def __exit__(self, *_: object) -> None:
+        torch.backends.mha.set_fastpath_enabled(self.fast)
         for m, training in zip(self.modules, self.training, strict=True):
             m.training = training
 

@@ -81,6 +81,8 @@ class Record:
     response: Tensor | None = None
     """Σ over scored layers of ⟨δ_i, layer(a_i; ψ)⟩, [B]."""
     last_output: Tensor | None = None
+    last_version: int = 0
+    """How often that was overwritten before it was seen."""
     """Output of the layer that ran last among those kept; where it is the model's own, it need not be watched twice."""
     logits: Tensor | None = None
     logits_delta: Tensor | None = None
@@ -138,16 +140,18 @@ class Record:
         return layer.first_factors(inputs, delta.float() / scale, count)
 
     def classifier_output(self, head: str, classes: int) -> tuple[Tensor, Tensor]:
-        """Logits and their gradients: the model's output, or the head's where the model itself was not called."""
-        if self.logits is not None and self.logits_delta is not None and self.logits.dim() <= 2:
-            logits, delta = self.logits, self.logits_delta
-        else:
-            logits, delta = self.outputs[head], self.deltas[head]
-        if logits.shape[1:] == (classes,):
-            return logits, delta
-        if is_single(logits) and classes == 2:
-            delta = delta.reshape(-1, 1)
-            return two_classes(logits), torch.cat([-delta, delta], dim=1)
+        """Logits and their gradients: the model's output, or the head's where that was not called or is something else.
+
+        A model may answer with its loss alone, or first.
+        """
+        for logits, delta in ((self.logits, self.logits_delta), (self.outputs.get(head), self.deltas.get(head))):
+            if logits is None or delta is None or logits.dim() not in (1, 2):
+                continue
+            if logits.shape[1:] == (classes,):
+                return logits, delta
+            if is_single(logits) and classes == 2:
+                delta = delta.reshape(-1, 1)
+                return two_classes(logits), torch.cat([-delta, delta], dim=1)
         raise StepError("the logits of this step were not seen: call the model itself, model(x), inside the step")
 
 
@@ -162,6 +166,11 @@ def extract_logits(output: Any) -> Tensor | None:
     elif isinstance(output, (tuple, list)) and output:
         output = output[0]
     return output if isinstance(output, Tensor) else None
+
+
+def version_of(tensor: Tensor) -> int:
+    """How often a tensor was overwritten; inference tensors do not count it."""
+    return 0 if tensor.is_inference() else tensor._version
 
 
 _anchor_pass_of: list[Capture] = []
@@ -291,7 +300,7 @@ class Capture:
         if name in record.keep:
             record.inputs[name] = inputs
             record.outputs[name] = output.detach()
-            record.last_output = output
+            record.last_output, record.last_version = output, version_of(output)
         if name in record.directions:
             with torch.no_grad():
                 record.pending[name] = layer.respond(inputs, record.directions[name])
@@ -327,7 +336,7 @@ class Capture:
             return
         kind = logits.device.type
         record.autocast = torch.get_autocast_dtype(kind) if torch.is_autocast_enabled(kind) else None
-        if logits is record.last_output:
+        if logits is record.last_output and version_of(logits) == record.last_version:
             return
         record.logits = logits.detach()
         if not record.differentiate or not logits.requires_grad:
@@ -368,8 +377,7 @@ def trace(model: nn.Module, run: Callable[[], Tensor]) -> tuple[list[Call], Tens
 
         return hook
 
-    with torch.enable_grad():  # weights that are computed from others only count as trained where a graph is kept
-        supported = [(name, module) for name, module in model.named_modules() if is_supported(module)]
+    supported = [(name, module) for name, module in model.named_modules() if is_supported(module)]
     handles = [module.register_forward_hook(recorder(name)) for name, module in supported]
     try:
         logits = run()
@@ -385,7 +393,7 @@ def same(output: Tensor, logits: Tensor) -> bool:
 
 
 def choose_layers(calls: Sequence[Call], layers: str | Sequence[str], classes: int, batch: int) -> list[WatchedLayer]:
-    """The watched layers, in the order of the forward pass.
+    """The watched layers, in the order of the forward pass, the head last.
 
     "head" is the last linear layer that ran, in a model with several heads that whose output is the answer (or, in an
     all-convolutional net, the last convolution with one channel per class); "last-stage" adds what ran from the final
@@ -426,7 +434,9 @@ def choose_layers(calls: Sequence[Call], layers: str | Sequence[str], classes: i
             f"layer {twice[0]!r} is used {counts[twice[0]]} times in one forward pass; shared layers cannot be watched."
             " Name other layers with layers=[...]"
         )
-    return [watch(name, ran[name]) for name in ran if name in set(chosen)]
+    # Monitors take the last layer for the head; in a model with several of them another may have run after it.
+    ordered = sorted((name for name in ran if name in set(chosen)), key=lambda name: name == head)
+    return [watch(name, ran[name]) for name in ordered]
 
 
 def _head(calls: Sequence[Call], classes: int) -> str | None:

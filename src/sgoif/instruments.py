@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from copy import copy
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -287,12 +287,21 @@ def error_budget(monitor: InfluenceMonitor, examples: int = 128) -> ErrorBudget:
     )
 
 
+def _first(inputs: Any, most: int) -> Any:
+    """The first examples of a batch of inputs, whatever holds it."""
+    if isinstance(inputs, Tensor):
+        return inputs[:most]
+    if isinstance(inputs, Mapping):
+        return {name: _first(value, most) for name, value in inputs.items()}
+    return type(inputs)(_first(value, most) for value in inputs)
+
+
 def _unseen_share(monitor: InfluenceMonitor, inputs: Any, labels: Tensor, most: int = 16) -> float:
     """Share of the gradient norm outside the projected blocks, over a few anchors."""
     projections = [layer.projection for layer in monitor.layers]
     if not any(projections):
         return 0.0
-    few = inputs[:most] if isinstance(inputs, Tensor) else {k: v[:most] for k, v in inputs.items()}
+    few = _first(inputs, most)
     square = []
     capture = Capture(monitor.model, monitor.layers)
     try:

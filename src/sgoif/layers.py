@@ -350,8 +350,8 @@ def is_supported(module: nn.Module) -> bool:
     """Whether the module is of a kind that can be watched and has weights that are trained."""
     if not isinstance(module, (nn.Linear, nn.Conv2d, nn.Embedding, *_NORMS)):
         return False
-    weight = module.weight
-    return isinstance(weight, Tensor) and weight.requires_grad
+    # A weight that is computed from others (by its norm, or pruned) has a graph only where the last pass kept one.
+    return any(p.requires_grad for name, p in module.named_parameters() if "weight" in name)
 
 
 def watch(name: str, module: nn.Module) -> WatchedLayer:

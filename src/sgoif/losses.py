@@ -81,6 +81,10 @@ def gradient_of(loss: Loss, logits: Tensor, labels: Tensor) -> Tensor:
     return gradient
 
 
-def read_labels_off(delta: Tensor) -> Tensor:
-    """Labels from the gradient of a cross-entropy: the one logit that is pushed up."""
-    return delta.argmin(dim=1)
+def read_labels_off(delta: Tensor, logits: Tensor) -> Tensor:
+    """Labels from the gradient of a cross-entropy: the one logit that is pushed up.
+
+    Where rounding leaves none, the label is what the model answers, so surely that nothing is left to push.
+    """
+    least, label = delta.min(dim=1)
+    return torch.where(least < 0, label, logits.argmax(dim=1))

@@ -12,7 +12,7 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from sgoif.anchors import evaluation
 from sgoif.capture import extract_logits, two_classes
-from sgoif.errors import AnchorError
+from sgoif.errors import AnchorError, LayerError
 from sgoif.layers import WatchedLayer
 from sgoif.vectors import Layout
 
@@ -25,17 +25,22 @@ def watched_output(
     Displacements of projected layers are lifted, so the function is defined for every layout. The model runs in
     evaluation mode and uncompiled, attention as plain products: fused kernels have no forward-mode derivative.
     """
-    base = {name: parameter.detach() for name, parameter in model.named_parameters()}
+    base = {name: parameter.detach() for name, parameter in model.named_parameters(remove_duplicate=False)}
 
     def output(displacement: Tensor) -> Tensor:
         moved = dict(base)
         for layer, block in zip(layers, layout.split(displacement.unsqueeze(0)), strict=True):
             for local, change in layer.parameters_from(layer.lift(block[0])).items():
                 name = f"{layer.name}.{local}" if layer.name else local
+                if name not in base:
+                    raise LayerError(
+                        f"the {local} of layer {layer.name!r} is computed from other parameters (by a norm or a"
+                        " pruning, say); exact curvature needs weights that can be moved by themselves"
+                    )
                 moved[name] = base[name] + change.to(base[name].dtype)
         args, kwargs = ((), inputs) if isinstance(inputs, dict) else ((inputs,), {})
         with evaluation(model), sdpa_kernel(SDPBackend.MATH), torch.compiler.set_stance("force_eager"):
-            logits = extract_logits(functional_call(model, moved, args, kwargs))
+            logits = extract_logits(functional_call(model, moved, args, kwargs, tie_weights=False))
         if logits is None:
             raise AnchorError("the model did not return logits")
         return two_classes(logits).to(point.dtype)

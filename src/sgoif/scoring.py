@@ -222,7 +222,7 @@ def read_outputs(
     z = logits.float()
     if target is None:
         assert delta is not None
-        label = read_labels_off(delta)
+        label = read_labels_off(delta, z)
     else:
         label = target
     column = label.unsqueeze(1)
@@ -231,8 +231,13 @@ def read_outputs(
     probabilities = logarithms.exp()
     given = probabilities.gather(1, column)
     if reduction == "auto" and delta is not None:
-        # of cross-entropy: the probabilities, less one at the label
-        exact = probabilities.scatter(1, column, given - 1) if loss is cross_entropy else gradient_of(loss, z, label)
+        if loss is cross_entropy:
+            # The probabilities, less one at the label. A model may answer with their logarithms; what moves all logits
+            # alike, which changes no probability, is in the gradient of those alone.
+            exact = probabilities.scatter(1, column, given - 1)
+            delta = delta - probabilities * delta.sum(1, keepdim=True, dtype=torch.float32)
+        else:
+            exact = gradient_of(loss, z, label)
         scale = scales_of(delta, exact, sizes)
     else:
         scale = torch.tensor([1.0 / n if reduction == "mean" else 1.0 for n in sizes], device=z.device)

@@ -56,6 +56,11 @@ def probe(model: nn.Module, anchors: Any, settings: Settings) -> Setup:
     parameter = next(model.parameters(), None)
     if parameter is None:
         raise LayerError("the model has no parameters, so there is nothing to watch")
+    if (default := torch.get_default_dtype()) != torch.float32:
+        raise SettingError(
+            f"torch's default dtype is {default}, and the monitor keeps its figures in float32. Call"
+            f" torch.set_default_dtype(torch.float32) once the model is made, which stays in {default}"
+        )
     dataset = as_dataset(anchors)
     with isolated_random_state(parameter.device):
         items = [split_item(dataset[i])[0] for i in range(min(2, len(dataset)))]  # type: ignore[arg-type]
