@@ -19,6 +19,7 @@ from sgoif.errors import SettingError
         {"epochs": 1.5},
         {"batch_size": 1},
         {"image_size": 7},
+        {"image_size": 1025},
         {"limit": 1},
         {"learning_rate": 0.0},
         {"learning_rate": float("nan")},

@@ -76,7 +76,7 @@ def test_rows_left_open_do_not_count_and_dropped_images_are_no_label(
     settings, first = astray
     rows = to_check(first)
     nothing = write(rows, tmp_path / "open.csv")
-    with pytest.raises(DecisionsError, match="none of 0 decisions"):
+    with pytest.raises(DecisionsError, match=r"no row of .* has a decision yet"):
         again(settings, nothing)
     rows[0]["decision"] = "drop"
     with pytest.raises(DecisionsError, match="none of 1 decision in"):
@@ -94,3 +94,27 @@ def test_mistakes_in_the_file_are_named(astray: tuple[AuditSettings, AuditResult
     rows[0]["path"] = "bars/none.png"
     with pytest.raises(DecisionsError, match="is not in the data"):
         again(settings, write(rows, tmp_path / "missing.csv"))
+
+
+def test_what_somebody_has_written_into_the_list_stays(
+    astray: tuple[AuditSettings, AuditResult], tmp_path: Path
+) -> None:
+    """Though the run writes the list anew; a list that it cannot read is left as it is."""
+    settings, first = astray
+    listed = first.out / "to_check.csv"
+    rows = to_check(first)
+    filled_in(rows[:3], listed)
+    decided = to_check(first)
+    for _ in range(2):
+        again(settings, listed)
+        found = to_check(first)
+        assert found[:3] == decided
+        assert len(found) >= len(CLASSES)
+        assert not any(row["decision"] for row in found[3:])
+    text = "path;notes\nbars/a.png;looks wrong\n"
+    listed.write_text(text)
+    audit(settings, resume=True)
+    assert listed.read_text() == text
+    listed.unlink()
+    audit(settings, resume=True)
+    assert not any(row["decision"] for row in to_check(first))

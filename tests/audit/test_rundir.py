@@ -61,6 +61,20 @@ def test_a_folder_of_somebody_else_is_left_alone(settings: AuditSettings) -> Non
         with pytest.raises(RunDirectoryError, match=r"thesis\.tex"), claim(settings, resume=resume):
             pass
     assert (settings.directory / "thesis.tex").read_text() == "x"
+    assert [entry.name for entry in settings.directory.iterdir()] == ["thesis.tex"]
+
+
+@pytest.mark.parametrize("resume", [False, True])
+def test_a_run_that_left_nothing_gives_way_to_another(settings: AuditSettings, resume: bool) -> None:
+    """A mistake in the settings may be noticed after they were written down."""
+    begin(settings)
+    mended = AuditSettings(settings.path, out=settings.out, epochs=4)
+    with claim(mended, resume=resume) as directory:
+        directory.record("another")
+    written = json.loads((settings.directory / "run.json").read_text())
+    assert (written["settings"], written["digest"]) == (mended.record(), "another")
+    with claim(mended, resume=True) as directory, pytest.raises(RunDirectoryError, match="have changed"):
+        directory.record("a third")
 
 
 def test_changed_settings_are_named_with_the_command_to_go_on(settings: AuditSettings) -> None:

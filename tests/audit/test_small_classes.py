@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from sgoif.audit.small_classes import notes, unjudged, without_verdict
+from sgoif.report.labels import as_given
 from sgoif.table import ScoreTable
 
 LABELS = np.array([0] * 40 + [1] * 6 + [2])
@@ -34,6 +35,12 @@ def test_a_class_without_a_held_out_image_is_as_likely_wrong_as_any() -> None:
     assert notes(after, LABELS, HELD, NAMES) == [
         "labels of 'owl' are not judged, since of so few images none can be held out: look at these yourself"
     ]
+
+
+def test_the_page_does_not_call_labels_mixed_up_that_were_not_judged() -> None:
+    confusion = np.array([[38.0, 2.0, 0.0], [1.0, 5.0, 0.0], [0.9, 0.1, 0.0]])
+    assert as_given(confusion.copy(), [2]).tolist() == [*confusion[:2].tolist(), [0.0, 0.0, 1.0]]
+    assert as_given(confusion.copy(), []).tolist() == confusion.tolist()
 
 
 def test_a_small_class_that_is_listed_as_a_whole_is_doubted_and_a_large_one_is_not() -> None:

@@ -89,6 +89,14 @@ def test_a_transparent_colour_of_a_grey_or_rgb_image() -> None:
     assert np.asarray(found).tolist() == [[255, 20], [30, 255]]
 
 
+def test_sixteen_bits_with_a_transparent_shade_keep_their_shades() -> None:
+    grey = Image.fromarray((np.arange(400).reshape(20, 20) * 160).astype(np.uint16))
+    plain, chosen = io.BytesIO(), io.BytesIO()
+    grey.save(plain, "PNG")
+    grey.save(chosen, "PNG", transparency=0)
+    assert np.array_equal(np.asarray(decode(chosen.getvalue())), np.asarray(decode(plain.getvalue())))
+
+
 def test_one_bit_sixteen_bits_and_floats() -> None:
     dots = Image.fromarray(np.array([[0, 255], [255, 0]], dtype=np.uint8)).convert("1")
     assert np.asarray(decode(encoded(dots))).tolist() == [[0, 255], [255, 0]]

@@ -45,6 +45,16 @@ def test_nested_hidden_and_other_files(tmp_path: Path) -> None:
     assert {entry.name for entry in collection.skipped} == {"loose.png", "empty", "dog/broken.png", "dog/pipe.png"}
 
 
+def test_pictures_that_are_not_read_are_named(tmp_path: Path) -> None:
+    root = class_folder(tmp_path, each=1)
+    for name in ("phone.HEIC", "camera.nef", "scraped", "notes.txt", "boxes.json"):
+        (root / "dog" / name).write_bytes(b"x")
+    skipped = {entry.name: entry.reason for entry in open_images(root).skipped}
+    assert set(skipped) == {"dog/phone.HEIC", "dog/camera.nef", "dog/scraped"}
+    assert ".heic" in skipped["dog/phone.HEIC"]
+    assert "suffix" in skipped["dog/scraped"]
+
+
 def test_links_are_followed_and_loops_end(tmp_path: Path) -> None:
     root = class_folder(tmp_path / "data", each=1)
     os.symlink(root, root / "cat" / "loop")

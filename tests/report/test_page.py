@@ -159,11 +159,14 @@ def test_the_policy_names_the_script_and_the_style_and_nothing_else() -> None:
     assert re.findall(r"""(?:src|href)=["'](?!#)[^"']*""", html) == []
 
 
-def test_the_digest_depends_on_the_table_alone() -> None:
+def test_the_digest_depends_on_the_rows_alone() -> None:
+    """By it decisions that were taken on a page are found again on one that was written anew."""
     data = page_data()
     first = stored(page_html(data))["digest"]
     assert stored(page_html(replace(data, notes=["other"], facts={}, fdr=0.2)))["digest"] == first
-    assert stored(page_html(replace(data, probability=data.probability / 2)))["digest"] != first
+    assert stored(page_html(replace(data, selected=~data.selected)))["digest"] == first
+    assert stored(page_html(replace(data, probability=data.probability / 2)))["digest"] == first
+    assert stored(page_html(replace(data, probability=1 - data.probability)))["digest"] != first
     assert stored(page_html(replace(data, source="/elsewhere")))["digest"] != first
 
 

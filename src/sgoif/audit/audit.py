@@ -281,6 +281,7 @@ def _write(
         fdr=settings.fdr,
         facts=_facts(settings, training, counts, seconds),
         notes=about_data,
+        unjudged=unjudged.tolist(),
         progress=show.advance,
     )
     summary = _summary(settings, training.plan, pixels, errors, numbers, counts, seconds)

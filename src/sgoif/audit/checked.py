@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from sgoif.audit.decisions import DROPPED, NEEDED, DecisionsError, new_labels, read_decisions
+from sgoif.errors import SgoifError
 from sgoif.images.collection import Collection
 from sgoif.images.text import plural, shown
 from sgoif.state import atomic_write
@@ -37,6 +38,8 @@ def read_checked(path: Path, collection: Collection, pixels: Pixels, held_out: S
         index, label = place.get(decision.path), int(labels[listed[decision.path]])
         if index is not None and index in held and label != DROPPED:
             found[index] = classes[collection.class_names[label]]
+    if not decided:
+        raise DecisionsError(f"no row of {shown(path)} has a decision yet; write keep, relabel or drop there")
     if not found:
         raise DecisionsError(
             f"none of {plural(len(decided), 'decision')} in {shown(path)} is about an image that was held out of"
@@ -45,14 +48,30 @@ def read_checked(path: Path, collection: Collection, pixels: Pixels, held_out: S
     return found
 
 
+def _written(path: Path) -> dict[str, tuple[str, str, str]] | None:
+    """What somebody has decided in a file, by image; None where there is something that cannot be read."""
+    try:
+        known = read_decisions(path)[0]
+    except SgoifError:
+        return {} if not path.exists() or len(path.read_bytes().splitlines()) < 2 else None
+    return {row.path: (row.decision, row.given_label, row.new_label) for row in known if row.decision or row.new_label}
+
+
 def write_to_check(folder: Path, errors: LabelErrors, pixels: Pixels) -> None:
-    """to_check.csv: held-out images to look at, `decision` and `new_label` left open."""
+    """to_check.csv: held-out images to look at, `decision` and `new_label` left open.
+
+    What somebody has written into it stays, before the others; a file that cannot be read is left as it is.
+    """
+    rows = _written(folder / TO_CHECK)
+    if rows is None:
+        return
+    for index in errors.to_check().tolist():
+        given = pixels.class_names[int(pixels.labels[index])]
+        rows.setdefault(pixels.names[index], ("", given, ""))
 
     def write(handle: Any) -> None:
         writer = csv.writer(handle)
         writer.writerow(NEEDED)
-        for index in errors.to_check().tolist():
-            given = pixels.class_names[int(pixels.labels[index])]
-            writer.writerow([to_cell(pixels.names[index]), "", to_cell(given), ""])
+        writer.writerows([to_cell(cell) for cell in (name, *cells)] for name, cells in rows.items())
 
     atomic_write(folder / TO_CHECK, write, text=True)

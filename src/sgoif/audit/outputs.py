@@ -133,9 +133,10 @@ def write_report(
     fdr: float,
     facts: Mapping[str, str],
     notes: Sequence[str],
+    unjudged: Sequence[int] = (),
     progress: Callable[[int, int], None] | None = None,
 ) -> None:
-    """report.html. `table` is `errors.table()`, with numbers."""
+    """report.html. `table` is `errors.table()`, with numbers; labels of `unjudged` classes are taken as given."""
     shown = Shown(
         title=Path(source).name or source,
         names=pixels.names.__getitem__,
@@ -144,6 +145,7 @@ def write_report(
         facts=facts,
         notes=notes,
         copies=[group.indices for group in (*pixels.duplicates, *pixels.alike)],
+        unjudged=unjudged,
     )
     write_page(folder / "report.html", page_data(errors, table, fdr, shown), progress=progress)
 

@@ -42,6 +42,7 @@ class RunDirectory:
         self.saved_step: int | None = None
         """The step of the newest checkpoint."""
         self._saved_at = time.monotonic()
+        self._anew = False  # run.json is of a run that left nothing to go on from, and gives way to this one
 
     # --- what the run is ------------------------------------------------------------------------------------------
 
@@ -73,6 +74,9 @@ class RunDirectory:
                 )
             return
         differences = self.settings.differences(found["settings"])
+        if not any((self.path / name).exists() for name in (NEWEST, PREVIOUS, INCOMING, "summary.json")):
+            self._anew = bool(differences) or not resume
+            return
         if not resume:
             state = "a finished run" if (self.path / "summary.json").exists() else "a run that was not finished"
             way = "go on with it" if not differences else "go on with that one"
@@ -89,7 +93,7 @@ class RunDirectory:
 
     def record(self, digest: str) -> None:
         """Write run.json, or compare the data with what it says."""
-        found = self.recorded()
+        found = None if self._anew else self.recorded()
         if found is not None:
             if found["digest"] != digest:
                 raise RunDirectoryError(
@@ -153,7 +157,7 @@ class RunDirectory:
 def claim(settings: AuditSettings, resume: bool) -> Iterator[RunDirectory]:
     """Create or reopen the run directory, check that it can be written, and hold its lock."""
     path = settings.directory.absolute()
-    existed = path.exists()
+    existed, locked_before = path.exists(), (path / LOCK).exists()
     if existed and not path.is_dir():
         raise RunDirectoryError(f"{path} is a file, not a folder; choose another place with --out")
     try:
@@ -165,7 +169,12 @@ def claim(settings: AuditSettings, resume: bool) -> Iterator[RunDirectory]:
     try:
         _lock(handle, path)
         directory = RunDirectory(path, settings)
-        directory.check(resume)
+        try:
+            directory.check(resume)
+        except RunDirectoryError:
+            if not locked_before:  # somebody else's folder
+                (path / LOCK).unlink(missing_ok=True)
+            raise
         _try_writing(path)
         for unfinished in path.glob(".*.part"):  # what a killed process was writing
             unfinished.unlink(missing_ok=True)

@@ -11,7 +11,7 @@ from typing import Any, Literal, get_args
 from sgoif.errors import SettingError
 
 Device = Literal["auto", "cpu", "cuda"]
-SMALLEST_IMAGE = 8
+SMALLEST_IMAGE, LARGEST_IMAGE = 8, 1024
 FREE = frozenset({"path", "out", "fdr", "checked", "nproc"})
 """Settings that may differ on resume: where things lie (the data have a digest of their own), what only the outputs
 depend on, and how many processes share the work."""
@@ -94,6 +94,7 @@ class AuditSettings:
         at_least(1, "epochs")
         at_least(2, "batch_size")
         at_least(SMALLEST_IMAGE, "image_size")
+        need((self.image_size or 0) <= LARGEST_IMAGE, "image_size", f"at most {LARGEST_IMAGE} pixels")
         at_least(2, "limit")
         need(isinstance(self.nproc, int) and self.nproc >= 1, "nproc", "a whole number of at least 1")
         need(self.learning_rate is None or 0 < self.learning_rate < 100, "learning_rate", "a number between 0 and 100")

@@ -112,14 +112,14 @@ def _upright(image: Image.Image) -> Image.Image:
 def to_plain(image: Image.Image) -> Image.Image:
     """Any mode to "L" or "RGB"; what is transparent lies on white."""
     mode = image.mode
+    if mode.startswith("I") or mode == "F":  # a transparent shade of these is no more than one shade
+        return Image.fromarray(to_bytes(np.asarray(image)))
     if mode in ("LA", "La", "RGBA", "RGBa", "PA") or "transparency" in image.info:
         return _on_white(image, grey=mode in ("L", "LA", "La", "1"))
     if mode in ("L", "RGB"):
         return image
     if mode == "1":
         return image.convert("L")
-    if mode.startswith("I") or mode == "F":
-        return Image.fromarray(to_bytes(np.asarray(image)))
     if mode == "LAB":
         transform = ImageCms.buildTransform(ImageCms.createProfile("LAB"), ImageCms.createProfile("sRGB"), mode, "RGB")
         converted = ImageCms.applyTransform(image, transform)

@@ -43,6 +43,8 @@ class Shown:
     notes: Sequence[str] = ()
     copies: Sequence[Sequence[int]] = ()
     """Indices of examples that show the same picture, or nearly the same, group by group."""
+    unjudged: Sequence[int] = ()
+    """Classes whose labels were not judged, and are taken as they are."""
 
 
 def write_report(errors: LabelErrors, path: Path, *, title: str, fdr: float) -> Path:
@@ -86,7 +88,7 @@ def page_data(errors: LabelErrors, table: ScoreTable, fdr: float, shown: Shown) 
         noise_rate=errors.noise_rate() if errors.rate_told else (math.nan, *errors.noise_rate()[1:]),
         fdr=fdr,
         precision=precision(errors, table),
-        confusion=errors.confusion(),
+        confusion=as_given(errors.confusion(), shown.unjudged),
         reliability=errors.reliability(),
         reliability_note=_observed(errors),
         history=errors.monitor.history,
@@ -94,6 +96,15 @@ def page_data(errors: LabelErrors, table: ScoreTable, fdr: float, shown: Shown) 
         notes=[*errors.notes(), *notes, *shown.notes],
         copies=_rows_of(shown.copies, rows),
     )
+
+
+def as_given(confusion: np.ndarray[Any, Any], classes: Sequence[int]) -> np.ndarray[Any, Any]:
+    """Who is taken for whom, where labels of these classes are what they say."""
+    for label in classes:
+        total = confusion[label].sum()
+        confusion[label] = 0
+        confusion[label, label] = total
+    return confusion
 
 
 def _rows_of(groups: Sequence[Sequence[int]], rows: np.ndarray[Any, Any]) -> list[list[int]]:

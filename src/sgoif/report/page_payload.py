@@ -76,8 +76,9 @@ def payload(data: PageData, order: IntArray, slots: IntArray | None) -> dict[str
         "columns": columns,
         "harmedWidth": int(data.harmed.shape[1]),
     }
-    # The figures around the table do not enter: a page written anew from the same table keeps its decisions.
-    digest = hashlib.sha256(to_json(body).encode("ascii")).hexdigest()[:32]
+    # Decisions are kept by row: a page written anew for the same rows keeps them, whatever it says about them.
+    rows = [body["source"], body["classes"], names, columns["given"]]
+    digest = hashlib.sha256(to_json(rows).encode("ascii")).hexdigest()[:32]
     return {
         **body,
         "digest": digest,

@@ -13,6 +13,11 @@ from sgoif.images.stores import Files
 from sgoif.images.text import as_unicode, few, shown
 
 MANIFESTS = (".csv", ".tsv", ".parquet", ".pq")
+NOT_READ = frozenset(
+    {".heic", ".heif", ".hif", ".jxl", ".svg", ".psd", ".xcf", ".eps", ".dcm", ".exr", ".hdr", ".dds"}
+    | {".raw", ".dng", ".cr2", ".cr3", ".nef", ".arw", ".orf", ".rw2", ".raf"}
+)
+"""Suffixes of pictures in formats that are not read; other files, such as notes beside images, are nobody's loss."""
 
 
 def matches(path: Path) -> bool:
@@ -113,9 +118,19 @@ def _images_below(folder: str, skipped: list[Skipped], root: Path, *, first: boo
                     found.append(entry.path)
                 else:
                     skipped.append(Skipped(_name(entry.path, root), "not a file, or a link that leads nowhere"))
+            elif (reason := _unread(entry.name)) is not None:
+                skipped.append(Skipped(_name(entry.path, root), reason))
         if first and found:
             return found
     return sorted(found)
+
+
+def _unread(name: str) -> str | None:
+    """Why a file that is probably a picture is not taken for one."""
+    suffix = Path(name).suffix.lower()
+    if suffix in NOT_READ:
+        return f"pictures of this format ({suffix}) are not read: convert it, for instance to PNG"
+    return None if suffix else "its name does not say what it is: give it a suffix such as .png"
 
 
 def _name(path: str, root: Path) -> str:

@@ -31,6 +31,7 @@ from sgoif.tasks.labels.sure import Sure
 IGNORANT, AWARE = 0.2, 0.3
 """Agreement beyond chance below which labels are not judged at all, and from which they are."""
 TOO_LITTLE = "the model has learned too little to judge labels"
+KNOWS_LITTLE = "the model knows too little, or too few examples are held out, to judge labels well"
 LEAST_DECOYS = 30
 LEAST_CAUTION = 1e-4
 QUANTILE = 1.64

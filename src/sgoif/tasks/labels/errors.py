@@ -22,7 +22,7 @@ from sgoif.errors import SettingError, SgoifError
 from sgoif.ledger import Ledger
 from sgoif.table import ScoreTable
 from sgoif.tasks.given import check_monitor, is_share
-from sgoif.tasks.labels.calibration import TOO_LITTLE
+from sgoif.tasks.labels.calibration import KNOWS_LITTLE, TOO_LITTLE
 from sgoif.tasks.labels.channel import Array, Labels
 from sgoif.tasks.labels.checked import to_check
 from sgoif.tasks.labels.confused import CLEAR
@@ -199,8 +199,9 @@ class LabelErrors:
         found = []
         if min(calibration.trust, calibration.most, calibration.known) < 1:
             rate = calibration.stated
+            little = TOO_LITTLE if calibration.known == 0 else KNOWS_LITTLE
             found.append(
-                f"{TOO_LITTLE} (it agrees with {held_out.agreement():.0%} of {len(held_out):,} held-out ones, a guess"
+                f"{little} (it agrees with {held_out.agreement():.0%} of {len(held_out):,} held-out ones, a guess"
                 f" would with {1 / self.classes:.0%}): the order of the list may still help, probabilities are kept low"
                 f" on purpose, and the share of wrong labels may be anything from {rate.low:.0%} to {rate.high:.0%}."
                 " Train longer, on more examples, or start from a model that knows such examples (--weights)"
