@@ -13,28 +13,15 @@ anchor is a number and is known to all.
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
-from itertools import chain
 from typing import Any, cast
 
 import numpy as np
 import torch
 from torch import Tensor, nn
-from torch.utils.data import (
-    BatchSampler,
-    DataLoader,
-    Dataset,
-    DistributedSampler,
-    IterableDataset,
-    RandomSampler,
-    SequentialSampler,
-    Subset,
-    TensorDataset,
-    WeightedRandomSampler,
-    default_collate,
-)
+from torch.utils.data import DataLoader, Dataset, IterableDataset, TensorDataset, default_collate
 
 from sgoif.capture import Capture, Record, extract_logits, two_classes
-from sgoif.data import Indexed, isolated_random_state, split_item
+from sgoif.data import Indexed, drawn_from, isolated_random_state, split_item
 from sgoif.errors import AnchorError, StateError
 from sgoif.layers import WatchedLayer
 from sgoif.ranks import ALONE, Ranks
@@ -71,20 +58,6 @@ def as_dataset(anchors: Any) -> Dataset[Any]:
     if len(anchors) == 0:
         raise AnchorError("anchors is empty. Hold out labelled examples: train_set, anchors = split_holdout(train_set)")
     return anchors  # type: ignore[no-any-return]
-
-
-def drawn_from(loader: DataLoader[Any]) -> Dataset[Any]:
-    """What a loader draws from: its data set, or the part of it that its sampler is limited to."""
-    whole, batches = loader.dataset, loader.batch_sampler
-    sampler = batches.sampler if isinstance(batches, BatchSampler) else loader.sampler
-    drawn: Iterable[int] = sampler
-    if batches is not None and not isinstance(batches, BatchSampler):
-        drawn = chain.from_iterable(batches)
-    elif isinstance(sampler, (SequentialSampler, RandomSampler, WeightedRandomSampler, DistributedSampler)):
-        return whole
-    with isolated_random_state():
-        indices = sorted({int(index) for index in drawn})
-    return whole if indices == list(range(len(whole))) else Subset(whole, indices)  # type: ignore[arg-type]
 
 
 class AnchorBank:

@@ -3,14 +3,25 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from itertools import chain
 from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
-from torch.utils.data import DataLoader, Dataset, IterableDataset
+from torch.utils.data import (
+    BatchSampler,
+    DataLoader,
+    Dataset,
+    DistributedSampler,
+    IterableDataset,
+    RandomSampler,
+    SequentialSampler,
+    Subset,
+    WeightedRandomSampler,
+)
 
 from sgoif.errors import AnchorError, IndexingError
 
@@ -112,6 +123,20 @@ def split_holdout(
         raise AnchorError(f"no class has two examples among {total}, so none can be held out; give anchors of your own")
     chosen = set(held)
     return Part(dataset, [i for i in range(total) if i not in chosen]), Part(dataset, sorted(held))
+
+
+def drawn_from(loader: DataLoader[Any]) -> Dataset[Any]:
+    """What a loader draws from: its data set, or the part of it that its sampler is limited to."""
+    whole, batches = loader.dataset, loader.batch_sampler
+    sampler = batches.sampler if isinstance(batches, BatchSampler) else loader.sampler
+    drawn: Iterable[int] = sampler
+    if batches is not None and not isinstance(batches, BatchSampler):
+        drawn = chain.from_iterable(batches)
+    elif isinstance(sampler, (SequentialSampler, RandomSampler, WeightedRandomSampler, DistributedSampler)):
+        return whole
+    with isolated_random_state():
+        indices = sorted({int(index) for index in drawn})
+    return whole if indices == list(range(len(whole))) else Subset(whole, indices)  # type: ignore[arg-type]
 
 
 def split_item(item: Any) -> tuple[Any, int]:

@@ -6,10 +6,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, get_args
 
-from sgoif.audit.settings import SMALLEST_IMAGE, Device, folder_name
+from sgoif.audit.settings import LARGEST_IMAGE, SMALLEST_IMAGE, Device, folder_name
 from sgoif.errors import SettingError
 
-LARGEST_IMAGE = 1024
 MOST_SHOWN = 2000
 
 

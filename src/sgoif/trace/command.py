@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from sgoif.audit.command import SHOWN, AsJson
+from sgoif.errors import SettingError
 from sgoif.sentinel.options import (
     BatchSize,
     Channels,
@@ -98,6 +99,11 @@ def trace_command(
     from sgoif.trace.tracing import trace
 
     where = None if data is None else DataSettings(data, layout, split, root, image_column, label_column, limit)
+    if where is None:
+        about = {"--split": split, "--root": root, "--label-column": label_column, "--limit": limit}
+        idle = [name for name, value in about.items() if value is not None]
+        if idle := idle + (["--layout"] if layout != "auto" else []):
+            raise SettingError(f"{', '.join(idle)} say how --data is read, and there is none; leave them away")
     settings = TraceSettings(
         run=run,
         data=where,

@@ -6,9 +6,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import get_args
 
-from sgoif.audit.settings import SMALLEST_IMAGE, Device, folder_name
+from sgoif.audit.settings import LARGEST_IMAGE, SMALLEST_IMAGE, Device, folder_name
 from sgoif.errors import SettingError
-from sgoif.sentinel.settings import LARGEST_IMAGE, DataSettings
+from sgoif.sentinel.settings import DataSettings
 
 MOST_SHOWN = 200
 AUDIT_PREFIX = "sgoif-audit-"

@@ -22,7 +22,13 @@ from sgoif.unlearn.sources import open_unlearner
 
 def init(settings: InitSettings, show: Progress) -> Unlearner:
     """Begin: fit the head, write the state and the first entry of the log."""
-    settings.state.absolute().parent.mkdir(parents=True, exist_ok=True)
+    state = settings.state.absolute()
+    try:  # before the log is begun, which would stay
+        state.parent.mkdir(parents=True, exist_ok=True)
+        atomic_write(state.with_name(f".{state.name}.trial"), lambda file: None)
+        state.with_name(f".{state.name}.trial").unlink()
+    except OSError as error:
+        raise SettingError(f"--state {state} cannot be written ({(error.strerror or str(error)).lower()})") from error
     unlearner = open_unlearner(settings, show)
     unlearner.save(settings.state)
     return unlearner
@@ -35,11 +41,10 @@ def opened(state: Path, log: Path | None, device: str = "cpu") -> Iterator[Unlea
     if not state.exists():
         raise SettingError(f"--state {state}: there is no such file; make one with `sgoif unlearn init`")
     unlearner = Unlearner.load(state, log=log, device=choose_device(device))
-    before = unlearner.last_hash
     try:
         yield unlearner
     finally:
-        if unlearner.last_hash != before or log is not None:
+        if unlearner.last_hash != unlearner.saved_hash or log is not None:
             unlearner.save(state)
 
 

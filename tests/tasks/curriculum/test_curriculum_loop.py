@@ -207,6 +207,23 @@ def test_resumed_run_goes_on_equally(noisy: Blobs, tmp_path: Path) -> None:
     ]
 
 
+def test_a_curriculum_that_finished_goes_on_from_an_earlier_state_of_its_own(noisy: Blobs) -> None:
+    whole, run = Run(noisy), Run(noisy)
+    expected = Curriculum(whole.monitor, warm_up=2)
+    whole.epochs(0, 8, expected.weights)
+    curriculum = Curriculum(run.monitor, warm_up=2)
+    run.epochs(0, 5, curriculum.weights)
+    parts = (run.model, run.optimizer, run.monitor, curriculum)
+    states = [deepcopy(part.state_dict()) for part in parts]
+    curriculum.finish()
+    curriculum.memory.close()  # as where labels are not judged after that
+    run.epochs(5, 6, curriculum.weights)
+    for part, state in zip(parts, states, strict=True):
+        part.load_state_dict(state)
+    run.epochs(5, 8, curriculum.weights)
+    assert np.array_equal(curriculum.values(), expected.values())
+
+
 @pytest.mark.parametrize(
     ("change", "message"),
     [

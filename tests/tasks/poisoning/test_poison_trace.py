@@ -9,7 +9,14 @@ import pytest
 import torch
 from poison_cases import CLASSES, SIZE, Cloud, Direct, cloud
 from torch import nn
-from torch.utils.data import DataLoader, TensorDataset
+from torch.utils.data import (
+    BatchSampler,
+    DataLoader,
+    RandomSampler,
+    SubsetRandomSampler,
+    TensorDataset,
+    WeightedRandomSampler,
+)
 
 from sgoif.bench.metrics import average_precision
 from sgoif.data import Part, indexed
@@ -257,6 +264,7 @@ def test_stages_are_left_out_where_they_would_not_fit(case: Cloud, monkeypatch: 
         ({"labels": [0.5] * 10}, "class numbers"),
         ({"labels": [9] * 10}, "the model has 4 classes"),
         ({"train_set": [(torch.zeros(3, SIZE), torch.zeros(2))]}, "3 inputs but 2 labels"),
+        ({"train_set": [(torch.zeros(2, SIZE), torch.tensor([0.5, 1]))]}, "some are fractions"),
         ({"train_set": [(torch.zeros(2, SIZE), torch.zeros(2), torch.zeros(2))]}, "same index twice"),
         ({"train_set": [(torch.full((2, SIZE), torch.nan), torch.zeros(2))]}, "not finite"),
     ],
@@ -268,9 +276,22 @@ def test_a_training_set_that_cannot_be_read_is_an_error(given: dict[str, Any], m
         PoisonTrace.fit(Direct(x, y), **settings)
 
 
-def test_a_loader_that_shuffles_without_indices_is_an_error(case: Cloud) -> None:
-    with pytest.raises(SettingError, match="which example is which"):
-        PoisonTrace.fit(Direct(case.x, case.y), DataLoader(case.dataset(), shuffle=True))
+@pytest.mark.parametrize("way", ["shuffle", "weighted", "batches", "subset", "indexed", "part"])
+def test_whatever_a_loader_draws_examples_are_named_by_their_place_in_the_data(case: Cloud, way: str) -> None:
+    data, count = case.dataset(), len(case.y)
+    rows = np.random.default_rng(0).permutation(count)[: count - 50]
+    loader: DataLoader[Any] = {
+        "shuffle": lambda: DataLoader(data, batch_size=32, shuffle=True),
+        "weighted": lambda: DataLoader(data, batch_size=32, sampler=WeightedRandomSampler([1.0] * count, count)),
+        "batches": lambda: DataLoader(data, batch_sampler=BatchSampler(RandomSampler(data), 32, drop_last=False)),
+        "subset": lambda: DataLoader(data, batch_size=32, sampler=SubsetRandomSampler(rows.tolist())),
+        "indexed": lambda: DataLoader(indexed(data), batch_size=32, sampler=SubsetRandomSampler(rows.tolist())),
+        "part": lambda: DataLoader(Part(data, rows.tolist()), batch_size=32),
+    }[way]()
+    found = PoisonTrace.fit(Direct(case.x, case.y), loader).culprits(case.victims, case.target)
+    there = np.sort(rows) if way in ("subset", "indexed", "part") else np.arange(count)
+    assert found.index.tolist() == there.tolist()
+    assert sorted(found.selected) == [row for row in there.tolist() if case.planted[row]]
 
 
 @pytest.mark.parametrize(

@@ -177,6 +177,16 @@ def test_a_saved_state_goes_on() -> None:
         other.load_state_dict({**state, "looks": state["looks"][:-1]})
 
 
+def test_a_state_holds_every_pass_that_is_complete() -> None:
+    run, passes = Run(cloud(per_class=60)), []
+    for _ in range(4):
+        run.epoch()
+        passes.append(run.watch.state_dict()["passes"])
+    assert passes == [0, 2, 3, 4]  # that the first is complete is known once the second begins
+    run.epoch(most=1)
+    assert run.watch.state_dict()["passes"] == 4
+
+
 def test_later_passes_are_looked_at_less_often() -> None:
     assert [number for number in range(41) if due(number)] == [*range(5), *range(6, 13, 2), 16, 20, 24, 28, 32, 36, 40]
     run = Run(cloud(per_class=24, planted=5))

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import torch
 from torch import Tensor, nn
-from torch.utils.data import DataLoader, TensorDataset
+from torch.utils.data import DataLoader, Subset, SubsetRandomSampler, TensorDataset
 from unlearning_cases import Small, blobs, others, slow_optimum, small
 
 from sgoif import InfluenceMonitor, indexed, split_holdout
@@ -331,6 +331,28 @@ class TestModels:
             assert len(unlearner.queries) == len(held)
         named = Unlearner.fit(small(), train, ids=[f"p{n}" for n in range(len(train))], log=None)
         assert named.ids[0] == "p0"
+
+    def test_what_a_loader_draws_from_goes_by_its_indices(self, place: Path) -> None:
+        data, rows = self.data(), list(range(10, 40))
+        chosen = Subset(data, rows)
+        for given in (
+            chosen,
+            indexed(chosen),
+            Subset(indexed(data), rows),
+            DataLoader(chosen, batch_size=9),
+            DataLoader(indexed(chosen), batch_size=9),
+            DataLoader(data, batch_size=9, sampler=SubsetRandomSampler(rows)),
+            DataLoader(indexed(data), batch_size=9, sampler=SubsetRandomSampler(rows)),
+            DataLoader(Subset(data, range(5, 60)), batch_size=9, sampler=SubsetRandomSampler(range(5, 35))),
+        ):
+            held_out = DataLoader(data, batch_size=9, sampler=SubsetRandomSampler(range(40, 60)))
+            unlearner = Unlearner.fit(small(), given, held_out=held_out, log=None)
+            assert unlearner.ids == [str(row) for row in rows]
+            assert len(unlearner.queries) == 20
+
+    def test_labels_that_are_no_classes_are_refused(self, place: Path) -> None:
+        with pytest.raises(SettingError, match="class numbers"):
+            Unlearner.from_features(torch.randn(30, 4), torch.arange(30) + 10**9, log=None)
 
     def test_random_states_are_left_alone(self, place: Path) -> None:
         torch.manual_seed(5)

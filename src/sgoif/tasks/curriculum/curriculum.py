@@ -66,7 +66,7 @@ from sgoif.tasks.curriculum.settings import CurriculumSettings
 from sgoif.tasks.curriculum.summary import CurriculumReport, changes, summarise
 from sgoif.tasks.curriculum.targets import blended, decided_answers, doubts
 from sgoif.tasks.given import check_monitor
-from sgoif.tasks.labels.channel import Array
+from sgoif.tasks.labels.channel import Array, Labels
 
 if TYPE_CHECKING:
     from sgoif.monitor import InfluenceMonitor
@@ -379,7 +379,9 @@ class Curriculum:
         self.history, self.finished, self.passes, self.doubt = history, finished, passes, doubt
         self.influences = influences
         self._asked = True
-        if not self.goes_on:
+        if self.goes_on and self.monitor.curriculum is self:
+            self.memory.open()
+        else:
             self.memory.close()
         self._set(weights)
 
@@ -423,7 +425,8 @@ class Curriculum:
         # Different speeds leave the mean a little off what it was; and a hold-out that has joined keeps its weights.
         after[index] *= before[index].mean() / after[index].mean()
         # Ranks that round differently must not train with different weights: those of the first count.
-        robust = robustness(self._frank(opinion), opinion.caution, opinion.weighed.sizes, after[index])
+        weighed = after[self._with_joined(index)]
+        robust = robustness(self._frank(opinion), opinion.caution, opinion.weighed.sizes, weighed)
         agreed = self.monitor.ranks.gathered(torch.from_numpy(np.append(after, robust)))
         after, robust = agreed[: len(after)].numpy(), Robust(*agreed[len(after) :][:3].tolist())
         self.history.append(
@@ -442,6 +445,11 @@ class Curriculum:
             }
         )
         self._set(after)
+
+    def _with_joined(self, index: Labels) -> Labels:
+        """These examples and, once it has joined, the hold-out."""
+        held = self.monitor.held_out_indices() if self.finished else None
+        return index if held is None else np.union1d(index, held)
 
     def _set(self, weights: Array) -> None:
         self._weights = weights.astype(np.float32)

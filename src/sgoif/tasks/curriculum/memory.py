@@ -33,12 +33,17 @@ class Memory:
         self.monitor = monitor
         self.training, self.held_out = monitor.ledger.blank(), monitor.anchor_ledger.blank()
         self.adopt()
-        monitor.observers.append(self._observe)
+        self.open()
 
     def adopt(self) -> None:
         """Begin with what the monitor remembers: little beside what is seen from now on, all where nothing follows."""
         self.training.load_state_dict(self.monitor.ledger.state_dict())
         self.held_out.load_state_dict(self.monitor.anchor_ledger.state_dict())
+
+    def open(self) -> None:
+        """Watch the steps of the monitor."""
+        if self._observe not in self.monitor.observers:
+            self.monitor.observers.append(self._observe)
 
     def close(self) -> None:
         """Watch no more steps; what was seen stays."""

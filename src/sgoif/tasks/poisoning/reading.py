@@ -10,11 +10,11 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
-from torch.utils.data import DataLoader, Dataset, IterableDataset, RandomSampler, TensorDataset
+from torch.utils.data import DataLoader, Dataset, IterableDataset, Subset, TensorDataset
 
 from sgoif.anchors import evaluation
 from sgoif.capture import two_classes
-from sgoif.data import Indexed, Part, isolated_random_state
+from sgoif.data import Indexed, Part, drawn_from, isolated_random_state
 from sgoif.errors import SettingError
 from sgoif.tasks.given import as_numbers, check_model
 from sgoif.tasks.poisoning.geometry import narrowed
@@ -149,6 +149,8 @@ def _split(batch: Any, before: int) -> tuple[Tensor, Tensor, Tensor]:
             f" {type(batch).__name__}"
         )
     x, y = batch[0], torch.as_tensor(batch[1]).detach().reshape(-1)
+    if y.is_floating_point() and bool((y != y.round()).any()):
+        raise SettingError("labels of a training set must be class numbers; some are fractions")
     if len(x) != len(y):
         raise SettingError(f"a batch has {len(x)} inputs but {len(y)} labels")
     if len(batch) > 2:
@@ -159,15 +161,29 @@ def _split(batch: Any, before: int) -> tuple[Tensor, Tensor, Tensor]:
     return x, y, torch.arange(before, before + len(x))
 
 
+def _in_order(loader: DataLoader[Any], batch_size: int) -> Iterator[Any]:
+    """What a loader draws from, in the order of its data set: in its own nobody could tell which example is which."""
+    whole, source = loader.dataset, drawn_from(loader)
+    numbers: Any = whole.indices if isinstance(whole, Part) else range(len(whole))  # type: ignore[arg-type]
+    if isinstance(source, Subset) and source is not whole:
+        numbers = [numbers[row] for row in source.indices]
+    read = 0
+    collate = loader.collate_fn if loader.batch_size is not None else None
+    for batch in DataLoader(
+        source, batch_size=loader.batch_size or batch_size, num_workers=loader.num_workers, collate_fn=collate
+    ):
+        if isinstance(batch, (tuple, list)) and len(batch) == 2 and isinstance(batch[0], Tensor):
+            count = len(batch[0])
+            yield (*batch, torch.tensor([int(number) for number in numbers[read : read + count]]))
+            read += count
+        else:
+            yield batch
+
+
 def _batches(train_set: Any, batch_size: int) -> Iterator[Any]:
     """Batches in an order that says which example is which."""
-    if isinstance(train_set, DataLoader):
-        if isinstance(train_set.sampler, RandomSampler) and not isinstance(train_set.dataset, Indexed):
-            raise SettingError(
-                "a loader that shuffles does not say which example is which; give the data set itself, or a loader of"
-                " indexed(train_set)"
-            )
-        return iter(train_set)
+    if isinstance(train_set, DataLoader) and not isinstance(train_set.dataset, IterableDataset):
+        return _in_order(train_set, batch_size)
     if isinstance(train_set, (tuple, list)) and len(train_set) == 2 and all(isinstance(t, Tensor) for t in train_set):
         train_set = TensorDataset(*train_set)
     is_set = isinstance(train_set, Dataset) and not isinstance(train_set, IterableDataset)

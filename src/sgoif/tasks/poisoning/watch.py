@@ -176,7 +176,14 @@ class PoisonWatch:
         return found
 
     def state_dict(self) -> dict[str, Any]:
-        """What was seen so far; examples of a pass that is not complete are not part of it."""
+        """What was seen so far; examples of a pass that is not complete are not part of it.
+
+        Nor are those of the first before the second begins: until then nobody knows how many there are.
+        """
+        self.monitor.flush()
+        known = self._looks > 0
+        if known.any() and self._waiting[known].all():
+            self._look()
         return {
             "signature": torch.from_numpy(self._signature.copy()),
             "kinship": torch.from_numpy(self._kinship.copy()),

@@ -14,10 +14,10 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.utils.data import DataLoader, Dataset, IterableDataset
+from torch.utils.data import DataLoader, Dataset, IterableDataset, Subset
 
 from sgoif.anchors import evaluation, forward, read_items, to_device
-from sgoif.data import Indexed, Part, isolated_random_state
+from sgoif.data import Indexed, Part, drawn_from, isolated_random_state
 from sgoif.errors import LayerError, SettingError
 from sgoif.heads import bare, find_head
 from sgoif.tasks.given import check_model
@@ -132,20 +132,20 @@ Batch = tuple[Any, Tensor, list[str] | None]
 
 
 def batches_of(data: Any) -> Iterator[Batch]:
-    """(inputs, labels, names). A loader of a data set is read in the order of the data set, not of the loader."""
+    """(inputs, labels, names). What a loader draws from is read in the order of the data set, not of the loader."""
     if isinstance(data, DataLoader) and not isinstance(data.dataset, IterableDataset):
+        source = drawn_from(data)
         data = DataLoader(
-            data.dataset,
+            source,
             batch_size=data.batch_size or BATCH,
             num_workers=data.num_workers,
             collate_fn=data.collate_fn if data.batch_size is not None else None,
         )
-        source = data.dataset
-        names = iter(_names(source)) if isinstance(source, Part) else None
+        names = iter(_names(source))
         for batch in data:
             x, y, index = _split_batch(batch)
-            given = [next(names) for _ in range(len(y))] if names is not None and index is None else index
-            yield x, y, given
+            own = [next(names) for _ in range(len(y))]
+            yield x, y, own if index is None or isinstance(source, Indexed) else index
     elif _is_pair(data):
         yield from ((x, y, None) for x, y in zip(data[0].split(BATCH), _as_labels(data[1]).split(BATCH), strict=True))
     elif isinstance(data, Dataset) and hasattr(data, "__getitem__") and hasattr(data, "__len__"):
@@ -172,10 +172,12 @@ def _of_dataset(data: Any) -> Iterator[Batch]:
 
 def _names(data: Any) -> list[str]:
     """Names of the items: their indices in the whole, where the data set is a part of one."""
-    inner = data.dataset if isinstance(data, Indexed) else data
-    if isinstance(inner, (Part, torch.utils.data.Subset)):
-        return [str(int(index)) for index in inner.indices]
-    return [str(number) for number in range(len(data))]
+    if isinstance(data, Indexed):
+        return _names(data.dataset)
+    if isinstance(data, Subset):
+        whole = _names(data.dataset)
+        return [whole[int(index)] for index in data.indices]
+    return [str(int(index)) for index in (data.indices if isinstance(data, Part) else range(len(data)))]
 
 
 def _split_batch(batch: Any) -> Batch:

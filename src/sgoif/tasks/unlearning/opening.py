@@ -23,6 +23,9 @@ from sgoif.tasks.unlearning.text import counted, few
 if TYPE_CHECKING:
     from sgoif.tasks.unlearning.unlearner import Unlearner
 
+MANY_CLASSES = 100_000
+"""Classes that need not have an example each."""
+
 Ids = str | int | Iterable[str | int]
 
 
@@ -78,6 +81,11 @@ def gather(
     count = head.classes if head is not None else classes
     if count is None:
         count = len(class_names) if class_names is not None else max(2, int(y.max()) + 1 if len(y) else 0)
+        if count > max(MANY_CLASSES, len(y)):
+            raise SettingError(
+                f"labels run up to {count - 1:,} for {len(y):,} examples; expected are class numbers from 0 on, or"
+                " class_names"
+            )
     shape: dict[str, Any] = {"bias": bias} if head is None else {"bias": head.bias, "constant": head.constant}
     data = HeadData(x, y, count, **shape)
     if held is not None:

@@ -80,6 +80,8 @@ class Unlearner:
         self.log: AuditLog | None = None
         self.last_hash: str | None = None
         """Of the last entry of the log."""
+        self.saved_hash: str | None = None
+        """The same when this was read from a file: an entry later, and the file is out of date."""
 
     # --- making one ---------------------------------------------------------------------------------------------
 
@@ -390,6 +392,7 @@ class Unlearner:
         made = storing.load(cls, Path(path), torch.device(device))
         if log is not None:
             made.log = log if isinstance(log, AuditLog) else AuditLog(log)
+        made.saved_hash = made.last_hash
         if made.log is not None:
             catch_up(made, made.log, Path(path))
         return made
