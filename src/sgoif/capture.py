@@ -81,9 +81,9 @@ class Record:
     response: Tensor | None = None
     """Σ over scored layers of ⟨δ_i, layer(a_i; ψ)⟩, [B]."""
     last_output: Tensor | None = None
-    last_version: int = 0
-    """How often that was overwritten before it was seen."""
     """Output of the layer that ran last among those kept; where it is the model's own, it need not be watched twice."""
+    last_version: int = 0
+    """How often that had been overwritten by then."""
     logits: Tensor | None = None
     logits_delta: Tensor | None = None
     autocast: torch.dtype | None = None

@@ -125,6 +125,11 @@ def split_holdout(
     return Part(dataset, [i for i in range(total) if i not in chosen]), Part(dataset, sorted(held))
 
 
+def draws(loader: DataLoader[Any]) -> bool:
+    """Whether a loader makes batches of single examples that it asks its data set for by number."""
+    return loader.batch_sampler is not None and not isinstance(loader.dataset, IterableDataset)
+
+
 def drawn_from(loader: DataLoader[Any]) -> Dataset[Any]:
     """What a loader draws from: its data set, or the part of it that its sampler is limited to."""
     whole, batches = loader.dataset, loader.batch_sampler

@@ -288,12 +288,12 @@ def error_budget(monitor: InfluenceMonitor, examples: int = 128) -> ErrorBudget:
 
 
 def _first(inputs: Any, most: int) -> Any:
-    """The first examples of a batch of inputs, whatever holds it."""
-    if isinstance(inputs, Tensor):
-        return inputs[:most]
+    """The first examples of a batch of inputs: a tensor, several of them, or a list of anything else."""
     if isinstance(inputs, Mapping):
         return {name: _first(value, most) for name, value in inputs.items()}
-    return type(inputs)(_first(value, most) for value in inputs)
+    if isinstance(inputs, (list, tuple)) and isinstance(inputs[0], (Tensor, Mapping, list, tuple)):
+        return [_first(value, most) for value in inputs]
+    return inputs[:most]
 
 
 def _unseen_share(monitor: InfluenceMonitor, inputs: Any, labels: Tensor, most: int = 16) -> float:

@@ -276,7 +276,7 @@ def test_a_training_set_that_cannot_be_read_is_an_error(given: dict[str, Any], m
         PoisonTrace.fit(Direct(x, y), **settings)
 
 
-@pytest.mark.parametrize("way", ["shuffle", "weighted", "batches", "subset", "indexed", "part"])
+@pytest.mark.parametrize("way", ["shuffle", "weighted", "batches", "subset", "indexed", "part", "whole"])
 def test_whatever_a_loader_draws_examples_are_named_by_their_place_in_the_data(case: Cloud, way: str) -> None:
     data, count = case.dataset(), len(case.y)
     rows = np.random.default_rng(0).permutation(count)[: count - 50]
@@ -287,6 +287,7 @@ def test_whatever_a_loader_draws_examples_are_named_by_their_place_in_the_data(c
         "subset": lambda: DataLoader(data, batch_size=32, sampler=SubsetRandomSampler(rows.tolist())),
         "indexed": lambda: DataLoader(indexed(data), batch_size=32, sampler=SubsetRandomSampler(rows.tolist())),
         "part": lambda: DataLoader(Part(data, rows.tolist()), batch_size=32),
+        "whole": lambda: DataLoader([(case.x[:70], case.y[:70]), (case.x[70:], case.y[70:])], batch_size=None),  # type: ignore[arg-type, list-item]
     }[way]()
     found = PoisonTrace.fit(Direct(case.x, case.y), loader).culprits(case.victims, case.target)
     there = np.sort(rows) if way in ("subset", "indexed", "part") else np.arange(count)

@@ -315,6 +315,7 @@ class TestModels:
             (model, DataLoader(indexed(data), batch_size=7, shuffle=True)),
             (model, (x, y)),
             (model, [(x[:20], y[:20]), (x[20:], y[20:])]),
+            (model, DataLoader([(x[:20], y[:20]), (x[20:], y[20:])], batch_size=None)),  # type: ignore[arg-type]
             (model, [(x[:20], y[:20], torch.arange(20)), (x[20:], y[20:], names[20:])]),
             (Wrapped(), DataLoader(dicts, batch_size=11)),  # type: ignore[arg-type]
         ]

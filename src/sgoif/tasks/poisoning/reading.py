@@ -14,7 +14,7 @@ from torch.utils.data import DataLoader, Dataset, IterableDataset, Subset, Tenso
 
 from sgoif.anchors import evaluation
 from sgoif.capture import two_classes
-from sgoif.data import Indexed, Part, drawn_from, isolated_random_state
+from sgoif.data import Indexed, Part, drawn_from, draws, isolated_random_state
 from sgoif.errors import SettingError
 from sgoif.tasks.given import as_numbers, check_model
 from sgoif.tasks.poisoning.geometry import narrowed
@@ -182,7 +182,7 @@ def _in_order(loader: DataLoader[Any], batch_size: int) -> Iterator[Any]:
 
 def _batches(train_set: Any, batch_size: int) -> Iterator[Any]:
     """Batches in an order that says which example is which."""
-    if isinstance(train_set, DataLoader) and not isinstance(train_set.dataset, IterableDataset):
+    if isinstance(train_set, DataLoader) and draws(train_set):
         return _in_order(train_set, batch_size)
     if isinstance(train_set, (tuple, list)) and len(train_set) == 2 and all(isinstance(t, Tensor) for t in train_set):
         train_set = TensorDataset(*train_set)

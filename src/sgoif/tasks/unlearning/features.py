@@ -14,10 +14,10 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.utils.data import DataLoader, Dataset, IterableDataset, Subset
+from torch.utils.data import DataLoader, Dataset, Subset
 
 from sgoif.anchors import evaluation, forward, read_items, to_device
-from sgoif.data import Indexed, Part, drawn_from, isolated_random_state
+from sgoif.data import Indexed, Part, drawn_from, draws, isolated_random_state
 from sgoif.errors import LayerError, SettingError
 from sgoif.heads import bare, find_head
 from sgoif.tasks.given import check_model
@@ -133,7 +133,7 @@ Batch = tuple[Any, Tensor, list[str] | None]
 
 def batches_of(data: Any) -> Iterator[Batch]:
     """(inputs, labels, names). What a loader draws from is read in the order of the data set, not of the loader."""
-    if isinstance(data, DataLoader) and not isinstance(data.dataset, IterableDataset):
+    if isinstance(data, DataLoader) and draws(data):
         source = drawn_from(data)
         data = DataLoader(
             source,
