@@ -340,7 +340,14 @@ def _group(
 
 def _plain(group: Any) -> Hashable:
     """A group's name as a plain Python value."""
-    return cast(Hashable, group.item() if isinstance(group, (Tensor, np.generic)) else group)
+    try:
+        name = group.item() if isinstance(group, (Tensor, np.generic)) else group
+        hash(name)
+    except (TypeError, ValueError, RuntimeError) as error:
+        raise AnchorError(f"groups must be names, one for each anchor; {group!r:.60} is none") from error
+    if name != name:
+        raise AnchorError("groups has an entry that is not a number (NaN); give those anchors a name, too")
+    return cast(Hashable, name)
 
 
 def _balanced(order: np.ndarray[Any, Any], keys: Sequence[Hashable], count: int) -> list[int]:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from copy import copy
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -12,11 +13,11 @@ import torch
 from torch import Tensor
 
 from sgoif.capture import Capture
-from sgoif.checks import Flags
+from sgoif.checks import Flags, check_target
 from sgoif.curvature.base import full_precision
 from sgoif.curvature.exact import ExactGGN
 from sgoif.data import Part, isolated_random_state
-from sgoif.errors import IndexingError, SgoifError
+from sgoif.errors import IndexingError, SettingError, SgoifError
 from sgoif.ledger import Ledger
 from sgoif.losses import negative_margin
 from sgoif.operators import watched_output
@@ -211,16 +212,37 @@ def score_now(
         capture.close()
 
 
-@full_precision
-def most_harmed(monitor: InfluenceMonitor, inputs: Any, labels: Tensor, count: int) -> Tensor:
-    """Positions in the hold-out of the anchors that training on each example hurts most, [B, count]; −1: no more."""
-    bank = monitor.anchors
+@contextmanager
+def _captured(monitor: InfluenceMonitor) -> Iterator[Capture]:
+    """Hooks for a look at examples that are not trained on; a monitor that is closed has none of its own."""
     capture = Capture(monitor.model, monitor.layers)
     try:
         with isolated_random_state(monitor.device):
-            gradient, _, _ = monitor.anchor_pass(inputs, labels, capture)
+            yield capture
     finally:
         capture.close()
+
+
+def _labels(monitor: InfluenceMonitor, inputs: Any, labels: Any) -> Tensor:
+    """One class number for every input."""
+    part = inputs
+    while not isinstance(part, Tensor):
+        part = next(iter(part.values() if isinstance(part, Mapping) else part))
+    if not len(part):
+        raise SettingError("there are no examples; give at least one")
+    found = check_target(labels, len(part), monitor.classes, monitor.device)
+    assert found is not None
+    return found
+
+
+@full_precision
+def most_harmed(monitor: InfluenceMonitor, inputs: Any, labels: Tensor, count: int) -> Tensor:
+    """Positions in the hold-out of the anchors that training on each example hurts most, [B, count]; −1: no more."""
+    if not isinstance(count, int) or count < 1:
+        raise SettingError(f"count={count!r} is not valid: expected a whole number of at least 1")
+    bank = monitor.anchors
+    with _captured(monitor) as capture:
+        gradient, _, _ = monitor.anchor_pass(inputs, _labels(monitor, inputs, labels), capture)
     harm = -(gradient @ (bank.confidence.unsqueeze(1) * bank.ranks.gathered(bank.phi)).T)
     value, member = harm.topk(min(count, harm.shape[1]), dim=1)
     positions = bank.positions().to(member.device)[member]
@@ -238,12 +260,8 @@ def expected_error(monitor: InfluenceMonitor, inputs: Any, labels: Tensor) -> Te
     """
     if not monitor.curvature.ready:
         raise SgoifError("there is no curvature yet, so no error can be foretold; run at least one step first")
-    capture = Capture(monitor.model, monitor.layers)
-    try:
-        with isolated_random_state(monitor.device):
-            gradient, _, _ = monitor.anchor_pass(inputs, labels, capture, negative_margin)
-    finally:
-        capture.close()
+    with _captured(monitor) as capture:
+        gradient, _, _ = monitor.anchor_pass(inputs, _labels(monitor, inputs, labels), capture, negative_margin)
     return (gradient * monitor.curvature.solve(gradient)).sum(1).clamp_min(0).sqrt()
 
 
@@ -254,8 +272,8 @@ def error_budget(monitor: InfluenceMonitor, examples: int = 128) -> ErrorBudget:
     if monitor.directions is None:
         raise SgoifError("there is no score yet, so there is no error to measure; run at least one step first")
     bank = monitor.anchors
-    with isolated_random_state(monitor.device):
-        g, _, _ = monitor.anchor_gradients()
+    with _captured(monitor) as capture:
+        g, _, _ = monitor.anchor_gradients(capture)
     g, phi = monitor.ranks.gathered(g), monitor.ranks.gathered(bank.phi)
     weights = bank.weights()
     psi = (weights.unsqueeze(1) * phi).sum(0)
@@ -303,15 +321,14 @@ def _unseen_share(monitor: InfluenceMonitor, inputs: Any, labels: Tensor, most: 
         return 0.0
     few = _first(inputs, most)
     square = []
-    capture = Capture(monitor.model, monitor.layers)
     try:
-        for keep in (True, False):
-            for layer, projection in zip(monitor.layers, projections, strict=True):
-                layer.projection = projection if keep else None
-            gradient, _, _ = monitor.anchor_pass(few, labels[:most], capture)
-            square.append(gradient.double().square().sum(1))
+        with _captured(monitor) as capture:
+            for keep in (True, False):
+                for layer, projection in zip(monitor.layers, projections, strict=True):
+                    layer.projection = projection if keep else None
+                gradient, _, _ = monitor.anchor_pass(few, labels[:most], capture)
+                square.append(gradient.double().square().sum(1))
     finally:
-        capture.close()
         for layer, projection in zip(monitor.layers, projections, strict=True):
             layer.projection = projection
     seen, whole = square
@@ -347,6 +364,6 @@ def certificate(monitor: InfluenceMonitor, k: int) -> Certificate:
     monitor.flush()
     ledger = monitor.record()
     seen = ledger.column("count") > 0
-    if not 1 <= k <= int(seen.sum()):
+    if not isinstance(k, int) or isinstance(k, bool) or not 1 <= k <= int(seen.sum()):
         raise IndexingError(f"k={k} is out of range: {int(seen.sum())} examples have a score")
     return top_k_certificate(ledger.mean("score")[seen], ledger.mean("bound")[seen], k)

@@ -47,7 +47,7 @@ from sgoif.checks import (
 from sgoif.curvature import make_curvature
 from sgoif.curvature.base import Factors, full_precision
 from sgoif.data import isolated_random_state
-from sgoif.errors import SettingError
+from sgoif.errors import SettingError, StepError
 from sgoif.ledger import Ledger, merged
 from sgoif.losses import Loss, per_example
 from sgoif.ranks import ALONE, Word, find_ranks, unwrapped
@@ -103,6 +103,11 @@ class Step:
 
     def __enter__(self) -> None:
         self._begun = self._monitor._begin(self._index, self._weights)
+
+    @property
+    def answered(self) -> bool:
+        """Whether a backward pass has come to the head of the model in this step."""
+        return self._monitor.head.name in self._begun.record.deltas
 
     def __exit__(self, kind: object, *_: object) -> None:
         begun = self._begun
@@ -411,6 +416,8 @@ class InfluenceMonitor:
     @full_precision
     def refresh(self) -> None:
         """Refresh the bank: gradients, directions, confidences, group directions, and the anchors' own scores."""
+        if self._capture.closed:
+            raise StepError("this monitor is closed: its hooks are gone, so nothing can be refreshed")
         if len(self.layers) > 1:
             self.flush()  # responses of waiting steps belong to the old directions; the head alone is scored afresh
         with self.cadence.refreshing(), isolated_random_state(self.device):
@@ -456,8 +463,11 @@ class InfluenceMonitor:
         return self.settings.anchor_batch or max(64, self._batch * (2 if len(self.layers) == 1 else 1))
 
     @full_precision
-    def anchor_gradients(self) -> tuple[Tensor, Tensor, Tensor]:
-        """Fresh g_v of this rank's anchors, [own, P]; the losses [K] and logits [K, C] of all anchors."""
+    def anchor_gradients(self, capture: Capture | None = None) -> tuple[Tensor, Tensor, Tensor]:
+        """Fresh g_v of this rank's anchors, [own, P]; the losses [K] and logits [K, C] of all anchors.
+
+        With hooks of one's own the monitor may be closed.
+        """
         bank = self.anchors
         gradients = torch.empty_like(bank.phi)
         losses, logits = [], []
@@ -467,7 +477,7 @@ class InfluenceMonitor:
         for turn in range(self.ranks.turns(len(bank), self.anchor_batch)):
             rows = mine[turn] if turn < len(mine) else bank.members[:1]
             kept = len(rows) if turn < len(mine) else 0
-            gradient, loss, output = self.anchor_pass(*bank.batch(rows))
+            gradient, loss, output = self.anchor_pass(*bank.batch(rows), capture)
             torch.nan_to_num(gradient[:kept], posinf=0, neginf=0, out=gradients[done : done + kept])
             losses.append(loss[:kept])
             logits.append(output[:kept])

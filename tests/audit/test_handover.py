@@ -52,6 +52,16 @@ def test_a_table_is_read_back_as_it_was(table: ScoreTable, tmp_path: Path) -> No
             assert np.array_equal(found[name], table[name], equal_nan=name == "influence"), name
 
 
+def test_a_table_that_a_spreadsheet_has_saved(table: ScoreTable, tmp_path: Path) -> None:
+    table.to_csv(tmp_path / "issues.csv")
+    text = (tmp_path / "issues.csv").read_text()
+    (tmp_path / "issues.csv").write_text(text.replace("True", "TRUE").replace("False", "FALSE"), encoding="utf-8-sig")
+    assert np.array_equal(read_table(tmp_path)["is_label_issue"], table["is_label_issue"])
+    (tmp_path / "issues.csv").write_text(text.rstrip() + "\nonly one cell\n")
+    with pytest.raises(AuditError, match="was changed"):
+        read_table(tmp_path)
+
+
 def test_other_files_are_refused(tmp_path: Path) -> None:
     with pytest.raises(AuditError, match="cannot be read"):
         read_table(tmp_path)

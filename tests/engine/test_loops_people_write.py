@@ -12,7 +12,7 @@ from torch.func import functional_call, grad, vmap
 from torch.utils.data import BatchSampler, DataLoader, Sampler, SubsetRandomSampler, TensorDataset
 
 from sgoif import InfluenceMonitor, indexed, split_holdout
-from sgoif.errors import LayerError, SettingError
+from sgoif.errors import AnchorError, LayerError, SettingError, StepError
 
 X, Y = torch.randn(100, 8, generator=torch.Generator().manual_seed(0)), torch.arange(100) % 3
 HELD_OUT = X[80:], Y[80:]
@@ -319,3 +319,43 @@ def test_another_default_dtype_is_refused() -> None:
     finally:
         torch.set_default_dtype(torch.float32)
     watched(model, (X[80:].double(), Y[80:]))
+
+
+# --- a look afterwards ------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("layers", ["head", "all"])
+def test_a_closed_monitor_is_still_read(layers: str) -> None:
+    model = network()
+    monitor = watched(model, layers=layers)
+    with monitor.step(INDEX):
+        F.cross_entropy(model(X[:8]), Y[:8]).backward()
+    before = monitor.error_budget()
+    monitor.close()
+    assert monitor.error_budget() == before
+    assert monitor.most_harmed(X[:4], Y[:4]).shape == (4, 4)
+    with pytest.raises(StepError, match="closed"):
+        monitor.refresh()
+
+
+def test_examples_that_are_asked_about_have_a_label_each() -> None:
+    model = network()
+    monitor = watched(model)
+    with monitor.step(INDEX):
+        F.cross_entropy(model(X[:8]), Y[:8]).backward()
+    expected = monitor.expected_error(X[:4], Y[:4])
+    assert torch.equal(monitor.expected_error(X[:4], Y[:4].tolist()), expected)  # type: ignore[arg-type]
+    assert torch.equal(monitor.expected_error(X[:4], Y[:4].numpy()), expected)  # type: ignore[arg-type]
+    for ask in (monitor.expected_error, monitor.most_harmed):
+        with pytest.raises(StepError, match="one class number per example"):
+            ask(X[:4], Y[:1])
+        with pytest.raises(SettingError, match="no examples"):
+            ask(X[:0], Y[:0])
+    with pytest.raises(SettingError, match="count"):
+        monitor.most_harmed(X[:4], Y[:4], -1)
+
+
+@pytest.mark.parametrize("groups", [[float("nan")] * 20, torch.full((20,), torch.nan), [[1]] * 20])
+def test_groups_without_a_name_are_refused(groups: Any) -> None:
+    with pytest.raises(AnchorError, match="groups"):
+        watched(network(), groups=groups)

@@ -139,6 +139,35 @@ def test_manual_optimization(tmp_path: Path) -> None:
     assert hooks_of(module) == 0
 
 
+class Several(Module):
+    """Another network has its backward pass first, in a batch of its own optimizer."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.automatic_optimization = False
+        self.other = nn.Linear(1, 1)
+
+    def training_step(self, batch: Any, batch_idx: int) -> None:
+        other, own = self.optimizers()
+        other.zero_grad()
+        self.manual_backward(self.other(batch[1].float().unsqueeze(1)).square().mean())
+        other.step()
+        own.zero_grad()
+        self.manual_backward(nn.functional.cross_entropy(self(batch[0]), batch[1]))
+        own.step()
+
+    def configure_optimizers(self) -> Any:
+        return [torch.optim.SGD(self.other.parameters(), lr=0.1), super().configure_optimizers()]
+
+
+def test_a_backward_pass_of_another_network_is_not_the_step(tmp_path: Path) -> None:
+    callback = InfluenceCallback(anchors(), optimizer=1, **SETTINGS)
+    trainer(callback, tmp_path).fit(Several(), loader())
+    assert callback.monitor.steps > 0
+    assert len(callback.scores()["influence"]) == len(images()[1])
+    assert callback.monitor.error_budget().total >= 0, "also once it is closed"
+
+
 def test_a_resumed_fit_ends_with_the_same_table(tmp_path: Path) -> None:
     def fit(epochs: int, **options: Any) -> tuple[InfluenceCallback, Module, Any]:
         callback, module = InfluenceCallback(anchors(), **SETTINGS), Module()

@@ -62,13 +62,13 @@ def test_the_file_needs_no_pickle_and_python_reads_it_too(world: World) -> None:
 
 def test_every_fifth_image_is_kept_back_and_the_reader_is_warned(world: World, here: Path, capfd: Captured) -> None:
     told, messages = fitted(capfd, world.train, *MODEL, "--weights", world.weights)
-    assert (told["images"], told["calibration"], told["calibrated_on"]) == (240, 60, "every fifth image")
+    assert (told["images"], told["calibration"], told["calibrated_on"]) == (240, 60, "one image in five")
     assert "p-values are too small" in messages
     assert Path(told["sentinel"]) == here / "sentinel.npz"
     assert told["agreement"] > 0.9
     assert os.listdir(here) == ["sentinel.npz"]
     assert main(["sentinel", "score", str(world.held), "--out", "out"]) == 0
-    assert "calibrated on every fifth image" in (here / "out" / "strangest.html").read_text()
+    assert "calibrated on one image in five" in (here / "out" / "strangest.html").read_text()
 
 
 def test_classes_in_another_order_are_noticed_and_can_be_named(world: World, here: Path, capfd: Captured) -> None:

@@ -91,6 +91,7 @@ def test_nothing_can_be_sent(serve: Callable[..., WatchServer], run: Path, metho
 
 def test_another_name_that_points_here_is_not_answered(serve: Callable[..., WatchServer]) -> None:
     server = serve()
+    assert ask(server, "/", Host="[bad")[0] == 400
     assert ask(server, "/live.json", Host="evil.example")[0] == 421
     assert ask(server, "/", Host=f"localhost:{server.server_port}")[0] == 200
     assert ask(server, "/", Host=f"[::1]:{server.server_port}")[0] == 200

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from sgoif.audit.cleaned import WRITERS, Cleaning
+from sgoif.audit.cleaned import ARCHIVE, WRITERS, Cleaning
 from sgoif.audit.decisions import (
     DROPPED,
     Decision,
@@ -202,6 +202,8 @@ def _applied(cleaning: Cleaning, target: Path, written: str, rows: list[Decision
     kept = {name for name, stays in zip(collection.names, ((after == before) & copied).tolist(), strict=True) if stays}
     pairs = Counter((names[a], names[b]) for a, b in zip(before[moved].tolist(), after[moved].tolist(), strict=True))
     skipped = [f"{shown(entry.name)}: {entry.reason}" for entry in collection.skipped]
+    numbered = written != ARCHIVE or names == [str(number) for number in range(len(names))]
+    renumbered = [] if numbered else [f"labels y in {ARCHIVE} are places in its class_names, whatever they were before"]
     ways = {way: count for way, count in cleaning.ways.items() if count}
     return Applied(
         to=target,
@@ -214,7 +216,11 @@ def _applied(cleaning: Cleaning, target: Path, written: str, rows: list[Decision
         relabelled=dict(pairs),
         ways=ways,
         left_out=skipped + [f"{shown(collection.names[n])}: {why}" for n, why in cleaning.unreadable.items()],
-        notes=[*collection.notes, *_notes(ways, sorted(set(range(len(names))) - set(after[copied].tolist())), names)],
+        notes=[
+            *collection.notes,
+            *renumbered,
+            *_notes(ways, sorted(set(range(len(names))) - set(after[copied].tolist())), names),
+        ],
         dry_run=dry_run,
     )
 

@@ -24,7 +24,7 @@ def read_table(run: str | Path) -> ScoreTable:
     path = Path(run)
     path = path / "issues.csv" if path.is_dir() else path
     try:
-        with path.open(newline="", encoding="utf-8") as handle:
+        with path.open(newline="", encoding="utf-8-sig") as handle:
             rows = list(csv.reader(handle))
     except OSError as error:
         raise AuditError(
@@ -32,13 +32,17 @@ def read_table(run: str | Path) -> ScoreTable:
         ) from error
     if not rows or not set(REQUIRED) <= set(rows[0]):
         raise AuditError(f"{path} is not a table of an audit: expected the columns {', '.join(REQUIRED)}")
-    columns = dict(zip(rows[0], zip(*rows[1:], strict=True), strict=True)) if rows[1:] else dict.fromkeys(rows[0], ())
-    return ScoreTable({name: _column(name, values) for name, values in columns.items()})
+    try:
+        cells = zip(*rows[1:], strict=True) if rows[1:] else [()] * len(rows[0])
+        columns = dict(zip(rows[0], cells, strict=True))
+        return ScoreTable({name: _column(name, values) for name, values in columns.items()})
+    except ValueError as error:
+        raise AuditError(f"{path} was changed so that it cannot be read any more: {error}") from error
 
 
 def _column(name: str, values: tuple[str, ...]) -> Array:
     if name == "is_label_issue":
-        return np.array([value == "True" for value in values], dtype=bool)
+        return np.array([value.strip().lower() == "true" for value in values], dtype=bool)  # Excel writes TRUE
     if name in NUMBERS:
         return np.array([float(value) for value in values], dtype=np.int64 if name == "n_observations" else np.float64)
     return texts(from_cell(value) for value in values)

@@ -116,6 +116,8 @@ class InfluenceCallback(Callback):  # type: ignore[misc, unused-ignore]
         self._step.open(self.monitor, find_index(batch, self.index), find(batch, self.target))
 
     def on_after_backward(self, trainer: Any, pl_module: Any) -> None:
+        if self._step and not pl_module.automatic_optimization and not self._step.answered:
+            return  # the backward pass of another model of the module; that of the watched one is still to come
         self._step.close()
         if self.records is not None:
             self.records.update()

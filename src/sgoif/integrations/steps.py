@@ -11,7 +11,7 @@ the one and after the other, and in between an error may come, or no backward at
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractContextManager, suppress
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from sgoif.errors import IndexingError, SgoifError
@@ -32,7 +32,7 @@ class OpenStep:
     """At most one open step of a monitor."""
 
     def __init__(self) -> None:
-        self._step: AbstractContextManager[None] | None = None
+        self._step: Any = None  # a `Step`
 
     def __bool__(self) -> bool:
         return self._step is not None
@@ -42,6 +42,11 @@ class OpenStep:
         step = monitor.step(index, target=target)
         step.__enter__()
         self._step = step
+
+    @property
+    def answered(self) -> bool:
+        """Whether a step is open and the watched model had its backward pass in it."""
+        return self._step is not None and bool(self._step.answered)
 
     def close(self) -> None:
         """Leave the step, if one is open, and score it."""

@@ -31,7 +31,7 @@ from sgoif.tasks.shift import Sentinel
 CHECKPOINT = ".npz"
 """Weights of an audit lie in its checkpoint; any other file is safetensors."""
 FIT = "`sgoif sentinel fit`"
-KEPT_BACK = "every fifth image"
+KEPT_BACK = "one image in five"
 """How a calibration is described that was taken from the images learned from."""
 
 

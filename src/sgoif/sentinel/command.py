@@ -78,7 +78,7 @@ def fit_command(
         Path | None,
         typer.Option(
             help="Images that belong and that the model was not trained on; labels do not matter.",
-            show_default="what the run held out, else every fifth image of DATA",
+            show_default="what the run held out, else one image in five of DATA",
         ),
     ] = None,
     classes: Annotated[

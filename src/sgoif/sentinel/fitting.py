@@ -22,6 +22,7 @@ from sgoif.sentinel.inputs import Preparation, Unreadable, batches, preparation_
 from sgoif.sentinel.runs import FinishedRun, open_run
 from sgoif.sentinel.settings import FitSettings
 from sgoif.tasks.shift import Sentinel
+from sgoif.tasks.shift.reference import OneIn
 from sgoif.tasks.shift.sentinel import HELD_BACK, LEAST_CALIBRATION
 
 MOST_CLASSES = 100_000
@@ -90,7 +91,8 @@ def fit(settings: FitSettings, show: Progress) -> dict[str, Any]:
             " them with --classes FILE; if the labels mean something else, give --ignore-labels; if the preparation"
             " differs, --image-size, --mean and --spread"
         )
-    images = source.taken - (source.taken // HELD_BACK if calibration is None else 0)
+    back = int(OneIn(HELD_BACK).chosen(source.taken).sum()) if calibration is None else 0
+    images = source.taken - back
     about = setup.about(model, images, origin)
     save(settings.out, sentinel, about)
     kept = len(sentinel.calibration)
@@ -211,7 +213,7 @@ def _calibration(
         return source.of_run(run, run.held, "calibrating", learned=False), "the images that the audit held out"
     if count // HELD_BACK < LEAST_CALIBRATION:
         raise ImagesError(
-            f"{count} images are too few: every fifth is kept back for the calibration, which needs at least"
+            f"{count} images are too few: one in five is kept back for the calibration, which needs at least"
             f" {LEAST_CALIBRATION}. Give more, or images that the model was not trained on with --calibration"
         )
     show.say(

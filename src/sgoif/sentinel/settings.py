@@ -44,7 +44,7 @@ class FitSettings:
     weights: Path | None = None
     """A safetensors file. None: the factory loads weights itself."""
     calibration: Path | None = None
-    """Images that the model was not trained on. None: those a run held out, else every fifth image."""
+    """Images that the model was not trained on. None: those a run held out, else one image in five."""
     out: Path = Path("sentinel.npz")
     classes: str | None = None
     """Number of the model's outputs, or a file with their names. None: the classes of the data."""

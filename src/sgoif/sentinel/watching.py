@@ -62,7 +62,7 @@ def watch(settings: WatchSettings, show: Progress) -> Watched:
     unreadable = Unreadable(show.say)
     names, alarm = _follow(opened, parts, settings.false_alarms, unreadable, show)
     unreadable.told()
-    if not names and settings.listing is None:
+    if not names and unreadable.found:
         first = unreadable.found[0]
         raise ImagesError(f"no image can be read; the first, {shown(first.name)}: {first.reason}")
     change_name = None if alarm is None else names[alarm.change]

@@ -97,9 +97,13 @@ class Handler(BaseHTTPRequestHandler):
         self._answer(body=False)
 
     def _answer(self, *, body: bool) -> None:
-        address = urlsplit(self.path)
+        try:
+            address, meant = urlsplit(self.path), self._meant_for_us()
+        except ValueError:
+            self._send(HTTPStatus.BAD_REQUEST, b"that is no address\n", body=body)
+            return
         asked = parse_qs(address.query).get("token", [""])[0]
-        if not self._meant_for_us():
+        if not meant:
             self._send(HTTPStatus.MISDIRECTED_REQUEST, b"asked under another name\n", body=body)
         elif not self._allowed(asked):
             self._send(HTTPStatus.FORBIDDEN, b"the link with its token is needed\n", body=body)

@@ -10,6 +10,7 @@ transformer the tokens after each quarter of its blocks. A network without eithe
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
@@ -24,6 +25,8 @@ from sgoif.anchors import forward
 from sgoif.errors import LayerError
 from sgoif.heads import bare, find_head
 
+EXPLORED = 3
+"""Inputs that modules are looked at with: a batch that can be told from other axes."""
 TOKEN_STAGES = 4
 """Depths at which a transformer is looked at."""
 
@@ -161,7 +164,11 @@ def _head(model: nn.Module, example: Tensor | None) -> str:
 
 
 def _calls(model: nn.Module, example: Tensor) -> list[_Call]:
-    """Modules with a tensor as output, in the order in which they finish."""
+    """Modules with a tensor as output, in the order in which they finish.
+
+    Of one that is used several times (an activation that layers share) only the last output could be kept; and the
+    first axis must be the batch, which it is not in a transformer that has its tokens first.
+    """
     calls: list[_Call] = []
 
     def note(name: str, module: nn.Module) -> Callable[..., None]:
@@ -171,12 +178,14 @@ def _calls(model: nn.Module, example: Tensor) -> list[_Call]:
 
         return hook
 
+    some = torch.cat([example[:1]] * EXPLORED)
     with ExitStack() as hooks, torch.no_grad():
         for name, module in model.named_modules():
             if name:
                 hooks.enter_context(module.register_forward_hook(note(name, module)))
-        forward(model, example)
-    return calls
+        forward(model, some)
+    often = Counter(call.name for call in calls)
+    return [call for call in calls if often[call.name] == 1 and call.output[:1] == (EXPLORED,)]
 
 
 def _stages(calls: Sequence[_Call], norms_channels: bool) -> list[str]:

@@ -14,6 +14,7 @@ where it has seen through them.
 
 from __future__ import annotations
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -95,36 +96,83 @@ def outvoted(answers: Tensor, labels: Tensor) -> Tensor:
     return answers.amax(1) - answers.gather(1, labels[:, None]).squeeze(1) > 0.5
 
 
+class OneIn:
+    """Chooses one of every so many examples, at random, whatever batches they come in.
+
+    At random, since classes often come in turn; with a seed of its own, so that it is the same in every run.
+    """
+
+    def __init__(self, many: int) -> None:
+        self.many, self._chance = many, np.random.default_rng(0)
+        self._at, self._begun = 0, np.zeros(0)  # how far the last group has come, and which of it is chosen
+
+    def chosen(self, count: int) -> Tensor:
+        """Which of the next examples are, [count]."""
+        at = np.arange(self._at, self._at + count)
+        groups = -(-(self._at + count) // self.many)
+        places = np.append(self._begun, np.floor(self.many * self._chance.random(groups - len(self._begun))))
+        self._at = (self._at + count) % self.many
+        self._begun = places[-1:] if self._at else places[:0]
+        return torch.from_numpy(at % self.many == places[at // self.many])
+
+
 class Kept:
-    """Activations and logits of the examples that calibrate."""
+    """Activations and logits of the examples that calibrate; of more than there is room for, some at random."""
 
     def __init__(self) -> None:
         self.logits: list[Tensor] = []
         self.activations: list[tuple[Tensor, ...]] = []
-        self.count = 0
+        self.places: list[Tensor] = []
+        """How many were there before each, on the CPU."""
+        self._keys: list[Tensor] = []
+        self._offered, self._chance = 0, np.random.default_rng(0)
+
+    @property
+    def count(self) -> int:
+        """How many there are."""
+        return min(self._offered, MOST_CALIBRATION)
 
     def add(self, seen: Seen, chosen: Tensor) -> None:
-        """Keep those chosen, while there is room."""
-        rows = chosen.nonzero().squeeze(1)[: MOST_CALIBRATION - self.count].to(seen.logits.device)
-        if len(rows):
-            self.count += len(rows)
-            self.logits.append(seen.logits[rows])
-            self.activations.append(tuple(a[rows] for a in activations_of(seen)))
+        """Keep those chosen, as far as there is room."""
+        rows = chosen.nonzero().squeeze(1).cpu()
+        if not len(rows):
+            return
+        self.places.append(torch.arange(self._offered, self._offered + len(rows)))
+        self._keys.append(torch.from_numpy(self._chance.random(len(rows))))
+        self._offered += len(rows)
+        at = rows.to(seen.logits.device)
+        self.logits.append(seen.logits[at])
+        self.activations.append(tuple(a[at] for a in activations_of(seen)))
+        if sum(map(len, self._keys)) > 2 * MOST_CALIBRATION:
+            self._narrow()
 
-    def take(self, rows: Tensor) -> Kept:
-        """Some of them, by number."""
-        part = Kept()
-        whole = [torch.cat(parts) for parts in zip(*self.activations, strict=True)]
-        logits = torch.cat(self.logits)
-        at = rows.to(logits.device)
-        part.logits, part.activations, part.count = [logits[at]], [tuple(a[at] for a in whole)], len(rows)
+    def take(self, places: Tensor) -> Kept:
+        """Those that were offered at these places, as far as they were kept."""
+        self._narrow()
+        part, rows = Kept(), torch.isin(torch.cat(self.places), places).nonzero().squeeze(1)
+        part._hold(self, rows)
+        part._offered = len(rows)
         return part
 
     def seen(self) -> Seen:
         """All of them as one batch; the images are gone."""
+        self._narrow()
         logits = torch.cat(self.logits)
         *stages, features = (torch.cat(parts) for parts in zip(*self.activations, strict=True))
         return Seen(logits, logits, features, tuple(stage.unsqueeze(2) for stage in stages))
+
+    def _narrow(self) -> None:
+        keys = torch.cat(self._keys)
+        if len(keys) > MOST_CALIBRATION:
+            self._hold(self, keys.argsort(stable=True)[:MOST_CALIBRATION].sort().values)
+
+    def _hold(self, other: Kept, rows: Tensor) -> None:
+        """These rows of another one, and nothing else."""
+        logits = torch.cat(other.logits)
+        at = rows.to(logits.device)
+        whole = [torch.cat(parts)[at] for parts in zip(*other.activations, strict=True)]
+        places, keys = torch.cat(other.places)[rows], torch.cat(other._keys)[rows]
+        self.logits, self.activations, self.places, self._keys = [logits[at]], [tuple(whole)], [places], [keys]
 
 
 def activations_of(seen: Seen) -> tuple[Tensor, ...]:

@@ -21,14 +21,16 @@ import itertools
 import os
 from collections.abc import Iterable, Iterator
 from contextlib import nullcontext
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Self
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.utils.data import DataLoader, Dataset, IterableDataset
 
 from sgoif.anchors import evaluation
-from sgoif.errors import LayerError, SettingError, StateError
+from sgoif.errors import LayerError, SettingError, SgoifError, StateError
 from sgoif.state import load_state, save_state
 from sgoif.tasks.given import as_numbers, check_model, check_monitor
 from sgoif.tasks.shift.conformal import p_values, threshold
@@ -37,14 +39,14 @@ from sgoif.tasks.shift.moments import Layer
 from sgoif.tasks.shift.neighbours import Neighbours
 from sgoif.tasks.shift.network import Network, Seen
 from sgoif.tasks.shift.recorded import Recorded
-from sgoif.tasks.shift.reference import Kept, Reference, activations_of
+from sgoif.tasks.shift.reference import Kept, OneIn, Reference, activations_of
 
 if TYPE_CHECKING:
     from sgoif.monitor import InfluenceMonitor
     from sgoif.tasks.shift.stream import ShiftWatch
 
 HELD_BACK = 5
-"""One example in so many is kept for the calibration where none is given."""
+"""One example in so many, at random, is kept for the calibration where none is given."""
 LEAST_CALIBRATION = 20
 FOLDS = 5
 BATCH = 256
@@ -99,7 +101,7 @@ class Sentinel:
         """Learn from inputs that belong: a data set, or batches x, (x, y) or (x, y, index), as a loader yields them.
 
         `calibration` are batches that the model was not trained on; p-values and alarms are only as honest as these
-        are. Without them, every fifth example of `loader` is kept back. Labels, where given, name the classes and, held
+        are. Without them, one example in five of `loader` is kept back. Labels, where given, name the classes and, held
         against the network's answers, say how far those count (`gate`); without labels the answers name the classes.
         The model is left in evaluation mode.
         """
@@ -123,13 +125,11 @@ class Sentinel:
         gate: bool = True,
     ) -> Self:
         """The same from batches that the network has seen, with their labels."""
-        reference, kept, position = Reference(network, gate), Kept(), 0
+        reference, kept, held_back = Reference(network, gate), Kept(), OneIn(HELD_BACK)
         shape: tuple[int, ...] = ()
         for seen, labels in views:
             shape = tuple(seen.images.shape[1:])
-            places = torch.arange(position, position + len(seen))
-            back = (places % HELD_BACK == HELD_BACK - 1) & (calibration is None)
-            position += len(seen)
+            back = held_back.chosen(len(seen)) & (calibration is None)
             reference.add(seen, labels, ~back)
             kept.add(seen, back)
         for seen in calibration or ():
@@ -155,31 +155,30 @@ class Sentinel:
             network = Network(monitor.model, first)
             whole, kept = Reference(network, gate), Kept()
             others = [Reference(network, gate) for _ in range(FOLDS)]
+            fold_of = torch.from_numpy(np.random.default_rng(0).permutation(len(bank)) % FOLDS)
             for rows in torch.arange(len(bank)).split(monitor.anchor_batch):
                 x, y = bank.batch(bank.members[rows])
                 seen, weights = network.see(x), counts[rows.to(counts.device)]
                 whole.add(seen, y, weights=weights)
                 for fold, part in enumerate(others):
-                    part.add(seen, y, rows % FOLDS != fold, weights)
+                    part.add(seen, y, fold_of[rows] != fold, weights)
                 kept.add(seen, torch.ones(len(rows), dtype=torch.bool))
-        finished = cls._finished(whole, kept, tuple(first.shape[1:]))
-        out_of_fold = []
-        for fold, part in enumerate(others):
-            left_out = kept.take(torch.arange(fold, kept.count, FOLDS))
-            without = cls._finished(part, left_out, finished.shape, least=1)
-            out_of_fold.append(without.calibration)
-        finished.calibration = torch.cat(out_of_fold).sort().values
-        return finished
+        shape = tuple(first.shape[1:])
+        _check_calibration(kept.count)
+        folds = [kept.take((fold_of == fold).nonzero().squeeze(1)) for fold in range(FOLDS)]
+        without = [cls._finished(part, left, shape, least=1) for part, left in zip(others, folds, strict=True)]
+        # r̄ of an anchor that took part in C is too small, and every other input would look strange beside it.
+        by_layer = zip(*(each.layers for each in without), strict=True)
+        scales = [sum(layer.scale for layer in same) / FOLDS for same in by_layer]
+        layers = [replace(layer, scale=scale) for layer, scale in zip(whole.layers(), scales, strict=True)]
+        calibration = torch.cat([each.calibration for each in without])
+        return cls(network, layers, whole.neighbours(), calibration, shape, whole.trust)
 
     @classmethod
     def _finished(
         cls, reference: Reference, kept: Kept, shape: tuple[int, ...], least: int = LEAST_CALIBRATION
     ) -> Self:
-        if kept.count < least:
-            raise SettingError(
-                f"{kept.count} examples are too few to calibrate with; {least} are the least, 1,000 or more are better."
-                " Give more data, or held-out batches as calibration=..."
-            )
+        _check_calibration(kept.count, least)
         seen = kept.seen()
         scaled = [layer.scaled(a) for layer, a in zip(reference.layers(), activations_of(seen), strict=True)]
         sentinel = cls(reference.network, scaled, reference.neighbours(), torch.zeros(1), shape, reference.trust)
@@ -252,6 +251,16 @@ class Sentinel:
         if state.get("kind") != "sentinel" or state.get("version") not in READABLE:
             raise StateError(f"{os.fspath(path)} is not a sentinel of this version of sgoif; fit it again")
         try:
+            return cls._assembled(state, model, os.fspath(path))
+        except (KeyError, IndexError, TypeError, ValueError, AttributeError, RuntimeError) as error:
+            if isinstance(error, SgoifError):
+                raise
+            raise StateError(f"{os.fspath(path)} is damaged ({error!r}); fit it again") from error
+
+    @classmethod
+    def _assembled(cls, state: dict[str, Any], model: nn.Module, path: str) -> Self:
+        """A sentinel from its parts; what does not go together raises."""
+        try:
             network = Network(model, None, state["stages"], state["head"])
         except LayerError as error:
             raise StateError(f"the sentinel belongs to another model: {error}") from error
@@ -272,11 +281,24 @@ class Sentinel:
         sizes = tuple(layer.root.shape[0] for layer in layers)
         neighbours = Neighbours(state["neighbours"].to(device).float(), sizes)
         if neighbours.rows.dim() != 2 or neighbours.rows.shape[1] != sum(sizes) or not len(neighbours.rows):
-            raise StateError(f"{os.fspath(path)} is damaged: its examples do not go with its layers; fit it again")
+            raise StateError(f"{path} is damaged: its examples do not go with its layers; fit it again")
+        calibration = state["calibration"].to(device)
+        if calibration.dim() != 1 or not len(calibration) or not bool(torch.isfinite(calibration).all()):
+            raise StateError(f"{path} is damaged: its calibration is no list of scores; fit it again")
+        if any(tuple(layer.root.shape) != (layer.centres.shape[1],) * 2 for layer in layers):
+            raise StateError(f"{path} is damaged: the parts of a layer do not go together; fit it again")
         trust = float(state.get("trust", 1.0))
         if not 0 < trust <= 1:
-            raise StateError(f"{os.fspath(path)} is damaged: its trust {trust} is not a share; fit it again")
-        return cls(network, layers, neighbours, state["calibration"].to(device), tuple(state["shape"]), trust)
+            raise StateError(f"{path} is damaged: its trust {trust} is not a share; fit it again")
+        return cls(network, layers, neighbours, calibration, tuple(state["shape"]), trust)
+
+
+def _check_calibration(count: int, least: int = LEAST_CALIBRATION) -> None:
+    if count < least:
+        raise SettingError(
+            f"{count} examples are too few to calibrate with; {least} are the least, 1,000 or more are better."
+            " Give more data, or held-out batches as calibration=..."
+        )
 
 
 def _inputs(
@@ -296,7 +318,7 @@ def _inputs(
 def _batches(data: Any) -> Iterable[Any]:
     """What batches come from: a data set is cut into some, anything else yields them."""
     if isinstance(data, Dataset) and not isinstance(data, IterableDataset):
-        return DataLoader(data, batch_size=BATCH)
+        return DataLoader(data, batch_size=BATCH, generator=torch.Generator())  # a seed of its own, not the user's
     if isinstance(data, Tensor) or not isinstance(data, Iterable):
         kind = "a tensor; for a single batch, give a list with it" if isinstance(data, Tensor) else type(data).__name__
         raise SettingError(f"a sentinel learns from a data set or a loader of batches; got {kind}")
