@@ -225,12 +225,10 @@ def _captured(monitor: InfluenceMonitor) -> Iterator[Capture]:
 
 def _labels(monitor: InfluenceMonitor, inputs: Any, labels: Any) -> Tensor:
     """One class number for every input."""
-    part = inputs
-    while not isinstance(part, Tensor):
-        part = next(iter(part.values() if isinstance(part, Mapping) else part))
-    if not len(part):
+    count = _size(inputs)
+    if not count:
         raise SettingError("there are no examples; give at least one")
-    found = check_target(labels, len(part), monitor.classes, monitor.device)
+    found = check_target(labels, count, monitor.classes, monitor.device)
     assert found is not None
     return found
 
@@ -309,9 +307,21 @@ def _first(inputs: Any, most: int) -> Any:
     """The first examples of a batch of inputs: a tensor, several of them, or a list of anything else."""
     if isinstance(inputs, Mapping):
         return {name: _first(value, most) for name, value in inputs.items()}
-    if isinstance(inputs, (list, tuple)) and isinstance(inputs[0], (Tensor, Mapping, list, tuple)):
+    if _several(inputs):
         return [_first(value, most) for value in inputs]
     return inputs[:most]
+
+
+def _size(inputs: Any) -> int:
+    """Examples in a batch of inputs."""
+    if isinstance(inputs, Mapping):
+        return _size(next(iter(inputs.values()), ()))
+    return _size(inputs[0]) if _several(inputs) else len(inputs)
+
+
+def _several(inputs: Any) -> bool:
+    """Whether a batch is a list of batches, one for each input of the model."""
+    return isinstance(inputs, (list, tuple)) and bool(inputs) and isinstance(inputs[0], (Tensor, Mapping, list, tuple))
 
 
 def _unseen_share(monitor: InfluenceMonitor, inputs: Any, labels: Tensor, most: int = 16) -> float:
