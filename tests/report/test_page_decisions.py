@@ -60,6 +60,7 @@ def test_keys_move_decide_and_undo_and_a_reload_keeps_it(open_page: Opened) -> N
     assert page.evaluate("document.activeElement.getAttribute('aria-label')").startswith("Number 5:")
     press(page, "ArrowRight ArrowUp ArrowLeft")
     assert page.evaluate("document.activeElement.getAttribute('aria-label')").startswith("Number 2:")
+    page.wait_for_timeout(1000)  # a browser writes what pages store with a delay, and a busy machine is slow
     page.reload()
     page.locator("html[data-ready]").wait_for(state="attached")
     assert marks(page, 7) == [*done[:4], "", "", ""]
