@@ -144,6 +144,17 @@ def drawn_from(loader: DataLoader[Any]) -> Dataset[Any]:
     return whole if indices == list(range(len(whole))) else Subset(whole, indices)  # type: ignore[arg-type]
 
 
+def in_order(loader: DataLoader[Any], batch_size: int) -> DataLoader[Any]:
+    """What a loader draws from, once, in the order of its data set and in its own batches, or of this size."""
+    own = loader.batch_size is not None
+    return DataLoader(
+        drawn_from(loader),
+        batch_size=loader.batch_size if own else batch_size,
+        num_workers=loader.num_workers,
+        collate_fn=loader.collate_fn if own else None,
+    )
+
+
 def split_item(item: Any) -> tuple[Any, int]:
     """Inputs and label of one item: (x, y, ...), or a mapping with "label" or "labels"."""
     if isinstance(item, Mapping):

@@ -14,7 +14,7 @@ from torch.utils.data import DataLoader, Dataset, IterableDataset, Subset, Tenso
 
 from sgoif.anchors import evaluation
 from sgoif.capture import two_classes
-from sgoif.data import Indexed, Part, drawn_from, draws, isolated_random_state
+from sgoif.data import Indexed, Part, draws, in_order, isolated_random_state
 from sgoif.errors import SettingError
 from sgoif.tasks.given import as_numbers, check_model
 from sgoif.tasks.poisoning.geometry import narrowed
@@ -161,17 +161,15 @@ def _split(batch: Any, before: int) -> tuple[Tensor, Tensor, Tensor]:
     return x, y, torch.arange(before, before + len(x))
 
 
-def _in_order(loader: DataLoader[Any], batch_size: int) -> Iterator[Any]:
-    """What a loader draws from, in the order of its data set: in its own nobody could tell which example is which."""
-    whole, source = loader.dataset, drawn_from(loader)
+def _numbered(loader: DataLoader[Any], batch_size: int) -> Iterator[Any]:
+    """Batches in the order of the data, with indices: in that of a loader nobody could tell which example is which."""
+    again = in_order(loader, batch_size)
+    whole, source = loader.dataset, again.dataset
     numbers: Any = whole.indices if isinstance(whole, Part) else range(len(whole))  # type: ignore[arg-type]
     if isinstance(source, Subset) and source is not whole:
         numbers = [numbers[row] for row in source.indices]
     read = 0
-    collate = loader.collate_fn if loader.batch_size is not None else None
-    for batch in DataLoader(
-        source, batch_size=loader.batch_size or batch_size, num_workers=loader.num_workers, collate_fn=collate
-    ):
+    for batch in again:
         if isinstance(batch, (tuple, list)) and len(batch) == 2 and isinstance(batch[0], Tensor):
             count = len(batch[0])
             yield (*batch, torch.tensor([int(number) for number in numbers[read : read + count]]))
@@ -183,7 +181,7 @@ def _in_order(loader: DataLoader[Any], batch_size: int) -> Iterator[Any]:
 def _batches(train_set: Any, batch_size: int) -> Iterator[Any]:
     """Batches in an order that says which example is which."""
     if isinstance(train_set, DataLoader) and draws(train_set):
-        return _in_order(train_set, batch_size)
+        return _numbered(train_set, batch_size)
     if isinstance(train_set, (tuple, list)) and len(train_set) == 2 and all(isinstance(t, Tensor) for t in train_set):
         train_set = TensorDataset(*train_set)
     is_set = isinstance(train_set, Dataset) and not isinstance(train_set, IterableDataset)

@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from torch.utils.data import DataLoader, Dataset, Subset
 
 from sgoif.anchors import evaluation, forward, read_items, to_device
-from sgoif.data import Indexed, Part, drawn_from, draws, isolated_random_state
+from sgoif.data import Indexed, Part, draws, in_order, isolated_random_state
 from sgoif.errors import LayerError, SettingError
 from sgoif.heads import bare, find_head
 from sgoif.tasks.given import check_model
@@ -134,13 +134,8 @@ Batch = tuple[Any, Tensor, list[str] | None]
 def batches_of(data: Any) -> Iterator[Batch]:
     """(inputs, labels, names). What a loader draws from is read in the order of the data set, not of the loader."""
     if isinstance(data, DataLoader) and draws(data):
-        source = drawn_from(data)
-        data = DataLoader(
-            source,
-            batch_size=data.batch_size or BATCH,
-            num_workers=data.num_workers,
-            collate_fn=data.collate_fn if data.batch_size is not None else None,
-        )
+        data = in_order(data, BATCH)
+        source = data.dataset
         names = iter(_names(source))
         for batch in data:
             x, y, index = _split_batch(batch)
