@@ -23,6 +23,7 @@ from weakref import ref
 import torch
 from torch import Tensor, nn
 from torch.autograd.graph import GradientEdge, get_gradient_edge
+from torch.utils.hooks import RemovableHandle
 
 from sgoif.curvature.base import Factors
 from sgoif.errors import LayerError, StepError
@@ -214,8 +215,8 @@ class Capture:
         self.compiled = False
         """Whether layers ran inside a compiled graph, which may use its output buffers again."""
         self._record: Record | None = None
-        self._handles = [layer.module.register_forward_hook(OwnHook(self._layer_hook(layer))) for layer in layers]
-        self._handles.append(model.register_forward_hook(OwnHook(self._root_hook)))
+        self._handles: list[RemovableHandle] = []
+        self.hook()
 
     def open(self, record: Record) -> Opened:
         """Fill `record` from whatever runs inside `with`."""
@@ -243,8 +244,15 @@ class Capture:
         self.unhook()
         self.closed = True
 
+    def hook(self) -> None:
+        """Put the hooks on the model, where they are not on it."""
+        if not self._handles:
+            layers = self.layers.values()
+            self._handles = [layer.module.register_forward_hook(OwnHook(self._layer_hook(layer))) for layer in layers]
+            self._handles.append(self._model.register_forward_hook(OwnHook(self._root_hook)))
+
     def unhook(self) -> None:
-        """Take the hooks off the model; nothing is seen from then on."""
+        """Take the hooks off the model; nothing is seen until they are on it again."""
         for handle in self._handles:
             handle.remove()
         self._handles.clear()

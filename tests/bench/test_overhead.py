@@ -16,6 +16,7 @@ from sgoif.bench.models import MODELS
 from sgoif.bench.overhead import OverheadSettings, Plan, Training, _slices, main
 from sgoif.bench.overhead_parts import ALL, BLOCKS, COLLECT, CURVATURE, ENTER, HOOKS, LEVELS, PartialMonitor
 from sgoif.errors import SettingError
+from sgoif.monitor import InfluenceMonitor
 
 SMALL = ["--device", "cpu", "--examples", "96", "--batch-size", "16", "--anchors", "10", "--repeats", "3"]
 
@@ -34,31 +35,30 @@ def test_a_small_run_gives_ratios_with_their_spread(tmp_path: Path, capsys: pyte
 
 
 @pytest.mark.usefixtures("tiny")
-def test_a_budget_is_a_share_of_the_time_of_its_own_copy(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_budget_is_a_share_of_the_time_with_the_monitor(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     arguments = [*SMALL, "--least-steps", "8", "--no-memory", "--budget", "0.2", "--json"]
     assert main([*arguments, "--out", str(tmp_path / "overhead.json")]) == 0
     result = json.loads(capsys.readouterr().out)
     assert result["plan"]["budget"] == 0.2
     assert result["layers"]["head"]["stride"] >= 1
 
-    training = Training(replace(_plan(), budget=0.2), "head")
-    training.run(2)
-    monitor = training.monitor
-    assert monitor is not None
+    training = Training(replace(_plan(), budget=0.2))
+    monitor = training.watched("head", InfluenceMonitor)
+    training.run(2, monitor)
     before = monitor.cadence.elapsed
     time.sleep(0.3)
-    seconds, _ = training.run(2)
+    training.run(2)
+    seconds, _ = training.run(2, monitor)
     assert monitor.cadence.elapsed - before < seconds + 0.1
     monitor.close()
 
 
 def test_warming_up_ends_at_a_steady_pace() -> None:
-    training = Training(_plan(), "head")
-    period = training.warm_up()
-    monitor = training.monitor
-    assert monitor is not None
+    training = Training(_plan())
+    monitor = training.watched("head", InfluenceMonitor)
+    period = training.warm_up(monitor)
     before = len(monitor.history)
-    training.run(3 * period)
+    training.run(3 * period, monitor)
     assert len(monitor.history) - before in (2, 3, 4)
     monitor.close()
 
@@ -110,12 +110,13 @@ def test_parts_are_measured_against_plain_training(tmp_path: Path, capsys: pytes
 @pytest.mark.usefixtures("tiny")
 @pytest.mark.parametrize("level", [ENTER, HOOKS, COLLECT, BLOCKS, CURVATURE, ALL])
 def test_a_level_does_its_own_part_and_no_more(level: int) -> None:
-    training = Training(_plan(), "head", partial(PartialMonitor, level))
-    monitor = training.monitor
-    assert isinstance(monitor, PartialMonitor)
-    training.run(8)
-    hooked = any(module._forward_hooks for module in training.model.modules())
-    assert hooked == (level >= HOOKS)
+    training = Training(_plan())
+    monitor = training.watched("head", partial(PartialMonitor, level))
+    assert not _hooked(training)
+    monitor._capture.hook()
+    assert _hooked(training) == (level >= HOOKS)
+    training.run(8, monitor)
+    assert not _hooked(training)
     assert (monitor.directions is not None) == (level >= COLLECT)
     assert bool(monitor.ledger.sums.any()) == (level >= BLOCKS)
     assert ("curvature" in monitor.host) == (level >= CURVATURE)
@@ -125,13 +126,31 @@ def test_a_level_does_its_own_part_and_no_more(level: int) -> None:
 @pytest.mark.usefixtures("tiny")
 def test_the_last_level_is_the_monitor_itself() -> None:
     tables = []
-    for make in ({}, {"make": partial(PartialMonitor, ALL)}):
-        training = Training(_plan(), "head", **make)
-        training.run(20)
-        assert training.monitor is not None
-        tables.append(torch.as_tensor(training.monitor.scores()["influence"]))
-        training.monitor.close()
+    for make in (InfluenceMonitor, partial(PartialMonitor, ALL)):
+        training = Training(_plan())
+        monitor = training.watched("head", make)
+        training.run(20, monitor)
+        tables.append(torch.as_tensor(monitor.scores()["influence"]))
+        monitor.close()
     assert torch.equal(*tables)
+
+
+@pytest.mark.usefixtures("tiny")
+def test_steps_without_the_monitor_are_plain_training() -> None:
+    weights = []
+    for watch in (False, True):
+        training = Training(_plan())
+        monitor = training.watched("head", InfluenceMonitor) if watch else None
+        for turn in range(4):
+            training.run(3, monitor if turn % 2 else None)
+        weights.append(nn.utils.parameters_to_vector(training.model.parameters()))
+    assert monitor is not None
+    assert monitor.steps == 6
+    assert torch.equal(*weights)
+
+
+def _hooked(training: Training) -> bool:
+    return any(module._forward_hooks for module in training.model.modules())
 
 
 def _plan() -> Plan:

@@ -2,10 +2,11 @@
 
     python -m sgoif.bench.overhead --device cuda --out results/overhead-cuda.json
 
-Two copies of one model train in the same process, one plain and one with a monitor, in alternating slices of a few
-steps, so that both meet the same machine. A repeat covers a whole number of the monitor's refresh periods: everything
-that happens from time to time (passes over the anchors, solving, replacement) is inside the ratio in the proportion in
-which it really happens. Batches lie ready on the device; with data loading in both loops the ratio could only be lower.
+One model trains in alternating slices of steps with the monitor and without it, its hooks taken off, so that both meet
+the same machine and the same memory: of two copies of a model one may be slower by more than the monitor costs. A
+repeat covers a whole number of the monitor's refresh periods: everything that happens from time to time (passes over
+the anchors, solving, replacement) is inside the ratio in the proportion in which it really happens. Batches lie ready
+on the device; with data loading in both loops the ratio could only be lower.
 Peak memory is measured apart from time, each variant alone: `torch.cuda.max_memory_allocated`, or on the CPU the peak
 resident size of a fresh process.
 
@@ -28,7 +29,7 @@ from contextlib import AbstractContextManager, nullcontext
 from dataclasses import asdict, dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
 
 import numpy as np
 import torch
@@ -39,13 +40,14 @@ from torch.utils.data import TensorDataset
 from sgoif.bench.command import Device, Say, choose_device, run_command, say, setting
 from sgoif.bench.memory import resident_peak
 from sgoif.bench.models import MODELS
-from sgoif.bench.overhead_parts import PartialMonitor, measure_parts, parts_table
+from sgoif.bench.overhead_parts import measure_parts, parts_table
 from sgoif.errors import SettingError, SgoifError
 from sgoif.monitor import InfluenceMonitor
 from sgoif.processes import choose_gpu, joined, launch, placed
 from sgoif.ranks import SeveralRanks
 from sgoif.scoring import BLOCK_STEPS
 
+Watching = TypeVar("Watching", bound=InfluenceMonitor)
 PROGRAM = "python -m sgoif.bench.overhead"
 CLASSES = 10
 POOL = 8
@@ -80,7 +82,7 @@ class OverheadSettings:
     )
     budget: float | None = setting(None, help="share of training time that the monitor may take; unset: no budget")
     repeats: int = setting(5, help="ratios to take the median of")
-    slice_steps: int | None = setting(None, help="steps before the two copies take turns; unset: 3 (CPU), 32 (CUDA)")
+    slice_steps: int | None = setting(None, help="steps with or without the monitor in turn; unset: 3 (CPU), 32 (CUDA)")
     least_steps: int = setting(60, help="least number of steps in a repeat")
     memory: bool = setting(True, help="measure peak memory as well")
     parts: bool = setting(False, help="the head alone, with parts of the monitor left out, so many repeats of a period")
@@ -143,13 +145,11 @@ class Plan:
 
 
 class Training:
-    """One copy of the model in training, on made-up images of CIFAR's shape."""
+    """A model in training on made-up images of CIFAR's shape, with any of several monitors or none."""
 
-    def __init__(
-        self, plan: Plan, layers: str | None, make: Callable[..., InfluenceMonitor] = InfluenceMonitor
-    ) -> None:
+    def __init__(self, plan: Plan) -> None:
+        self.plan = plan
         self.device = torch.device(plan.device)
-        self.batch_size = plan.batch_size
         self.part = slice(None) if plan.nproc == 1 else SeveralRanks().share(plan.batch_size)
         on_gpu = self.device.type == "cuda"
         layout = torch.channels_last if on_gpu else torch.contiguous_format
@@ -157,69 +157,77 @@ class Training:
         self.model = MODELS[plan.model](3, CLASSES).to(self.device, memory_format=layout)  # type: ignore[call-overload]
         self.optimizer = torch.optim.SGD(self.model.parameters(), lr=0.01, momentum=0.9, weight_decay=5e-4)
         self.classes = torch.randn(CLASSES, 3, 32, 32)
-        labels = torch.randint(CLASSES, (POOL, self.batch_size))
+        labels = torch.randint(CLASSES, (POOL, plan.batch_size))
         self.pool = [self._images(y)[self.part].to(self.device).contiguous(memory_format=layout) for y in labels]
         self.labels = labels[:, self.part].to(self.device)
         self.network = self.model if plan.nproc == 1 else nn.parallel.DistributedDataParallel(self.model)
-        self.examples = plan.examples
         self.indices = self._indices()
         self.done = 0
-        self._left: float | None = None
-        self.monitor: InfluenceMonitor | None = None
-        start = time.perf_counter()
-        if layers is not None:
-            held_out = torch.arange(plan.anchors) % CLASSES
-            anchors, size = TensorDataset(self._images(held_out), held_out), plan.examples
-            self.monitor = make(
-                self.network,
-                self.optimizer,
-                anchors=anchors,
-                size=size,
-                layers=layers,
-                body_share=plan.body_share,
-                budget=plan.budget,
-                seed=plan.seed,
-            )
-        self.setup_seconds = time.perf_counter() - start
+        self._left: dict[InfluenceMonitor, float] = {}
+
+    def watched(self, layers: str, make: Callable[..., Watching]) -> Watching:
+        """A monitor of these layers, made by `make`, which `run` puts on the model."""
+        plan = self.plan
+        held_out = torch.arange(plan.anchors) % CLASSES
+        monitor = make(
+            self.network,
+            self.optimizer,
+            anchors=TensorDataset(self._images(held_out), held_out),
+            size=plan.examples,
+            layers=layers,
+            body_share=plan.body_share,
+            budget=plan.budget,
+            seed=plan.seed,
+        )
+        monitor._capture.unhook()
+        return monitor
 
     def _images(self, labels: Tensor) -> Tensor:
         """A pattern per class under a lot of noise, so that there is something to learn."""
         return 0.3 * self.classes[labels] + torch.randn(len(labels), 3, 32, 32)
 
-    def run(self, steps: int) -> tuple[float, float]:
+    def run(self, steps: int, monitor: InfluenceMonitor | None = None) -> tuple[float, float]:
         """So many training steps; the seconds they took on the wall clock, and of processor time."""
+        if monitor is not None:
+            monitor._capture.hook()
         self._wait()
         start, busy = time.perf_counter(), time.process_time()
-        if self.monitor is not None and self._left is not None:
-            self.monitor.cadence.leave_out(start - self._left)  # a budget is a share of this copy's time alone
+        if monitor is not None and monitor in self._left:
+            monitor.cadence.leave_out(start - self._left[monitor])  # a budget is a share of its own time alone
         for _ in range(steps):
-            x, y = self.pool[self.done % POOL], self.labels[self.done % POOL]
+            x, y, index = self.pool[self.done % POOL], self.labels[self.done % POOL], next(self.indices)
             self.done += 1
-            with self.monitor.step(next(self.indices)) if self.monitor else nullcontext():
+            with monitor.step(index) if monitor is not None else nullcontext():
                 with self._autocast():
                     loss = F.cross_entropy(self.network(x), y)
                 loss.backward()
             self.optimizer.step()
             self.optimizer.zero_grad()
         self._wait()
-        self._left = time.perf_counter()
-        return self._left - start, time.process_time() - busy
+        end = time.perf_counter()
+        taken = end - start, time.process_time() - busy
+        if monitor is not None:
+            self._left[monitor] = end
+            monitor._capture.unhook()
+        return taken
 
-    def warm_up(self, most_epochs: int = 8) -> int:
+    def warm_up(self, monitor: InfluenceMonitor, most_epochs: int = 8) -> int:
         """Train until refreshes of the monitor come at their longest interval; the steps between two of them."""
         gaps: list[int] = []
-        while self.monitor is not None and self.done < most_epochs * (self.examples // self.batch_size):
-            self.run(1)
-            gaps = np.diff([int(entry["step"]) for entry in self.monitor.history]).tolist()
-            if gaps and gaps[-1] * self.batch_size >= self.monitor.cadence.longest(self.examples):
+        batch, examples = self.plan.batch_size, self.plan.examples
+        while monitor.steps < most_epochs * (examples // batch):
+            self.run(1, monitor)
+            gaps = np.diff([int(entry["step"]) for entry in monitor.history]).tolist()
+            if gaps and gaps[-1] * batch >= monitor.cadence.longest(examples):
                 break
         return max([1, *gaps[-1:]])
 
     def _indices(self) -> Iterator[Tensor]:
         generator = torch.Generator().manual_seed(0)
         while True:
-            order = torch.randperm(self.examples, generator=generator)
-            yield from (part[self.part] for part in order.split(self.batch_size) if len(part) == self.batch_size)
+            order = torch.randperm(self.plan.examples, generator=generator)
+            size = self.plan.batch_size
+            yield from (part[self.part] for part in order.split(size) if len(part) == size)
 
     def _autocast(self) -> AbstractContextManager[Any]:
         on_gpu = self.device.type == "cuda"
@@ -250,10 +258,8 @@ def run_overhead(settings: OverheadSettings, tell: Say = say) -> dict[str, Any]:
 
 
 def _parts(plan: Plan, tell: Say) -> dict[str, Any]:
-    def training(level: int | None) -> Training:
-        return Training(plan, None) if level is None else Training(plan, "head", partial(PartialMonitor, level))
-
-    return measure_parts(training, plan.repeats, plan.slice_steps, tell)
+    training = Training(plan)
+    return measure_parts(training, partial(training.watched, "head"), plan.repeats, plan.slice_steps, tell)
 
 
 def _together(settings: OverheadSettings, plan: Plan) -> dict[str, Any]:
@@ -283,12 +289,13 @@ def _quiet(message: str) -> None:
 
 
 def _time(plan: Plan, layers: str, tell: Say) -> dict[str, Any]:
-    plain, monitored = Training(plan, None), Training(plan, layers)
-    monitor = monitored.monitor
-    assert monitor is not None
+    training = Training(plan)
+    start = time.perf_counter()
+    monitor = training.watched(layers, InfluenceMonitor)
+    setup_seconds = time.perf_counter() - start
     tell(f"{layers}: warming up until refreshes come at a steady pace")
-    plain.run(plan.slice_steps)
-    period = monitored.warm_up()
+    training.run(plan.slice_steps)
+    period = training.warm_up(monitor)
     length = period * -(-plan.least_steps // period)
     before = len(monitor.history)
     seconds = {"plain": np.zeros(2), "monitored": np.zeros(2)}
@@ -296,11 +303,11 @@ def _time(plan: Plan, layers: str, tell: Say) -> dict[str, Any]:
     slices: dict[str, list[float]] = {"plain": [], "monitored": []}
     for repeat in range(plan.repeats):
         spent = {"plain": np.zeros(2), "monitored": np.zeros(2)}
-        turns = [("plain", plain), ("monitored", monitored)]
+        turns = [("plain", None), ("monitored", monitor)]
         for number, steps in enumerate(_slices(length, plan.slice_steps)):
-            for name, training in turns if (number + repeat) % 2 == 0 else turns[::-1]:
+            for name, watching in turns if (number + repeat) % 2 == 0 else turns[::-1]:
                 known = len(monitor.history)
-                taken = training.run(steps)
+                taken = training.run(steps, watching)
                 spent[name] += taken
                 if len(monitor.history) == known:
                     slices[name].append(taken[0] / steps)
@@ -331,7 +338,7 @@ def _time(plan: Plan, layers: str, tell: Say) -> dict[str, Any]:
         "refreshes_measured": len(refreshes),
         "stride": monitor.cadence.stride,
         "refresh_seconds": refresh,
-        "setup_seconds": monitored.setup_seconds,
+        "setup_seconds": setup_seconds,
         "scores_seconds": scores_seconds,
     }
 
@@ -362,11 +369,12 @@ def _peak_memory(plan: Plan, layers: str | None) -> float:
 
 def _short_training(plan: Plan, layers: str | None, steps: int = BLOCK_STEPS + 16) -> None:
     """So many steps that the monitor has refreshed, and held as many steps back for scoring as it ever does."""
-    training = Training(plan, layers)
-    training.run(steps)
-    if training.monitor is not None:
-        training.monitor.scores()
-        training.monitor.close()
+    training = Training(plan)
+    monitor = training.watched(layers, InfluenceMonitor) if layers is not None else None
+    training.run(steps, monitor)
+    if monitor is not None:
+        monitor.scores()
+        monitor.close()
 
 
 def _probe(request: str) -> int:

@@ -1,10 +1,10 @@
-"""What each part of the monitor costs: training with parts left out, in alternating slices of one process.
+"""What each part of the monitor costs: training with parts left out, in alternating slices of one training.
 
     python -m sgoif.bench.overhead --device cuda --parts --out results/overhead-cuda-parts.json
 
-The head is watched by copies of the monitor that do more and more of its work (`LEVELS`). All take turns with two
-copies of plain training, which show how much the measurement itself varies. Added time is the mean over whole refresh
-periods against both plain copies in the same periods; its error is that of the mean over periods.
+The head is watched by copies of the monitor that do more and more of its work (`LEVELS`). All take turns with plain
+training, twice, which shows how much the measurement itself varies. Added time is the mean over whole refresh periods
+against both plain turns in the same periods; its error is that of the mean over periods.
 
 Beside it stands how long the host is busy with entering and leaving a step, a block, an update of the curvature and a
 refresh. On a GPU blocks and updates are also timed while the card is made to wait until the host has told it
@@ -15,6 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from functools import partial
 from time import perf_counter
 from typing import Any
 
@@ -51,6 +52,7 @@ class PartialMonitor(InfluenceMonitor):
         self.apart = False
         if level == ENTER:
             self._capture.unhook()
+            self._capture.hook = lambda: None  # type: ignore[method-assign]
         if level < ALL:
             self.curvature.prepare = lambda: None  # type: ignore[method-assign]
 
@@ -113,31 +115,37 @@ class PartialMonitor(InfluenceMonitor):
 
 
 def measure_parts(
-    training: Callable[[int | None], Any], periods: int, slice_steps: int, tell: Say
+    training: Any,
+    watched: Callable[[Callable[..., PartialMonitor]], PartialMonitor],
+    periods: int,
+    slice_steps: int,
+    tell: Say,
 ) -> dict[str, dict[str, Any]]:
     """Added milliseconds a step of every level, and milliseconds of single parts.
 
-    `training(level)` makes a copy of the training with a monitor of that level, or without one.
+    `training.run(steps, monitor)` trains with a monitor or without one and says how long that took; `watched` has one
+    made.
     """
-    tell("warming up every copy")
-    runs = {name: training(None) for name in PLAIN} | {name: training(n) for n, name in enumerate(LEVELS)}
-    for run in runs.values():
-        run.run(slice_steps)
-    whole: Any = runs["all"]
-    period = whole.warm_up()
-    warm, known = whole.done, {part: len(host) for part, host in whole.monitor.host.items()}
+    tell("warming up with every monitor")
+    monitors = {name: watched(partial(PartialMonitor, level)) for level, name in enumerate(LEVELS)}
+    watching: dict[str, PartialMonitor | None] = {**dict.fromkeys(PLAIN), **monitors}
+    for monitor in watching.values():
+        training.run(slice_steps, monitor)
+    whole = monitors["all"]
+    period = training.warm_up(whole)
+    warm, known = whole.steps, {part: len(host) for part, host in whole.host.items()}
     rounds = max(1, round(period / slice_steps))
     steps = -(-period // rounds)
-    seconds: dict[str, list[list[float]]] = {name: [] for name in runs}
-    names = list(runs)
+    seconds: dict[str, list[list[float]]] = {name: [] for name in watching}
+    names = list(watching)
     for number in range(periods):
         for spent in seconds.values():
             spent.append([])
         for turn in range(rounds):
             first = (number * rounds + turn) % len(names)
             for name in names[first:] + names[:first]:
-                seconds[name][-1].append(runs[name].run(steps)[0])
-        tell(f"period {number + 1} of {periods}: {len(names)} copies, {rounds * steps} steps each")
+                seconds[name][-1].append(training.run(steps, watching[name])[0])
+        tell(f"period {number + 1} of {periods}: {len(names)} turns, {rounds * steps} steps each")
     means = {name: 1000 * np.array(spent).mean(1) / steps for name, spent in seconds.items()}
     plain = np.mean([means[name] for name in PLAIN], axis=0)
     levels = {
@@ -151,27 +159,26 @@ def measure_parts(
     }
     return {
         "levels": levels,
-        "single": _single(whole, period, warm, known),
+        "single": _single(training, whole, period, warm, known),
         "refresh_period": period,
         "steps_per_slice": steps,
     }
 
 
-def _single(run: Any, period: int, warm: int, known: Mapping[str, int]) -> dict[str, Any]:
+def _single(training: Any, monitor: PartialMonitor, period: int, warm: int, known: Mapping[str, int]) -> dict[str, Any]:
     """Medians over the calls of each part in the whole monitor, and how many steps lie between two of them.
 
     The first `warm` steps, with `known` calls, do not count: refreshes come at another pace there.
     """
-    monitor = run.monitor
     found = {}
     for part, host in monitor.host.items():
-        late, steps = host[known.get(part, 0) :], run.done - warm
+        late, steps = host[known.get(part, 0) :], monitor.steps - warm
         if not late:  # too rare for so short a run
-            late, steps = host, run.done
+            late, steps = host, monitor.steps
         found[part] = {"host_ms": float(np.median(late)), "steps_between": steps / len(late)}
     if monitor.device.type == "cuda":
         monitor.apart = True
-        run.run(period)
+        training.run(period, monitor)
         for part, card in monitor.card.items():
             found[part]["card_ms"] = float(np.median(card))
     monitor.close()
