@@ -21,6 +21,7 @@ from torch import Tensor, nn
 from torch.utils.data import DataLoader, Dataset, IterableDataset, TensorDataset, default_collate
 
 from sgoif.capture import Capture, Record, extract_logits, two_classes
+from sgoif.curvature.base import Factors
 from sgoif.data import Indexed, drawn_from, isolated_random_state, split_item
 from sgoif.errors import AnchorError, StateError
 from sgoif.layers import WatchedLayer
@@ -256,13 +257,12 @@ def anchor_pass(
     model: nn.Module,
     capture: Capture,
     layers: Sequence[WatchedLayer],
-    layout: Layout,
     loss: Callable[[Tensor, Tensor], Tensor],
     inputs: Any,
     labels: Tensor,
     autocast: torch.dtype | None,
-) -> tuple[Tensor, Tensor, Tensor]:
-    """Gradients [B, P], losses [B] and logits [B, C] of held-out examples, in evaluation mode.
+) -> tuple[list[Factors], Tensor, Tensor]:
+    """Factors of the gradients by layer, losses [B] and logits [B, C] of held-out examples, in evaluation mode.
 
     No parameter gradient, buffer or random state is touched, and nothing before the first watched layer is
     differentiated.
@@ -274,11 +274,8 @@ def anchor_pass(
         with torch.enable_grad():
             losses = loss(logits.float(), labels)
         deltas = record.output_gradients(losses.sum(), [layer.name for layer in layers])
-        parts = [
-            layer.factors(record.inputs[layer.name], delta).gradient()
-            for layer, delta in zip(layers, deltas, strict=True)
-        ]
-    return layout.join(parts), losses.detach().float(), logits.detach().float()
+        parts = [layer.factors(record.inputs[layer.name], delta) for layer, delta in zip(layers, deltas, strict=True)]
+    return parts, losses.detach().float(), logits.detach().float()
 
 
 class evaluation:

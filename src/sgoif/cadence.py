@@ -16,8 +16,6 @@ the second tells what one costs. A budget reacts to measured time, so runs with 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
-from contextlib import contextmanager
 from functools import lru_cache
 from time import perf_counter
 from typing import Any
@@ -25,7 +23,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from sgoif.streams import Clock, Meter
+from sgoif.streams import Meter
 
 EXAMPLES_PER_ANCHOR = 100
 EPOCHS = 2
@@ -113,36 +111,41 @@ class Cadence:
             if self._total_steps < WARM_UP:
                 return self._total_steps == WARM_UP - 1
             return self.in_time if in_time is None else in_time
-        return self.foreseen(batch, known, 1)
-
-    def quiet(self, batch: int, known: int, steps: int) -> bool:
-        """Whether it is certain that no refresh is due within so many more steps, this one included."""
-        timed = self.budget is not None and self.refresh_every is None
-        return self.refreshes > 0 and not timed and not self.foreseen(batch, known, steps)
-
-    def foreseen(self, batch: int, known: int, steps: int) -> bool:
-        """Whether a refresh will be due after so many more steps, this one included; a budget cannot be foreseen."""
         if self.refresh_every is not None:
-            return self.steps + steps >= self.refresh_every
-        if self.budget is not None:
-            return False
+            return self.steps + 1 >= self.refresh_every
+        return self.examples + batch >= self._limit(known)
+
+    def calm(self, batch: int, known: int, urgent: bool) -> int:
+        """Steps with so many examples after which certainly no refresh is due; a budget says nothing of the next.
+
+        `urgent`: what is known so far may turn out to be too little.
+        """
+        if not self.refreshes or (self.budget is not None and self.refresh_every is None):
+            return 0
+        if self.refresh_every is not None:
+            return max(0, self.refresh_every - self.steps - 1)
+        limit = self._limit(known) / (2 if urgent and not self.urgent else 1)
+        return max(0, math.ceil((limit - self.examples) / max(batch, 1)) - 1)
+
+    def _limit(self, known: int) -> float:
+        """Examples from the last refresh to the next."""
         before = self.seen - self.examples  # seen up to the last refresh; `seen` itself moves along with `examples`
         limit = min(max(before, self.price * self.anchors), self.longest(known))
-        return self.examples + steps * batch >= (limit / 2 if self.urgent else limit)
+        return limit / 2 if self.urgent else limit
 
     def longest(self, known: int) -> float:
         """Examples between two refreshes in the long run, with `known` examples in the ledger."""
         return self.price * min(EPOCHS * known, EXAMPLES_PER_ANCHOR * self.anchors)
 
-    @contextmanager
-    def refreshing(self) -> Iterator[None]:
-        """Time a refresh, work on the device included."""
-        clock = Clock(self.device)
-        yield
-        self.last_refresh = clock.seconds()
-        self.spent += self.last_refresh
+    def refreshing(self) -> None:
+        """A refresh begins; the step that is ending belongs to the old interval."""
         self.refreshes += 1
-        self.steps = -1  # the step that is ending belongs to the old interval
+        self.steps = -1
+
+    def refreshed(self, seconds: float) -> None:
+        """A refresh has taken so long, work on the device included."""
+        self.last_refresh = seconds
+        self.spent += seconds
 
     def mark(self) -> torch.cuda.Event | None:
         """Where the device is when the bookkeeping of a step begins; only a budget has to know."""
@@ -172,13 +175,13 @@ class Cadence:
         if self._resumed_at is not None:
             self._resumed_at += seconds
 
-    def end(self, batch: int) -> None:
-        """Close a step; under a budget, decide how many steps to leave out."""
-        self.steps += 1
-        self.examples = self.examples + batch if self.steps else 0
-        self.seen += batch
+    def end(self, examples: int, steps: int = 1) -> None:
+        """Close a step, or several in which nothing was due; under a budget, decide how many steps to leave out."""
+        self.steps += steps
+        self.examples = self.examples + examples if self.steps else 0
+        self.seen += examples
         self.elapsed = self._now()
-        self._total_steps += 1
+        self._total_steps += steps
         if self._total_steps == WARM_UP:
             self._spent_before, self._elapsed_before = self.spent, self.elapsed
             self._scoring, self._scored = 0.0, 0

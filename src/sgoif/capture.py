@@ -5,8 +5,8 @@ watched layer keeps a reference to its input, runs the layer once more with the 
 and asks the *output tensor* (not the module, which would cost a wrapper around every layer) for its gradient δ. When
 δ arrives the scores ⟨δ_i, layer(a_i; ψ)⟩ are added up. Nothing is returned to autograd, so training is unchanged.
 
-What a step leaves behind belongs to its record and dies with it: the hooks on outputs only know the record weakly,
-because the graph they hang on lives as long as the user keeps the loss.
+What a step leaves behind belongs to its record and dies with it: the hooks on outputs do not hold the record, because
+the graph they hang on lives as long as the user keeps the loss.
 """
 
 from __future__ import annotations
@@ -49,13 +49,16 @@ def uncompiled(hook: Hook, mark: Callable[[], None] | None = None) -> Hook:
 
 
 class OwnHook:
-    """A hook of one model. Pickled or copied with it, it becomes one that does nothing and needs nothing of ours."""
+    """A hook of one model, kept out of compiled graphs.
 
-    def __init__(self, hook: Callable[..., Any]) -> None:
-        self._hook = hook
+    Pickled or copied with the model, it becomes one that does nothing and needs nothing of ours.
+    """
+
+    def __init__(self, hook: Callable[..., Any], mark: Callable[[], None] | None = None) -> None:
+        self._hook, self._uncompiled = hook, uncompiled(hook, mark)
 
     def __call__(self, *args: Any) -> Any:
-        return self._hook(*args)
+        return self._uncompiled(*args) if torch.compiler.is_compiling() else self._hook(*args)
 
     def __reduce__(self) -> tuple[Any, ...]:
         return getattr, (nullcontext(), "__exit__")
@@ -77,7 +80,10 @@ class Record:
     """Where outputs stand in the graph, and their shapes. The tensors may be overwritten, by an in-place ReLU, say."""
     pending: dict[str, Response] = field(default_factory=dict)
     """layer(a; ψ) of the layers whose δ is still to come."""
+    arriving: dict[str, list[Tensor]] = field(default_factory=dict)
+    """Gradients of the outputs of layers that are kept and not scored, one for each backward pass so far."""
     deltas: dict[str, Tensor] = field(default_factory=dict)
+    """Gradients of the outputs of layers that are kept, once the record is closed."""
     seen: set[str] = field(default_factory=set)
     response: Tensor | None = None
     """Σ over scored layers of ⟨δ_i, layer(a_i; ψ)⟩, [B]."""
@@ -89,7 +95,7 @@ class Record:
     logits_delta: Tensor | None = None
     autocast: torch.dtype | None = None
     seconds: float = 0.0
-    """Time spent in hooks."""
+    """Time spent in hooks, where they score."""
 
     def passes_by(self, name: str) -> bool:
         """Take note of a layer that ran for the first time; whether nothing more is asked of it in this step."""
@@ -116,10 +122,20 @@ class Record:
         score = self.pending[name].dot(delta)
         self.response = score if self.response is None else self.response + score
 
-    def keep_delta(self, name: str, delta: Tensor) -> None:
-        """Keep the gradient of a layer's output where it is asked for; several backward passes add up."""
-        if name in self.keep:
-            self.deltas[name] = delta.detach() if name not in self.deltas else self.deltas[name] + delta
+    def reached(self, name: str) -> bool:
+        """Whether a backward pass has come to a layer that is kept."""
+        return bool(self.arriving.get(name))
+
+    def close(self) -> None:
+        """Take the gradients that have arrived; those of several backward passes add up.
+
+        Hooks hang on the graph, which lives as long as the user keeps the loss; nothing of the step stays in them.
+        """
+        for name, found in self.arriving.items():
+            if found:
+                delta = found[0] if len(found) == 1 else torch.stack(found).sum(0)
+                self.deltas[name] = delta.detach()
+                found.clear()
 
     def unweigh(self, weights: Tensor) -> None:
         """Undo what the loss of each example was multiplied with, so that scores are those of the plain losses."""
@@ -233,6 +249,7 @@ class Capture:
     def end(self, record: Record) -> None:
         """Stop filling `record`."""
         self._record = None
+        record.close()
         if not record.differentiate:
             _anchor_pass_of.pop()
 
@@ -247,8 +264,9 @@ class Capture:
     def hook(self) -> None:
         """Put the hooks on the model, where they are not on it."""
         if not self._handles:
-            layers = self.layers.values()
-            self._handles = [layer.module.register_forward_hook(OwnHook(self._layer_hook(layer))) for layer in layers]
+            for layer in self.layers.values():
+                hook = OwnHook(self._layer_hook(layer), self._mark_compiled)
+                self._handles.append(layer.module.register_forward_hook(hook))
             self._handles.append(self._model.register_forward_hook(OwnHook(self._root_hook)))
 
     def unhook(self) -> None:
@@ -264,12 +282,14 @@ class Capture:
                 return None
             if record.passes_by(layer.name):  # most layers of most steps
                 return None
+            if not record.directions:
+                return self._observe(record, layer, args, output)
             start = perf_counter()
             replaced = self._observe(record, layer, args, output)
             record.seconds += perf_counter() - start
             return replaced
 
-        return uncompiled(hook, self._mark_compiled)
+        return hook
 
     def _mark_compiled(self) -> None:
         self.compiled = True
@@ -309,32 +329,14 @@ class Capture:
             record.inputs[name] = inputs
             record.outputs[name] = output.detach()
             record.last_output, record.last_version = output, version_of(output)
+            arriving: list[Tensor] = []
+            record.arriving[name] = arriving
+            output.register_hook(arriving.append)  # in the middle of a backward pass a function of ours takes longer
         if name in record.directions:
             with torch.no_grad():
                 record.pending[name] = layer.respond(inputs, record.directions[name])
-        elif name not in record.keep:
-            return
-        weak = ref(record)
+            output.register_hook(_scoring(record, name))
 
-        def on_gradient(delta: Tensor) -> None:
-            open_record = weak()
-            if open_record is None:
-                return
-            start = perf_counter()
-            if name in open_record.pending:
-                kind = delta.device.type
-                # Entering these contexts costs more than the score, and they are rarely needed here.
-                if torch.is_grad_enabled() or torch.is_autocast_enabled(kind):
-                    with torch.no_grad(), torch.autocast(kind, enabled=False):
-                        open_record.score(name, delta)
-                else:
-                    open_record.score(name, delta)
-            open_record.keep_delta(name, delta)
-            open_record.seconds += perf_counter() - start
-
-        output.register_hook(on_gradient)
-
-    @uncompiled
     def _root_hook(self, module: nn.Module, args: tuple[Any, ...], output: Any) -> None:
         record = self._listening()
         if record is None or module is not self._model:
@@ -358,6 +360,26 @@ class Capture:
                 open_record.logits_delta = delta.detach() if known is None else known + delta.detach()
 
         logits.register_hook(on_gradient)
+
+
+def _scoring(record: Record, name: str) -> Callable[[Tensor], None]:
+    """A hook that scores the response of a layer when the gradient of its output arrives, while the record is alive."""
+    weak = ref(record)
+
+    def on_gradient(delta: Tensor) -> None:
+        open_record = weak()
+        if open_record is None:
+            return
+        start, kind = perf_counter(), delta.device.type
+        # Entering these contexts costs more than the score, and they are rarely needed here.
+        if torch.is_grad_enabled() or torch.is_autocast_enabled(kind):
+            with torch.no_grad(), torch.autocast(kind, enabled=False):
+                open_record.score(name, delta)
+        else:
+            open_record.score(name, delta)
+        open_record.seconds += perf_counter() - start
+
+    return on_gradient
 
 
 class Call(NamedTuple):

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import sys
 import warnings
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -14,6 +16,7 @@ from sgoif.errors import DeviceError, IndexingError, NonFiniteError, StepError
 
 Indices = np.ndarray[Any, np.dtype[np.int64]]
 Flags = np.ndarray[Any, np.dtype[np.bool_]]
+PACKAGE = str(Path(__file__).parent)
 
 
 def check_index(index: Any, size: int | None, allow_duplicates: bool) -> Indices:
@@ -49,6 +52,16 @@ def check_index(index: Any, size: int | None, allow_duplicates: bool) -> Indices
     return array
 
 
+def is_plain_index(index: Any, most: int) -> bool:
+    """Whether only the values are left to be looked at: a row of at most so many whole numbers."""
+    return type(index) is Tensor and index.dtype is torch.int64 and index.dim() == 1 and 0 < index.shape[0] <= most
+
+
+def own_index(index: Tensor) -> Tensor | Indices:
+    """A copy, since a loop may fill its own tensor anew; on the host without torch, which takes longer."""
+    return index.clone() if index.is_cuda else index.numpy().copy()
+
+
 def check_apart(indices: Indices, held_out: Flags | None) -> Flags | None:
     """Warn when a batch has indices of held-out examples; returns what to look for from then on, None after a find."""
     if held_out is None or not (found := held_out.take(indices, mode="clip")).any():  # it ends with a False
@@ -58,7 +71,7 @@ def check_apart(indices: Indices, held_out: Flags | None) -> Flags | None:
         " on, or training set and hold-out are not numbered alike: a Subset or a wrapper of a part counts from 0 again."
         " Tables leave out training examples with such indices. Select after indexing, as in"
         " Subset(indexed(train_set), rows), or pass the indices of the data set that was split to monitor.step(index)",
-        stacklevel=7,
+        stacklevel=_levels_to_caller(),
     )
     return None
 
@@ -76,6 +89,14 @@ def check_target(target: Tensor | None, batch: int, classes: int, device: torch.
     if target.device.type == "cpu" and batch and (int(target.min()) < 0 or int(target.max()) >= classes):
         raise StepError(f"target has labels from {int(target.min())} to {int(target.max())}; the model has {classes}")
     return target.long().to(device, non_blocking=True)
+
+
+def _levels_to_caller() -> int:
+    """How far up the stack the code stands that called into this package, as `warnings.warn` counts."""
+    frame, levels = sys._getframe(1), 1
+    while frame.f_back is not None and frame.f_code.co_filename.startswith(PACKAGE):
+        frame, levels = frame.f_back, levels + 1
+    return levels
 
 
 def check_weights(weights: Any, batch: int, device: torch.device) -> Tensor | None:
@@ -170,18 +191,23 @@ class Mail:
     """A number on its way from a GPU to the host: nobody waits for it, it is there when it has arrived."""
 
     def __init__(self) -> None:
-        self._sent: tuple[Tensor, torch.cuda.Event] | None = None
+        self._host: Tensor | None = None
+        self._event: torch.cuda.Event | None = None
+        self._under_way = False
 
     def send(self, value: Tensor) -> None:
-        host = torch.empty_like(value, device="cpu", pin_memory=True)
-        host.copy_(value, non_blocking=True)
-        event = torch.cuda.Event()
-        event.record()
-        self._sent = host, event
+        """Send a number, unless another is still under way."""
+        if self._under_way:
+            return
+        if self._host is None or self._event is None:
+            self._host, self._event = torch.empty_like(value, device="cpu", pin_memory=True), torch.cuda.Event()
+        self._host.copy_(value, non_blocking=True)
+        self._event.record()
+        self._under_way = True
 
     def arrived(self) -> Tensor | None:
         """What was sent last, once, when it is there."""
-        if self._sent is None or not self._sent[1].query():
+        if not self._under_way or self._event is None or not self._event.query():
             return None
-        (value, _), self._sent = self._sent, None
-        return value
+        self._under_way = False
+        return self._host

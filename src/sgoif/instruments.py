@@ -238,6 +238,7 @@ def most_harmed(monitor: InfluenceMonitor, inputs: Any, labels: Tensor, count: i
     """Positions in the hold-out of the anchors that training on each example hurts most, [B, count]; −1: no more."""
     if not isinstance(count, int) or count < 1:
         raise SettingError(f"count={count!r} is not valid: expected a whole number of at least 1")
+    monitor.settle()
     bank = monitor.anchors
     with _captured(monitor) as capture:
         gradient, _, _ = monitor.anchor_pass(inputs, _labels(monitor, inputs, labels), capture)
@@ -256,6 +257,7 @@ def expected_error(monitor: InfluenceMonitor, inputs: Any, labels: Tensor) -> Te
     The margin, since of the loss of an example that the model is sure of next to no gradient is left; solved in closed
     form with the curvature of this moment, since no direction is kept for examples that are not anchors.
     """
+    monitor.settle()
     if not monitor.curvature.ready:
         raise SgoifError("there is no curvature yet, so no error can be foretold; run at least one step first")
     with _captured(monitor) as capture:

@@ -124,7 +124,8 @@ class Ledger:
         self.duplicates = duplicates
         self.device = device
         self.fixed_size = size
-        self._factor: tuple[float, Tensor] | None = None
+        self._weight: float | None = None
+        self._factors = torch.ones(len(SUMS), device=device)
         self.used = size or 0
         """Rows that count: the known size, or one more than the largest index seen."""
         capacity = size or 0
@@ -192,20 +193,26 @@ class Ledger:
         score = values[:, 0]
         one = torch.ones_like(score)
         columns = torch.stack([one, one, one, score, score * score, *values.unbind(1)[1:]], dim=1)
-        self.sums.index_add_(0, index, torch.where(valid.unsqueeze(1), columns * self._factors(weight), 0))
+        factors = self.weigh(weight)
+        self.sums.index_add_(0, index, torch.where(valid.unsqueeze(1), columns * factors, 0))
         # A first observation has rate ω/ω = 1 and simply sets the mean.
-        rate = (weight * valid / self.sums[index, WEIGHT].clamp_min(TINY)).unsqueeze(1)
+        rate = (factors[WEIGHT] * valid / self.sums[index, WEIGHT].clamp_min(TINY)).unsqueeze(1)
         self.label.index_copy_(0, index, torch.where(valid, label.int(), self.label.index_select(0, index)))
         for rows, means in ((self.groups, groups), (self.classes, probabilities)):
             means = torch.nan_to_num(means)
             rows.add(*(_merged(index, means, rate) if self.duplicates else (index, means, rate)))
 
-    def _factors(self, weight: float) -> Tensor:
-        """1, ω, ω², ω, ω, …: what each column is multiplied with; kept, since ω changes only at a refresh."""
-        if self._factor is None or self._factor[0] != weight:
+    def weigh(self, weight: float) -> Tensor:
+        """1, ω, ω², ω, ω, …: what each column is multiplied with; kept in one place, as ω changes only at a refresh."""
+        if self._weight != weight:
             row = [1.0, weight, weight * weight] + [weight] * (len(SUMS) - 3)
-            self._factor = weight, torch.tensor(row, device=self.device)
-        return self._factor[1]
+            self._factors.copy_(torch.tensor(row))
+            self._weight = weight
+        return self._factors
+
+    def places(self) -> tuple[int, ...]:
+        """Where everything that an observation is folded into lies in memory."""
+        return tuple(part.data_ptr() for part in (*self._parts().values(), self._factors))
 
     def column(self, name: str) -> Tensor:
         """One sum for every index below `used`."""

@@ -12,24 +12,30 @@ At every training step, for the examples i of the batch (`_finish`):
     4. Î(z_i) = −Σ_g ψ_gᵀ g_i = −Σ_layers ⟨δ_i, layer(a_i; Σ_g ψ_g)⟩            scoring
     5. fold Î, squashed at the step's scale and weighted by stability, into the ledger
 
-Steps wait for 4 and 5 until a block of them can be scored at once (`flush`). Where several processes train the model
-(DistributedDataParallel, fully_shard), each does this for its part of the batch, and `ranks` says what they exchange.
+Steps wait for 4 and 5 until a block of them can be scored at once (`flush`). On a GPU, where training waits for what
+the host does, bookkeeping of most steps is put off as well and done for many in a row (`settle`). Where several
+processes train the model (DistributedDataParallel, fully_shard), each does this for its part of the batch, and `ranks`
+says what they exchange.
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
+from copy import copy
+from dataclasses import replace
 from time import perf_counter
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
-from sgoif import diary, instruments, snapshot
-from sgoif.anchors import AnchorBank, Grouping, anchor_pass
+from sgoif import backlog, diary, instruments, looking, snapshot
+from sgoif.anchors import AnchorBank, Grouping
+from sgoif.backlog import Ended
 from sgoif.cadence import Cadence, turn_of
 from sgoif.capture import Capture, Record
 from sgoif.checks import (
@@ -42,6 +48,8 @@ from sgoif.checks import (
     check_target,
     check_weights,
     is_finite,
+    is_plain_index,
+    own_index,
     raise_if_nonfinite,
 )
 from sgoif.curvature import make_curvature
@@ -49,8 +57,10 @@ from sgoif.curvature.base import Factors, full_precision
 from sgoif.data import isolated_random_state
 from sgoif.errors import SettingError, StepError
 from sgoif.ledger import Ledger, merged
+from sgoif.looking import Look
 from sgoif.losses import Loss, per_example
 from sgoif.ranks import ALONE, Word, find_ranks, unwrapped
+from sgoif.recorded import Recorded
 from sgoif.refinement import doubtful_groups, refine
 from sgoif.scoring import (
     Observation,
@@ -61,24 +71,27 @@ from sgoif.scoring import (
     gradient_norms,
     group_scores,
     held_out_scores,
+    lined_up,
+    named,
     read_outputs,
     remember,
+    together,
 )
 from sgoif.settings import Settings
 from sgoif.setup import choose_solver, fit_bank, probe, trained_by, warn_of_untrained
 from sgoif.solvers.base import Solution, host_norms, row_norm, select_rows
 from sgoif.stability.bounds import coverage, solver_error_bound
 from sgoif.stability.competence import Competence
-from sgoif.stability.controller import StabilityController, Tolerance
+from sgoif.stability.controller import StabilityController
 from sgoif.stability.gates import anomalies, group_tolerance, hard_gate, moving_average_gate, stability_gate
 from sgoif.stability.steering import observe_signals
+from sgoif.streams import Clock, aside, moment
 from sgoif.table import ScoreTable
 
 CURVATURE_EXAMPLES = 64
 """Examples of a batch from which the curvature of layers below the head is read."""
-LOOK_AHEAD = 2
-"""Steps before a refresh at which what it needs is begun on a GPU: a decomposition takes about as long as a step."""
 NOTHING: frozenset[str] = frozenset()
+NO_DIRECTIONS: Mapping[str, Tensor] = MappingProxyType({})
 NOBODY: Indices = np.zeros(0, dtype=np.int64)
 Observer = Callable[[Observation, StepScores], None]
 
@@ -87,10 +100,12 @@ class Begun(NamedTuple):
     """What is known of a step when its forward pass begins."""
 
     record: Record
-    indices: Indices
+    indices: Indices | Tensor
     weights: Tensor | None
     scored: bool
     learning: bool
+    late: bool
+    """Whether the indices are still to be looked at."""
     seconds: float
     """That looking took."""
 
@@ -107,7 +122,7 @@ class Step:
     @property
     def answered(self) -> bool:
         """Whether a backward pass has come to the head of the model in this step."""
-        return self._monitor.head.name in self._begun.record.deltas
+        return self._begun.record.reached(self._monitor.head.name)
 
     def __exit__(self, kind: object, *_: object) -> None:
         begun = self._begun
@@ -181,10 +196,14 @@ class InfluenceMonitor:
         self.observers: list[Observer] = []
         """Called with what a block of scored steps left behind and with its raw scores."""
         self.curriculum: Any = None  # the `sgoif.tasks.Curriculum` that `weights` asks
-        self._last: StepScores | None = None  # of the last block; its last step has `_last_size` examples
+        self._last: StepScores | None = None  # of the last block, whose last step has `_last_size` examples; 0: cut
         self._last_size = 0
-        self._waiting = WaitingSteps()
-        self._batch = 0
+        self._waiting, self._recorded = WaitingSteps(self._on_host), Recorded(self)
+        self._late: list[Ended] = []  # steps that were put off
+        self._look: Look | None = None  # of a refresh that is not complete
+        self._patience = 0  # so many more steps may be late
+        self._patient = not self._on_host and self.ranks.size == 1 and s.budget is None and not s.allow_duplicates
+        self._batch = self._largest_batch = 0
         self.directions: Tensor | None = None  # ψ_g of every group, [G, P]
         self.support = torch.zeros(groups_total, device=self.device)  # mean confidence behind each ψ_g
         self.direction_error = torch.zeros((), device=self.device)  # bound on the error of a score per ‖g_i‖
@@ -219,36 +238,84 @@ class InfluenceMonitor:
         return Step(self, index, target, weights)
 
     def _begin(self, index: Any, weights: Any) -> Begun:
-        """Look at the indices and open a record."""
+        """Look at the indices, or take them as they are, and open a record."""
+        if self._patience > 0 and weights is None and is_plain_index(index, self._largest_batch):
+            learning = not self.steps % self._curvature_every
+            return Begun(self._open(True, learning), own_index(index), None, True, learning, True, 0.0)
         self.cadence.begin()
         start, scored = perf_counter(), self.cadence.scores_this_step(self.steps)
         indices, weighed = self.ranks.attempt(lambda: self._announced(index, weights, scored), (NOBODY, None))
         learning = scored and (self.steps % self._curvature_every == 0 or not self.curvature.ready)
-        directions = self._directions_in_turn() if scored and self._lifted else {}
+        record = self._open(scored, learning)
+        return Begun(record, indices, weighed, scored, learning, False, perf_counter() - start)
+
+    def _open(self, scored: bool, learning: bool) -> Record:
+        """Watch the forward and backward pass that follow."""
+        directions = self._directions_in_turn() if scored and self._lifted else NO_DIRECTIONS
         keep = NOTHING if not scored else self._every_layer if learning else self._head_alone
-        record = Record(directions=directions, keep=keep)
+        record = Record(directions, keep)
         self._capture.begin(record)
-        return Begun(record, indices, weighed, scored, learning, perf_counter() - start)
+        return record
 
     def _end(self, begun: Begun, target: Any) -> None:
-        """Take what the forward and backward pass left behind."""
-        record, indices, weighed, scored, learning, seconds = begun
-        start, refreshing, mark = perf_counter() - seconds, self.cadence.spent, self.cadence.mark()
+        """Take what the forward and backward pass left behind, now or with the steps that follow."""
+        record, indices, weighed, scored, learning, late, seconds = begun
+        if scored:
+            self._autocast = record.autocast
+        if late:
+            step = self._observed(record, indices, target, None)
+            self._late.append(Ended(step, indices, record if learning else None, True, learning, True))
+            self.steps += 1
+            self._patience -= 1
+            if self._patience <= 0:
+                backlog.settle(self)
+            return
+        start = perf_counter() - seconds
+        self.settle()
+        mark, step = self.cadence.mark(), None
         if scored:
             step = self.ranks.attempt(lambda: self._observed(record, indices, target, weighed), None)
+        hooks = record.seconds if record.directions else 0.0
+        seconds = perf_counter() - start + record.seconds
+        self._take(Ended(step, indices, record, scored, learning, False, seconds, hooks, mark))
+        self._patience = backlog.patience(self) if self._patient else 0
+
+    def settle(self) -> None:
+        """Do what was put off: the bookkeeping of steps, and the rest of a refresh."""
+        if self._late:
+            backlog.settle(self)
+        self._complete_refresh()
+
+    def _take(self, ended: Ended) -> None:
+        """Book a step: check who is in it, learn from it, let it wait for its scores."""
+        step, indices, record, scored, learning, late, seconds, hooks, mark = ended
+        start, refreshing = perf_counter() - seconds, self.cadence.spent
+        if late:
+            indices = self._checked(indices, scored)
+            step = step and replace(step, indices=indices)
+        else:
+            self.ranks.attempt(self._read_mail, None)
+        assert not isinstance(indices, Tensor)
         everyone, word = self.ranks.roll_call(indices, Word(self.cadence.in_time, self.cadence.stride))
-        if scored and step is not None:
-            self._finish(record, step, everyone, learning, word)
-        seconds = perf_counter() - start + record.seconds - (self.cadence.spent - refreshing)
-        self.cadence.account(seconds, scored=scored, mark=mark, hooks=record.seconds if record.directions else 0.0)
+        if step is not None:
+            self._finish(step, record, everyone, learning, word)
+        seconds = perf_counter() - start - (self.cadence.spent - refreshing)
+        self.cadence.account(seconds, scored=scored, mark=mark, hooks=hooks)
         self.steps += 1
         self.cadence.end(len(everyone))
 
     def _announced(self, index: Any, weights: Any, scored: bool) -> tuple[Indices, Tensor | None]:
+        indices = self._checked(index, scored)
+        return indices, check_weights(weights, len(indices), self.device)
+
+    def _checked(self, index: Any, scored: bool) -> Indices:
         indices = check_index(index, self.ledger.fixed_size, self.settings.allow_duplicates or not scored)
+        self._look_for_held_out(indices)
+        return indices
+
+    def _look_for_held_out(self, indices: Indices) -> None:
         if self.curriculum is None or not self.curriculum.finished:  # a curriculum may let the hold-out join
             self._held_out = check_apart(indices, self._held_out)
-        return indices, check_weights(weights, len(indices), self.device)
 
     def weights(self, index: Any) -> Tensor:
         """What to multiply the losses of a batch with so that wrong labels count less: ones at first, mean one."""
@@ -266,21 +333,22 @@ class InfluenceMonitor:
         first = turn_of(self.steps, self._turns, self.settings.seed)
         return {name: self._lifted[name] for name in list(self._lifted)[first :: self._turns]}
 
-    def _observed(self, record: Record, indices: Indices, target: Any, weights: Tensor | None) -> Observation | None:
+    def _observed(
+        self, record: Record, indices: Indices | Tensor, target: Any, weights: Tensor | None
+    ) -> Observation | None:
         """What the forward and backward pass left behind, looked through for mistakes; None: nothing to score."""
-        check_record(record, len(indices), self.head.name, self.device, self._capture.closed)
-        if (note := self._mail.arrived()) is not None and bool(note.isnan()):
-            self._raise_if_nonfinite()
+        batch = indices.shape[0]
+        check_record(record, batch, self.head.name, self.device, self._capture.closed)
         if weights is not None:
             record.unweigh(weights)
         logits, delta = record.classifier_output(self.head.name, self.classes)
-        labels = check_target(target, len(indices), self.classes, self.device)
+        labels = None if target is None else check_target(target, batch, self.classes, self.device)
         if self._on_host:  # elsewhere the look would make the host wait; `flush` takes it
-            self._nonfinite = check_finite(logits, delta, self._nonfinite, self.settings.skip_nonfinite)
+            self._nonfinite.copy_(check_finite(logits, delta, self._nonfinite, self.settings.skip_nonfinite))
             if self.settings.skip_nonfinite and self.ranks.size == 1 and not is_finite(logits, delta):
                 return None
         step = Observation(
-            indices,
+            NOBODY if isinstance(indices, Tensor) else indices,
             logits,
             delta,
             record.inputs[self.head.name],
@@ -291,53 +359,55 @@ class InfluenceMonitor:
         )
         return step.copied() if self._capture.compiled else step
 
-    def _finish(self, record: Record, step: Observation, everyone: Indices, learning: bool, word: Word) -> None:
+    def _finish(self, step: Observation, record: Record | None, everyone: Indices, learning: bool, word: Word) -> None:
         """Learn the curvature, refresh when due, collect, score in blocks; `everyone` names the whole batch."""
-        self._autocast, self._batch = record.autocast, -(-len(everyone) // self.ranks.size)
+        self._batch = -(-len(everyone) // self.ranks.size)
+        self._largest_batch = max(self._batch, self._largest_batch)
         if self.ledger.fixed_size is None:  # else there is room for all that `check_index` lets pass
             self.ledger.reserve(int(everyone.max()))
         self._waiting.reserve(self.ledger.used)
         self._waiting.watch()
-        if self._waiting.meets(everyone):
-            self.flush()  # an example is scored once per block, so that its means are updated one by one
+        # An example is scored once per block, so that its means are updated one by one; a recording knows one size.
+        if self._waiting.meets(everyone) or (self._recorded.blocks(self) and self._waiting.differs(len(step.logits))):
+            self._score_waiting()
         self.cadence.stride = word.stride
-        if learning:
+        if record is not None and learning:
             self._learn(record, step)
-        if self.directions is None:
-            self.refresh()
+        if record is not None and self.directions is None:
+            self._look_at_anchors()
+            self._complete_refresh()
             step.response = self._late_response(record)
         self._waiting.add(step, everyone)
-        quiet = self.cadence.quiet(len(everyone), self.ledger.used, 1 + LOOK_AHEAD)
-        if not quiet and self.cadence.due(len(everyone), self.ledger.used, word.in_time):
-            self.refresh()
-            return
-        if self._waiting.full:
-            self.flush()
-        if not quiet and not self._on_host:
-            self._look_ahead(len(everyone))
-
-    def _look_ahead(self, batch: int) -> None:
-        """Decompose the curvature while training goes on, where a refresh comes before it changes again."""
-        for more in range(1, LOOK_AHEAD + 1):
-            if (self.steps + more) % self._curvature_every == 0:
-                return
-            if self.cadence.foreseen(batch, self.ledger.used, 1 + more):
-                self.curvature.prepare()
-                return
+        self._complete_refresh()  # it says how soon the next is due
+        if self.cadence.due(len(everyone), self.ledger.used, word.in_time):
+            self._look_at_anchors()
+            if not self._completes_later:
+                self._complete_refresh()
+        elif self._waiting.full(self._recorded.blocks(self)):
+            self._score_waiting()
 
     @full_precision
     def _learn(self, record: Record, step: Observation) -> None:
         """Fold one step into the running curvature, the gradient norm and the losses."""
-        outputs, head = self._read(step, [len(step.indices)])
+        self._complete_refresh()
+        if len(self.layers) == 1 and self.ranks.size == 1:
+            self._recorded.learn(self, step, lambda step: self._observe(step)[1])
+            return
+        outputs, head = self._observe(step)
+        # Every block must see the same examples.
+        count = min(-(-CURVATURE_EXAMPLES // self.ranks.size), len(step.indices))
+        blocks = [record.factors(layer, outputs.scale[0], count) for layer in self.layers[:-1]]
+        blocks.append(head if not blocks else Factors(head.inputs[:count], head.delta[:count], head.elementwise))
+        everyone = self.ranks.gathered
+        self.curvature.update([Factors(everyone(f.inputs), everyone(f.delta), f.elementwise) for f in blocks])
+
+    def _observe(self, step: Observation) -> tuple[Outputs, Factors]:
+        """Read a step and fold in what its outputs say."""
+        outputs, head = self._read(step, [len(step.logits)])
         everyone = self.ranks.gathered
         self.controller.observe(everyone(gradient_norms(head)))
         self.competence.observe(*map(everyone, (outputs.loss, outputs.margin, outputs.label, outputs.rival)))
-        blocks = [head]
-        if len(self.layers) > 1:  # every block must see the same examples
-            count = min(-(-CURVATURE_EXAMPLES // self.ranks.size), len(step.indices))
-            body = [record.factors(layer, outputs.scale[0], count) for layer in self.layers[:-1]]
-            blocks = [*body, Factors(head.inputs[:count], head.delta[:count], head.elementwise)]
-        self.curvature.update([Factors(everyone(f.inputs), everyone(f.delta), f.elementwise) for f in blocks])
+        return outputs, head
 
     def _read(self, steps: Observation, sizes: Sequence[int]) -> tuple[Outputs, Factors]:
         """What logits and head say, gradients brought to the scale of single losses."""
@@ -348,45 +418,57 @@ class InfluenceMonitor:
         scale = outputs.scale.view(-1, *[1] * (steps.delta.dim() - 1))
         return outputs, self.head.factors(steps.inputs, steps.delta.float() / scale)
 
-    @full_precision
     def flush(self) -> None:
         """Score the steps that were only collected so far."""
-        if not self._waiting.steps or self.directions is None:
+        self.settle()
+        self._score_waiting()
+
+    @full_precision
+    def _score_waiting(self) -> None:
+        if not self._waiting.steps or self.directions is None or not (waited := self._waiting.take()):
             return
-        if (taken := self._waiting.take()) is None:
-            return
-        steps, sizes = taken
+        self._complete_refresh()
+        sizes, indices = [len(step.indices) for step in waited], named(waited)
+        places, parts = lined_up(waited)
+        del waited  # once put together, single steps are not kept any longer
+
+        def work(tensors: list[Tensor]) -> tuple[Observation, StepScores]:
+            steps = together(places, tensors, indices)
+            return steps, self._score(steps, tensors[-1], sizes)
+
+        steps, scores = self._recorded.score(self, [*parts, [self._upload(indices)]], sizes, work)
+        self.squash.updates += len(sizes)
         if not self._on_host:
-            self._nonfinite = check_finite(
-                steps.logits, steps.logits_delta, self._nonfinite, self.settings.skip_nonfinite
-            )
             self._mail.send(self._nonfinite)
-        outputs, head = self._read(steps, sizes)
-        groups = -group_scores(head, self.layout.split(self.directions)[-1])
-        influence = groups.sum(1)
-        if steps.response is not None:
-            influence = influence - steps.response / outputs.scale
-        index = self._upload(steps.indices)
-        margins = outputs.margin, outputs.logit_margin
-        scores = StepScores(index, influence, groups, *margins, outputs.loss, outputs.label, outputs.probabilities)
-        # Norms below the head are never formed, so only a watched head has a bound.
-        error = self.direction_error * gradient_norms(head) if len(self.layers) == 1 else None
-        self._remember(self.ledger, self.squash, scores, error, sizes)
         self.ledger.halves.observe(self.ledger, len(sizes))
         for observe in self.observers:
             observe(steps, scores)
         self._last, self._last_size = scores, sizes[-1]
 
-    def _remember(
-        self,
-        ledger: Ledger,
-        squash: Squash,
-        scores: StepScores,
-        error: Tensor | None = None,
-        sizes: Sequence[int] | None = None,
-    ) -> None:
-        weight = self.competence.weight if self.settings.competence else 1.0
-        remember(ledger, squash, scores, self.support, weight, self.settings.help_weight, error, sizes)
+    def _score(self, steps: Observation, index: Tensor, sizes: Sequence[int]) -> StepScores:
+        """Score steps and fold them into the ledger; changes tensors only, as a GPU may repeat it from a recording."""
+        if not self._on_host:
+            logits, delta, skip = steps.logits, steps.logits_delta, self.settings.skip_nonfinite
+            self._nonfinite.copy_(check_finite(logits, delta, self._nonfinite, skip))
+        outputs, head = self._read(steps, sizes)
+        assert self.directions is not None
+        groups = -group_scores(head, self.layout.split(self.directions)[-1])
+        influence = groups.sum(1)
+        if steps.response is not None:
+            influence = influence - steps.response / outputs.scale
+        margins = outputs.margin, outputs.logit_margin
+        scores = StepScores(index, influence, groups, *margins, outputs.loss, outputs.label, outputs.probabilities)
+        # Norms below the head are never formed, so only a watched head has a bound.
+        error = self.direction_error * gradient_norms(head) if len(self.layers) == 1 else None
+        squash = copy(self.squash)
+        weight, helping = self._step_weight, self.settings.help_weight
+        remember(self.ledger, squash, scores, self.support, weight, helping, error, sizes)
+        self.squash.mean.copy_(squash.mean)
+        return scores
+
+    @property
+    def _step_weight(self) -> float:
+        return self.competence.weight if self.settings.competence else 1.0
 
     def _upload(self, indices: Indices) -> Tensor:
         """Indices on the device. From ordinary memory a copy of this size would wait for the device."""
@@ -397,8 +479,8 @@ class InfluenceMonitor:
     def last(self) -> StepScores | None:
         """Raw scores of the last step."""
         self.flush()
-        if self._last is not None and len(self._last.index) > self._last_size:
-            self._last = self._last.tail(self._last_size)  # cut when asked for: a block seldom is
+        if self._last is not None and self._last_size:
+            self._last, self._last_size = self._last.tail(self._last_size), 0  # cut when asked for: a block seldom is
         return self._last
 
     @full_precision
@@ -413,48 +495,83 @@ class InfluenceMonitor:
 
     # --- anchors ------------------------------------------------------------------------------------------------
 
-    @full_precision
     def refresh(self) -> None:
         """Refresh the bank: gradients, directions, confidences, group directions, and the anchors' own scores."""
+        self.settle()
+        self._look_at_anchors()
+        self._complete_refresh()
+
+    @full_precision
+    def _look_at_anchors(self) -> None:
+        """The part of a refresh that needs the model as it is now."""
         if self._capture.closed:
             raise StepError("this monitor is closed: its hooks are gone, so nothing can be refreshed")
         if len(self.layers) > 1:
-            self.flush()  # responses of waiting steps belong to the old directions; the head alone is scored afresh
-        with self.cadence.refreshing(), isolated_random_state(self.device):
-            bank, s = self.anchors, self.settings
-            self.curvature.prepare()
-            gradient, losses, logits = self.anchor_gradients()
-            self.ranks.agree(self._raise_if_nonfinite)
-            self.competence.refresh(float(losses.mean()))
-            control = self.controller.control()
-            solution = self.solver.solve(self.curvature, gradient, bank.phi, control)
-            size, residual = host_norms(solution.phi, solution.residual)
-            odd = anomalies(size, residual)
-            bank.phi = select_rows(~odd, solution.phi, torch.zeros_like(bank.phi))
-            bank.residual = self.ranks.gathered(torch.where(odd, torch.inf, residual))
+            self._score_waiting()  # their responses belong to the old directions; the head alone is scored afresh
+        start, clock = perf_counter(), Clock(self.device)
+        with isolated_random_state(self.device):
+            found = looking.at_anchors(self)
+        after = moment(self.device) if self._completes_later and self.device.type == "cuda" else None
+        self._look = Look(self.steps, *found, looking.pace(self), clock, perf_counter() - start, after)
+        self.cadence.refreshing()
 
-            spectrum = self.curvature.spectrum()
-            tolerance = self._tolerance(spectrum.condition)
-            bank.average_residual()
-            bank.confidence = self._gate(tolerance.tau).to(self.device)
-            tidying = s.replace_every and (len(self.history) + 1) % s.replace_every == 0
-            if s.refine and s.gate == "stability" and tidying:
-                self._refine(gradient, solution, tolerance.tau)
+    @property
+    def _completes_later(self) -> bool:
+        """Whether steps go on before a refresh is complete; responses below the head belong to their directions."""
+        return self._patient and len(self.layers) == 1
 
-            self._set_directions(solution.residual, spectrum.smallest)
-            covered = coverage(self.directions) if self.directions is not None else 0.0
-            self._score_anchors(gradient, losses, logits)
-            probes = observe_signals(self.controller, self.curvature, self.solver, gradient, s.seed, self.ranks)
-            entry = diary.entry(self.steps, bank, gradient, solution.products, tolerance, covered, self.competence)
-            entry["products"] += probes
-            self.history.append({**entry, **diary.signals(self.controller)})
-            if tidying:
-                bank.replace(s.replace_share)
-            self.cadence.urgent = covered < s.coverage_floor
-        self.history[-1]["seconds"] = self.cadence.last_refresh
+    def _complete_refresh(self) -> None:
+        """The rest of a refresh, if one was begun: before anything else is scored or learned, or looked at."""
+        if self._look is None:
+            return
+        look, self._look = self._look, None
+        start = perf_counter()
+        with aside(self.device, look.after):
+            entry = self._renew(look)
+        seconds = look.clock.seconds() if look.after is None else look.seconds + perf_counter() - start
+        self.cadence.refreshed(seconds)
+        self.history.append({**entry, "seconds": seconds})
+
+    @full_precision
+    def _renew(self, look: Look) -> dict[str, float]:
+        """Everything that follows from the gradients of the anchors; what there is to say about it."""
+        bank, s = self.anchors, self.settings
+        gradient, losses, logits = looking.whole(self, look.gradients), look.losses, look.logits
+        self.ranks.agree(self._raise_if_nonfinite)
+        self.competence.refresh(float(losses.mean()))
+        control = self.controller.control()
+        solution = self.solver.solve(self.curvature, gradient, bank.phi, control)
+        size, residual = host_norms(solution.phi, solution.residual)
+        odd = anomalies(size, residual)
+        bank.phi = select_rows(~odd, solution.phi, torch.zeros_like(bank.phi))
+        bank.residual = self.ranks.gathered(torch.where(odd, torch.inf, residual))
+
+        spectrum = self.curvature.spectrum()
+        tolerance = self.controller.tolerance(bank.residual, spectrum.condition, *look.pace)
+        bank.average_residual()
+        bank.confidence = self._gate(tolerance.tau).to(self.device)
+        tidying = s.replace_every and (len(self.history) + 1) % s.replace_every == 0
+        if s.refine and s.gate == "stability" and tidying:
+            self._refine(gradient, solution, tolerance.tau)
+
+        self._set_directions(solution.residual, spectrum.smallest)
+        covered = coverage(self.directions) if self.directions is not None else 0.0
+        self._score_anchors(gradient, losses, logits)
+        probes = observe_signals(self.controller, self.curvature, self.solver, gradient, s.seed, self.ranks)
+        entry = diary.entry(look.step, bank, gradient, solution.products, tolerance, covered, self.competence)
+        entry["products"] += probes
+        if tidying:
+            bank.replace(s.replace_share)
+        self.cadence.urgent = covered < s.coverage_floor
+        return {**entry, **diary.signals(self.controller)}
+
+    def _read_mail(self) -> None:
+        if (note := self._mail.arrived()) is not None and bool(note.isnan()):
+            self._raise_if_nonfinite()
 
     def _raise_if_nonfinite(self) -> None:
-        note, self._nonfinite = self._nonfinite, torch.zeros_like(self._nonfinite)
+        note = self._nonfinite.clone()
+        self._nonfinite.zero_()
         raise_if_nonfinite(note)
 
     @property
@@ -468,21 +585,8 @@ class InfluenceMonitor:
 
         With hooks of one's own the monitor may be closed.
         """
-        bank = self.anchors
-        gradients = torch.empty_like(bank.phi)
-        losses, logits = [], []
-        mine = bank.members[bank.own].split(self.anchor_batch)
-        done = 0
-        # A sharded model runs on all ranks or on none, so one without anchors left looks at any of them once more.
-        for turn in range(self.ranks.turns(len(bank), self.anchor_batch)):
-            rows = mine[turn] if turn < len(mine) else bank.members[:1]
-            kept = len(rows) if turn < len(mine) else 0
-            gradient, loss, output = self.anchor_pass(*bank.batch(rows), capture)
-            torch.nan_to_num(gradient[:kept], posinf=0, neginf=0, out=gradients[done : done + kept])
-            losses.append(loss[:kept])
-            logits.append(output[:kept])
-            done += kept
-        return gradients, self.ranks.gathered(torch.cat(losses)), self.ranks.gathered(torch.cat(logits))
+        found, losses, logits = looking.at_anchors(self, capture)
+        return looking.whole(self, found), losses, logits
 
     def anchor_pass(
         self, inputs: Any, labels: Tensor, capture: Capture | None = None, loss: Loss | None = None
@@ -491,14 +595,8 @@ class InfluenceMonitor:
 
         `loss` takes the place of the monitor's own.
         """
-        watching, loss = capture or self._capture, loss or self.loss
-        return anchor_pass(self.model, watching, self.layers, self.layout, loss, inputs, labels, self._autocast)
-
-    def _tolerance(self, condition: float) -> Tolerance:
-        weights = [p for name, p in self.head.module.named_parameters() if name != "bias"]  # also if parametrized
-        group = next((g for g in self.optimizer.param_groups if any(p is w for p in g["params"] for w in weights)), {})
-        rate, decay = float(group.get("lr", 0.0)), float(group.get("weight_decay", 0.0))
-        return self.controller.tolerance(self.anchors.residual, condition, rate, decay, self.ledger.used)
+        factors, losses, logits = looking.at_examples(self, inputs, labels, capture, loss)
+        return looking.joined(self, factors), losses, logits
 
     def _gate(self, tau: float, rows: Tensor | slice = slice(None)) -> Tensor:
         """Confidences of these anchors, on the host."""
@@ -525,13 +623,15 @@ class InfluenceMonitor:
     def _set_directions(self, residual: Tensor, smallest: float) -> None:
         bank = self.anchors
         weights = bank.weights()
-        self.directions = bank.group_sums(bank.phi, weights)
-        self.support = torch.zeros_like(self.support).index_add_(0, bank.member_groups, weights)
+        directions = bank.group_sums(bank.phi, weights)
+        # Recordings know these by where they lie.
+        self.directions = directions if self.directions is None else self.directions.copy_(directions)
+        self.support.zero_().index_add_(0, bank.member_groups, weights)
         # ψ_g leaves the residual Σ w_v c_v r_v. A plain sum over groups errs by their sum; with help weighed less the
         # groups are bent one by one, and their errors can only be added up.
         left = bank.group_sums(torch.nan_to_num(residual), weights)
         norm = row_norm(left).sum() if self.settings.help_weight < 1 else row_norm(left.sum(0))
-        self.direction_error = solver_error_bound(norm, norm.new_tensor(smallest))
+        self.direction_error.copy_(solver_error_bound(norm, norm.new_tensor(smallest)))
         self.lift_directions()
 
     def lift_directions(self) -> None:
@@ -551,7 +651,8 @@ class InfluenceMonitor:
         labels = bank.member_labels.to(self.device)
         own = bank.own_scores(self.directions, gradient)
         scores = held_out_scores(bank.positions(), own, losses, logits, labels, self.loss)
-        self._remember(self.anchor_ledger, self.anchor_squash, scores)
+        weight, helping = self._step_weight, self.settings.help_weight
+        remember(self.anchor_ledger, self.anchor_squash, scores, self.support, weight, helping)
 
     # --- results ------------------------------------------------------------------------------------------------
 

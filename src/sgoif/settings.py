@@ -78,6 +78,8 @@ class Settings:
     """Drop steps with a non-finite loss quietly instead of raising."""
     anchor_batch: int | None = None
     """Batch size of the passes over anchors. None: like training, or twice that when only the head is watched."""
+    recorded: bool = True
+    """On a GPU, repeat the scoring of steps from a recording (a CUDA graph), which takes the host next to no time."""
     seed: int = 0
     """Seed of everything the monitor draws; the global random state is never touched."""
 

@@ -35,7 +35,7 @@ PARTS = (
     "anchor_ledger",
 )
 TENSORS = ("support", "direction_error", "_nonfinite")
-FREE = frozenset({"layers", "level", "budget", "allow_duplicates", "skip_nonfinite", "anchor_batch"})
+FREE = frozenset({"layers", "level", "budget", "allow_duplicates", "skip_nonfinite", "anchor_batch", "recorded"})
 """Settings that may differ on resume: they do not change what a score is. Layers are compared by their shapes."""
 FIXED = ("controller.", "competence.", "cadence.", "squash.", "anchor_squash.", *TENSORS)
 """Tensors that keep their size all through a run."""
@@ -43,6 +43,7 @@ FIXED = ("controller.", "competence.", "cadence.", "squash.", "anchor_squash.", 
 
 def collect(monitor: InfluenceMonitor) -> dict[str, Any]:
     """Tensors and plain values, flat; `torch.load(..., weights_only=True)` and JSON can carry it."""
+    monitor.settle()
     waiting = [_whole(step, monitor.ranks) for step in monitor._waiting.whole()]
     state: dict[str, Any] = {
         "version": VERSION,
@@ -118,7 +119,7 @@ def _apply(monitor: InfluenceMonitor, state: dict[str, Any]) -> None:
     monitor.steps = int(state["steps"])
     monitor.history = [dict(entry) for entry in state["history"]]
     monitor._autocast = getattr(torch, state["autocast"]) if state["autocast"] in ("float16", "bfloat16") else None
-    monitor._last, monitor._waiting = None, WaitingSteps()
+    monitor._last, monitor._waiting, monitor._patience = None, WaitingSteps(monitor._on_host), 0
     for step in _unpack(state["pending"], unnest("waiting", state), monitor.device):
         monitor._waiting.reserve(int(step.indices.max()) + 1)
         monitor._waiting.add(_part(step, monitor.ranks), step.indices)
@@ -148,8 +149,7 @@ def _unpack(types: list[dict[str, str]], state: dict[str, Any], device: torch.de
         tensors.update({name: stored[name].to(device, getattr(torch, kind)) for name, kind in kinds.items()})
         if any(len(value) != len(stored["indices"]) for value in tensors.values() if value is not None):
             raise StateError("the state is damaged: the parts of a step that waits to be scored differ in length")
-        version = tensors["logits"]._version
-        steps.append(Observation(stored["indices"].numpy().astype(np.int64), **tensors, version=version))
+        steps.append(Observation(stored["indices"].numpy().astype(np.int64), **tensors))
     return steps
 
 
@@ -184,7 +184,7 @@ def _part(step: Observation, ranks: Ranks) -> Observation:
     cut: dict[str, Any] = {
         name: value[rows].clone() for name, value in values.items() if isinstance(value, torch.Tensor)
     }
-    return replace(step, indices=step.indices[rows], **cut, version=0)
+    return replace(step, indices=step.indices[rows], **cut, version=None)
 
 
 def _settings(monitor: InfluenceMonitor) -> dict[str, Any]:

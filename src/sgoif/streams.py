@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
+from contextlib import contextmanager
 from functools import cache
-from threading import Thread, current_thread
 from time import perf_counter
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 
@@ -18,13 +18,13 @@ class Clock:
     def __init__(self, device: torch.device) -> None:
         self._start = perf_counter()
         self._device = device
-        self._reached = _moment(device) if device.type == "cuda" else None
+        self._reached = moment(device) if device.type == "cuda" else None
 
     def seconds(self) -> float:
         """Seconds until now, once the device has come this far."""
         if not self._reached:
             return perf_counter() - self._start
-        now = _moment(self._device)
+        now = moment(self._device)
         now.synchronize()
         return float(self._reached.elapsed_time(now)) / 1000
 
@@ -42,12 +42,12 @@ class Meter:
 
     def start(self) -> torch.cuda.Event | None:
         """The moment at which work begins; None without a device that runs behind the host."""
-        return _moment(self._device) if self._device.type == "cuda" else None
+        return moment(self._device) if self._device.type == "cuda" else None
 
     def stop(self, begun: torch.cuda.Event | None, seconds: float, beside: float, kind: bool) -> None:
         """The work took the host so many seconds; `beside` of it gave the device work between that of training."""
         behind = begun is not None and not begun.query()
-        self._waiting.append((Span(begun, _moment(self._device), beside) if begun and behind else seconds, kind))
+        self._waiting.append((Span(begun, moment(self._device), beside) if begun and behind else seconds, kind))
 
     def known(self) -> Iterator[tuple[float, bool]]:
         """Seconds and kind of what was measured since, as far as the device has come."""
@@ -73,49 +73,41 @@ class Span(NamedTuple):
     beside: float
 
 
-def _moment(device: torch.device) -> torch.cuda.Event:
+def moment(device: torch.device) -> torch.cuda.Event:
     """Where the device will be once it has done what it was given so far."""
     event = torch.cuda.Event(enable_timing=True)
     event.record(torch.cuda.current_stream(device))
     return event
 
 
-class Beside:
-    """Work that runs next to everything else from now on, until `wait`.
+@contextmanager
+def aside(device: torch.device, after: torch.cuda.Event | None) -> Iterator[None]:
+    """Give a GPU work that need not wait for what it was given since `after`: the host may then look at results early.
 
-    For work on a GPU that makes the host wait: a decomposition, say. It runs in a thread and on a stream of its own,
-    after what the device was given before and next to what it is given later. Nobody may write to what it needs, or
-    use what it leaves, before `wait` has returned.
+    What the work writes to must not be used by what it overtakes. Later work on the device comes after it.
     """
+    if after is None:
+        yield
+        return
+    other, main = _other_stream(device), torch.cuda.current_stream(device)
+    other.wait_event(after)
+    with torch.cuda.stream(other):
+        yield
+    main.wait_stream(other)
+    forget_workspaces()
 
-    def __init__(self, device: torch.device, work: Callable[[], None]) -> None:
-        self._device, self._work = device, work
-        self._error: BaseException | None = None
-        _other_stream(device).wait_stream(torch.cuda.current_stream(device))
-        self._thread = Thread(target=self._run)
-        self._thread.start()
 
-    @property
-    def inside(self) -> bool:
-        """Whether it is the work itself that asks."""
-        return current_thread() is self._thread
+def forget_workspaces() -> None:
+    """Give back the scratch memory that products have asked for on another stream, and that would be kept for ever.
 
-    def wait(self) -> None:
-        """Return when the work is done, and raise what it raised; later work on the device comes after it."""
-        self._thread.join()
-        torch.cuda.current_stream(self._device).wait_stream(_other_stream(self._device))
-        if self._error is not None:
-            raise self._error
-
-    def _run(self) -> None:
-        try:
-            with torch.cuda.stream(_other_stream(self._device)):
-                self._work()
-        except BaseException as error:
-            self._error = error
+    Each stream gets its own again when it next needs it; a recording has its own claim to what it was made with.
+    """
+    forget: Any = getattr(torch._C, "_cuda_clearCublasWorkspaces", None)
+    if forget is not None:
+        forget()
 
 
 @cache
 def _other_stream(device: torch.device) -> torch.cuda.Stream:
-    """One stream a device for all such work: its memory is used again only after the main stream was waited for."""
+    """One stream a device for all such work: what it leaves is used again only after the main stream was waited for."""
     return torch.cuda.Stream(device, priority=-1)

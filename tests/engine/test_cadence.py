@@ -44,9 +44,10 @@ def run(cadence: Cadence, steps: int, batch: int, known: int, clock: Clock | Non
         if cadence.scores_this_step(step):
             if cadence.due(batch, known):
                 refreshed.append(step)
-                with cadence.refreshing():
-                    if clock:
-                        clock.now += cost.get("refresh", 0.0)
+                cadence.refreshing()
+                if clock:
+                    clock.now += cost.get("refresh", 0.0)
+                cadence.refreshed(cost.get("refresh", 0.0))
             if clock:
                 clock.now += cost.get("score", 0.0)
             cadence.account(cost.get("score", 0.0), scored=True)
@@ -101,44 +102,24 @@ def test_refresh_every_is_kept_to_the_step(every: int) -> None:
     assert run(Cadence(every, None, 1000, CPU), 21, batch=8, known=100) == list(range(0, 21, every))
 
 
+@pytest.mark.parametrize("urgent", [False, True])
 @pytest.mark.parametrize(("every", "budget"), [(None, None), (7, None), (None, 0.05)])
-def test_a_refresh_is_foreseen_unless_a_budget_decides(every: int | None, budget: float | None) -> None:
+def test_as_many_steps_are_calm_as_there_are_before_the_next_refresh(
+    every: int | None, budget: float | None, urgent: bool
+) -> None:
     cadence, batch, known = Cadence(every, budget, 40, CPU), 8, 500
-    told: list[set[int]] = []
-    happened = []
+    told, happened = {}, []
     for step in range(400):
+        told[step] = cadence.calm(batch, known, urgent)
         if cadence.due(batch, known):
             happened.append(step)
-            with cadence.refreshing():
-                pass
-        else:
-            told.append({step + more for more in (1, 2) if cadence.foreseen(batch, known, 1 + more)})
+            cadence.refreshing()
         cadence.end(batch)
-    first = [min(steps) for steps in told if steps]
-    if budget is not None:
-        assert not first
-        return
-    assert set(first) == {step for step in happened if step > 0 and step - 1 not in happened}
-
-
-@pytest.mark.parametrize(("every", "budget"), [(None, None), (7, None), (7, 0.05), (None, 0.05)])
-def test_steps_are_quiet_up_to_a_refresh_and_never_under_a_budget(every: int | None, budget: float | None) -> None:
-    cadence, batch, known, ahead = Cadence(every, budget, 40, CPU), 8, 500, 3
-    quiet, happened = [], []
-    for step in range(400):
-        if cadence.quiet(batch, known, ahead):
-            quiet.append(step)
-        if cadence.due(batch, known):
-            happened.append(step)
-            with cadence.refreshing():
-                pass
-        cadence.end(batch)
-    if every is None and budget is not None:
-        assert not quiet
-        return
-    near = {step - more for step in happened for more in range(ahead)}
-    last = happened[-1] + 1
-    assert set(quiet) & set(range(last)) == set(range(last)) - near
+    for step in range(happened[0] + 1, happened[-1]):
+        left = next(there for there in happened if there >= step) - step
+        assert told[step] <= left
+        if budget is None and (not urgent or every is not None):
+            assert told[step] == left
 
 
 def test_monitor_refreshes_at_the_steps_it_was_told(tiny) -> None:
@@ -147,25 +128,6 @@ def test_monitor_refreshes_at_the_steps_it_was_told(tiny) -> None:
     assert [entry["step"] for entry in monitor.history] == [0, 3, 6, 9]
     assert monitor.cadence.refreshes == 4
     assert all(entry["seconds"] > 0 for entry in monitor.history)
-
-
-def test_curvature_is_prepared_ahead_of_a_refresh_unless_it_changes_before(tiny, monkeypatch) -> None:
-    """On a GPU the monitor looks ahead after every step; here it is asked to, since a host has nothing to gain."""
-    monitor, train = tiny(refresh_every=7, curvature_every=5)
-    finish, asked = monitor._finish, []
-
-    def finish_and_look(record, step, everyone, learning, word) -> None:
-        before = len(monitor.history)
-        finish(record, step, everyone, learning, word)
-        if len(monitor.history) == before:
-            monkeypatch.setattr(monitor.curvature, "prepare", lambda: asked.append(monitor.steps))
-            monitor._look_ahead(len(everyone))
-            monkeypatch.undo()
-
-    monitor._finish = finish_and_look
-    train(23)
-    assert [entry["step"] for entry in monitor.history] == [0, 7, 14, 21]
-    assert asked == [5, 6, 12, 13, 20], "not at 19: something is learned at 20"
 
 
 def test_low_coverage_makes_the_monitor_hurry(tiny) -> None:
@@ -217,8 +179,9 @@ def _one(cadence: Cadence, step: int, clock: Clock) -> bool:
     clock.now += 0.01
     scored = cadence.scores_this_step(step)
     if scored and cadence.due(32, 1000):
-        with cadence.refreshing():
-            clock.now += 0.02
+        cadence.refreshing()
+        clock.now += 0.02
+        cadence.refreshed(0.02)
     seconds = 0.0005 if scored else 0.00005
     clock.now += seconds
     cadence.account(seconds, scored=scored)

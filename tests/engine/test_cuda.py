@@ -11,7 +11,7 @@ from engine_cases import LAYERS, assert_scores, func_gradients, make_inputs, mak
 from torch import Tensor, nn
 
 from sgoif import InfluenceMonitor
-from sgoif.errors import NonFiniteError
+from sgoif.errors import IndexingError, NonFiniteError
 
 pytestmark = pytest.mark.gpu
 CUDA = "cuda"
@@ -143,3 +143,36 @@ def test_a_saved_state_comes_back(layers: str, tmp_path, monkeypatch: pytest.Mon
     mine, theirs = run.monitor.scores(), other.monitor.scores()
     np.testing.assert_allclose(mine["influence"], theirs["influence"], rtol=1e-4, atol=1e-5)
     np.testing.assert_array_equal(mine["n_observations"], theirs["n_observations"])
+
+
+def test_recorded_blocks_give_the_scores_of_plain_ones(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.backends.cudnn, "deterministic", True)
+    runs = [Run(True, refresh_every=1000, recorded=recorded) for recorded in (True, False)]
+    for run in runs:
+        for number in range(260):
+            run.step(number)
+    kept, plain = (run.monitor for run in runs)
+    assert kept is not None
+    assert plain is not None
+    assert any(take is not None for take in kept._recorded._blocks._takes.values())
+    assert not kept._recorded._blocks.broken
+    assert not plain._recorded._blocks._takes
+    mine, theirs = kept.scores(), plain.scores()
+    np.testing.assert_allclose(mine["influence"], theirs["influence"], rtol=1e-3, atol=1e-4)
+    np.testing.assert_array_equal(mine["n_observations"], theirs["n_observations"])
+
+
+def test_an_index_given_twice_is_named_some_steps_later_and_nothing_else_is_lost() -> None:
+    run = Run(True, refresh_every=1000)
+    for number in range(80):
+        run.step(number)
+    assert run.monitor is not None
+    before = run.monitor.scores()["n_observations"].sum()
+    with run.monitor.step(torch.tensor([3, 3])):
+        nn.functional.cross_entropy(run.model(run.inputs[:2].to(CUDA)), run.labels[:2].to(CUDA)).backward()
+    run.optimizer.zero_grad()
+    with pytest.raises(IndexingError, match="appears 2 times"):
+        run.steps(80, 112)
+    for number in range(112, 116):
+        run.step(number)
+    assert run.monitor.scores()["n_observations"].sum() > before + 4 * 16

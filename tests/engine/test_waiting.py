@@ -6,11 +6,16 @@ import numpy as np
 import torch
 
 from sgoif.checks import Indices
-from sgoif.scoring import Observation, gather
+from sgoif.scoring import Observation, WaitingSteps, lined_up, named, together
 
 
 def _indices(*values: int) -> Indices:
     return np.array(values, dtype=np.int64)
+
+
+def gather(steps: list[Observation]) -> Observation:
+    places, parts = lined_up(steps)
+    return together(places, [torch.cat(part) for part in parts], named(steps))
 
 
 def test_a_tensor_that_steps_hold_twice_is_joined_once() -> None:
@@ -19,9 +24,54 @@ def test_a_tensor_that_steps_hold_twice_is_joined_once() -> None:
         other = delta if same else delta + 100
         return Observation(_indices(start, start + 1), delta + 10, delta, delta + 20, other, None, None)
 
-    joined, sizes = gather([step(0, True), step(2, True)])
+    joined = gather([step(0, True), step(2, True)])
     assert joined.logits_delta is joined.delta
-    assert sizes == [2, 2]
+    assert joined.indices.tolist() == [0, 1, 2, 3]
     torch.testing.assert_close(joined.delta, torch.cat([step(0, True).delta, step(2, True).delta]))
-    mixed, _ = gather([step(0, True), step(2, False)])
+    mixed = gather([step(0, True), step(2, False)])
     torch.testing.assert_close(mixed.delta[2:], mixed.logits_delta[2:] + 100)
+
+
+def a_step(first: int, size: int = 2, width: int = 3) -> Observation:
+    delta = torch.full((size, 4), float(first))
+    inputs = torch.full((size, width), first + 0.5)
+    return Observation(np.arange(first, first + size), delta + 0.25, delta, inputs, delta, None, None, 0)
+
+
+def shelved(*steps: Observation) -> WaitingSteps:
+    waiting = WaitingSteps(shelved=True)
+    for step in steps:
+        waiting.reserve(int(step.indices.max()) + 1)
+        waiting.add(step)
+    return waiting
+
+
+def test_waiting_steps_lie_in_one_place_of_their_own() -> None:
+    first, second = a_step(0), a_step(2)
+    waiting = shelved(first, second)
+    for step in (first, second):
+        step.logits.zero_()
+        step.inputs.zero_()
+    held = waiting.take()
+    assert [step.logits[0, 0].item() for step in held] == [0.25, 2.25]
+    assert [step.inputs[0, 0].item() for step in held] == [0.5, 2.5]
+    assert held[0].delta is held[0].logits_delta
+    assert held[0].inputs.untyped_storage().data_ptr() == held[1].inputs.untyped_storage().data_ptr()
+
+
+def test_the_place_is_used_again_for_the_next_block() -> None:
+    waiting = shelved(a_step(0))
+    place = waiting.take()[0].inputs.data_ptr()
+    waiting.add(a_step(0))
+    assert waiting.take()[0].inputs.data_ptr() == place
+
+
+def test_steps_that_do_not_fit_are_kept_all_the_same() -> None:
+    large, other, more = a_step(2, size=200), a_step(202, width=5), a_step(204)
+    waiting = shelved(a_step(0), large, other, more)
+    for step in (large, other, more):
+        step.inputs.zero_()
+    held = waiting.take()
+    assert [len(step.logits) for step in held] == [2, 200, 2, 2]
+    assert [step.inputs[0, 0].item() for step in held] == [0.5, 2.5, 202.5, 204.5]
+    assert not any(step.overwritten for step in held)

@@ -132,9 +132,6 @@ class Curvature(ABC):
     def solve(self, vectors: Tensor) -> Tensor:
         """(H + λI)⁻¹ applied to each of the vectors [K, P]."""
 
-    def prepare(self) -> None:  # noqa: B027 — most backends have nothing to do ahead
-        """Start what the next call would make the host wait for, next to what a GPU does meanwhile."""
-
     @abstractmethod
     def diagonal(self) -> Tensor:
         """Diagonal of H + λI, [P]."""

@@ -11,8 +11,7 @@ A = W diag(α) Wᵀ any function f of the damped operator is exact and cheap in 
     f(H + λI) X = U ( f(s αᵀ + λ) ∘ (Uᵀ X W) ) Wᵀ
 
 Elementwise blocks (norm layers) have few weights and no such structure; they keep E_i[g_i²] as a diagonal.
-Updates are a product per factor; the eigenbases are found when first asked for after an update, or ahead of that by
-`prepare`.
+Updates are a product per factor; the eigenbases are found when first asked for after an update.
 """
 
 from __future__ import annotations
@@ -27,7 +26,6 @@ from torch import Tensor
 from sgoif.curvature.base import (
     Curvature,
     Factors,
-    Result,
     Spectrum,
     accumulate,
     all_finite,
@@ -36,7 +34,6 @@ from sgoif.curvature.base import (
 )
 from sgoif.curvature.diagonal import mean_square
 from sgoif.errors import LayerError, SgoifError, StateError
-from sgoif.streams import Beside
 from sgoif.vectors import Layout
 
 # A layer that gets (nearly) no gradient is damped as if its mean diagonal were this share of the average layer's:
@@ -82,11 +79,19 @@ class KFAC(Curvature):
         # Which averages a block keeps is known only once its first factors are seen.
         self._averages: list[dict[str, Tensor]] = []
         self._weight = torch.zeros((), device=self.device)
-        self._ahead: Beside | None = None
+
+    def update(self, factors: Sequence[Factors]) -> None:
+        self.updating(lambda: self.fold(factors))
+
+    def updating(self, fold: Callable[[], None]) -> None:
+        """Have one batch folded in, by `fold` below or by a recording of it."""
+        fold()
+        self.updates += 1
+        self._cache.clear()
 
     @full_precision
-    def update(self, factors: Sequence[Factors]) -> None:
-        self._settle()
+    def fold(self, factors: Sequence[Factors]) -> None:
+        """Fold one batch into the averages; changes nothing else once these exist."""
         batch = [statistics(factor) for factor in self._prepare(factors)]
         if not self._averages:
             self._averages = [{key: torch.zeros_like(value) for key, value in block.items()} for block in batch]
@@ -97,8 +102,11 @@ class KFAC(Curvature):
             for key, value in new.items():
                 accumulate(averages[key], value, self.decay, valid)
         accumulate(self._weight, torch.ones_like(self._weight), self.decay, valid)
-        self.updates += 1
-        self._cache.clear()
+
+    def places(self) -> tuple[int, ...]:
+        """Where the averages lie in memory."""
+        averages = (average for block in self._averages for average in block.values())
+        return tuple(average.data_ptr() for average in (self._weight, *averages))
 
     @full_precision
     def matvec(self, vectors: Tensor) -> Tensor:
@@ -145,24 +153,6 @@ class KFAC(Curvature):
 
         return self._cached("spectrum", build)
 
-    def prepare(self) -> None:
-        if self.device.type == "cuda" and self._ahead is None and "eigenvalues" not in self._cache:
-            self._ahead = Beside(self.device, self._decompose_ahead)
-
-    @full_precision
-    def _decompose_ahead(self) -> None:
-        self._eigenvalues()
-
-    def _settle(self) -> None:
-        """Wait for what `prepare` started, unless it is that work which asks."""
-        if self._ahead is not None and not self._ahead.inside:
-            ahead, self._ahead = self._ahead, None
-            ahead.wait()
-
-    def _cached(self, key: str, build: Callable[[], Result]) -> Result:
-        self._settle()
-        return super()._cached(key, build)
-
     def input_factor(self, index: int) -> Tensor:
         """A of block `index`, [cols, cols], without damping."""
         return self._kronecker(index, INPUTS)
@@ -191,7 +181,6 @@ class KFAC(Curvature):
             raise StateError(
                 f"saved curvature has unknown entries {sorted(state.keys() - known)}: the state is from another model"
             )
-        self._settle()
         self._averages = averages
         self._weight = state["weight"].to(self.device, torch.float32, copy=True)
         self.updates = int(state["updates"])

@@ -1,4 +1,4 @@
-"""Work beside other work, and the time that a device takes."""
+"""The time that work takes on a device that runs behind the host."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import torch
 
 from sgoif import streams
 from sgoif.cadence import Cadence
-from sgoif.streams import Beside, Clock, Meter
+from sgoif.streams import Clock, Meter
 
 CPU = torch.device("cpu")
 GPU = torch.device("cuda")
@@ -26,7 +26,7 @@ class Card:
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.given, self.reached = 0.0, 0.0
-        monkeypatch.setattr(streams, "_moment", lambda device: Moment(self, self.given))
+        monkeypatch.setattr(streams, "moment", lambda device: Moment(self, self.given))
 
 
 class Moment:
@@ -108,32 +108,8 @@ def test_a_budget_scores_every_step_where_the_device_is_slower(
 
 
 def test_no_event_is_recorded_without_a_budget(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(streams, "_moment", lambda device: pytest.fail("a budget alone has to know"))
+    monkeypatch.setattr(streams, "moment", lambda device: pytest.fail("a budget alone has to know"))
     cadence = Cadence(None, None, 100, GPU)
     cadence.begin()
     cadence.account(0.5, scored=True, mark=cadence.mark())
     assert cadence.spent == 0.5
-
-
-@pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU")
-def test_on_a_gpu_the_work_has_streams_of_its_own_and_its_result_can_be_used() -> None:
-    device = torch.device("cuda", torch.cuda.current_device())
-    given = torch.randn(300, 300, device=device)
-    found: list[torch.Tensor] = []
-    streams: list[torch.cuda.Stream] = []
-
-    def work() -> None:
-        streams.append(torch.cuda.current_stream(device))
-        found.append(torch.linalg.eigvalsh(given + given.T))
-
-    clock = Clock(device)
-    beside = Beside(device, work)
-    torch.randn(1000, 1000, device=device) @ torch.randn(1000, 1000, device=device)
-    beside.wait()
-    torch.testing.assert_close(found[0], torch.linalg.eigvalsh(given + given.T))
-    assert streams[0] != torch.cuda.current_stream(device)
-    assert not beside.inside
-    assert clock.seconds() > 0
-    failing = Beside(device, lambda: (_ for _ in ()).throw(ArithmeticError("of the work")))
-    with pytest.raises(ArithmeticError, match="of the work"):
-        failing.wait()

@@ -1,0 +1,123 @@
+"""Steps whose bookkeeping is put off on a GPU, and done for many in a row.
+
+Training on a GPU waits for the host, and a look at one step between two others takes the host several times as long as
+the same look at the next of many: what it needs has left the caches. So most steps of a long run only leave behind
+what was seen of them. Nothing is decided later than it would be: a step that the curvature learns from ends the
+waiting, none is put off near a refresh, and a complete block ends it too. Indices, which are looked at last, are looked
+at promptly in the first steps of a run, where mistakes in a loop show.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from sgoif.capture import Record
+from sgoif.checks import Indices
+from sgoif.errors import IndexingError
+from sgoif.scoring import Observation, alike
+
+if TYPE_CHECKING:
+    from sgoif.monitor import InfluenceMonitor
+
+PROMPT_STEPS = 64
+
+
+class Ended(NamedTuple):
+    """What is known of a step when its backward pass has ended."""
+
+    step: Observation | None
+    """None: nothing to score."""
+    indices: Indices | Tensor
+    record: Record | None
+    """None of a step that is late, unless the curvature learns from it."""
+    scored: bool
+    learning: bool
+    late: bool
+    """Whether its indices are still to be looked at."""
+    seconds: float = 0.0
+    """That it took so far; of late steps, which no budget has, nobody asks."""
+    hooks: float = 0.0
+    """Of these, in hooks that score."""
+    mark: torch.cuda.Event | None = None
+
+
+def patience(monitor: InfluenceMonitor) -> int:
+    """How many of the next steps may be late."""
+    if monitor.steps < PROMPT_STEPS or monitor.directions is None or monitor._waiting.copying:
+        return 0
+    batch = monitor._largest_batch  # with fewer examples everything comes later
+    learning = -monitor.steps % monitor._curvature_every + 1
+    calm = monitor.cadence.calm(batch, monitor.ledger.used, monitor._look is not None)
+    room = monitor._waiting.room(batch, monitor._recorded.blocks(monitor))
+    return max(0, min(learning, calm, room) - len(monitor._late))
+
+
+def settle(monitor: InfluenceMonitor) -> None:
+    """Book the late steps, in their order. After an error those behind the faulty one stay late."""
+    late, monitor._late = monitor._late, []
+    monitor.steps -= len(late)
+    waiting = [late]
+    try:
+        monitor._read_mail()
+        while waiting:
+            steps = waiting.pop()
+            if _joined(monitor, steps):
+                _book(monitor, steps)
+            elif len(steps) > 1:  # an epoch may have ended in between
+                half = len(steps) // 2
+                waiting += [steps[half:], steps[:half]]
+            else:
+                monitor._take(steps[0])
+    except IndexingError as error:
+        left = sum(map(len, waiting))
+        if left:
+            error.add_note(f"This is about a step {left} steps ago; on a GPU they are looked at together.")
+        raise
+    finally:
+        monitor._late = [ended for steps in reversed(waiting) for ended in steps]
+        monitor.steps += len(monitor._late)
+        monitor._patience = patience(monitor)
+
+
+def _joined(monitor: InfluenceMonitor, late: list[Ended]) -> bool:
+    """Let steps wait for their scores, if nothing is to do in between and every example stands in one of them alone."""
+    waiting, used = monitor._waiting, monitor.ledger.used
+    steps = [ended.step for ended in late if ended.step is not None]
+    if len(steps) < len(late) or any(ended.learning for ended in late[:-1]):
+        return False
+    sizes = [ended.indices.shape[0] for ended in late]
+    if monitor._recorded.blocks(monitor) and (not alike(sizes) or waiting.differs(sizes[0])):
+        return False
+    if monitor.cadence.calm(max(sizes), used, monitor._look is not None) < len(late):
+        return False
+    indices = _all(late)
+    if indices.min() < 0 or indices.max() >= used:
+        return False
+    monitor._look_for_held_out(indices)
+    waiting.reserve(used)
+    waiting.watch()
+    return waiting.add_together(steps, indices, sizes)
+
+
+def _all(late: list[Ended]) -> Indices:
+    """The indices of all these steps, on the host."""
+    parts = [ended.indices for ended in late]
+    if any(isinstance(part, Tensor) for part in parts):
+        return torch.cat([torch.as_tensor(part, device="cpu") for part in parts]).numpy()
+    return np.concatenate(parts)
+
+
+def _book(monitor: InfluenceMonitor, late: list[Ended]) -> None:
+    """Learn from the last of these steps if it is meant for that, score a complete block, and count."""
+    last = late[-1]
+    monitor.cadence.end(sum(ended.indices.shape[0] for ended in late), len(late))
+    monitor.steps += len(late)
+    monitor._batch = last.indices.shape[0]
+    if last.learning and last.record is not None and last.step is not None:
+        monitor._learn(last.record, last.step)
+    if monitor._waiting.full(monitor._recorded.blocks(monitor)):
+        monitor._score_waiting()

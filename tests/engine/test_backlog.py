@@ -1,0 +1,210 @@
+"""Steps that are booked late, as on a GPU: the same tables, errors that say which step is meant, nothing lost."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor, nn
+
+from sgoif import InfluenceMonitor, backlog
+from sgoif.errors import IndexingError, NonFiniteError, StepError
+
+CLASSES, TRAINING = 4, 120
+
+
+@pytest.fixture(autouse=True)
+def _soon(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(backlog, "PROMPT_STEPS", 3)
+
+
+class Run:
+    """A training run whose monitor may put steps off, or may not."""
+
+    def __init__(self, late: bool, batch: int = 8, **options: Any) -> None:
+        torch.manual_seed(3)
+        generator = torch.Generator().manual_seed(7)
+        self.labels = torch.arange(TRAINING + 40) % CLASSES
+        centres = torch.randn(CLASSES, 12, generator=generator)
+        self.inputs = centres[self.labels] + 0.7 * torch.randn(len(self.labels), 12, generator=generator)
+        self.model = nn.Sequential(nn.Linear(12, 9), nn.ReLU(), nn.Linear(9, CLASSES))
+        self.optimizer = torch.optim.SGD(self.model.parameters(), lr=0.1, momentum=0.9)
+        held_out = (self.inputs[TRAINING:], self.labels[TRAINING:])
+        self.monitor = InfluenceMonitor(self.model, self.optimizer, held_out, max_anchors=24, **options)
+        self.monitor._patient = late
+        self.batches = self._batches(batch)
+        self.latest = 0
+
+    def _batches(self, batch: int) -> Iterator[Tensor]:
+        order = torch.Generator().manual_seed(11)
+        while True:
+            yield from torch.randperm(TRAINING, generator=order).split(batch)
+
+    def step(self, index: Any, **given: Any) -> None:
+        rows = torch.as_tensor(index).clamp(0, TRAINING - 1)
+        with self.monitor.step(index, **given):
+            nn.functional.cross_entropy(self.model(self.inputs[rows]), self.labels[rows]).backward()
+        self.optimizer.step()
+        self.optimizer.zero_grad()
+        self.optimizer.param_groups[0]["lr"] *= 0.98
+        self.latest = max(self.latest, len(self.monitor._late))
+
+    def train(self, steps: int) -> Run:
+        for _ in range(steps):
+            self.step(next(self.batches))
+        return self
+
+
+def assert_same(one: InfluenceMonitor, other: InfluenceMonitor) -> None:
+    left, right = one.scores(), other.scores()
+    for name in left.columns:
+        np.testing.assert_array_equal(left[name], right[name], err_msg=name)
+    assert one.steps == other.steps
+    assert [entry["step"] for entry in one.history] == [entry["step"] for entry in other.history]
+    for mine, theirs in zip(one.history, other.history, strict=True):
+        assert all(mine[key] == theirs[key] or mine[key] != mine[key] for key in mine.keys() - {"seconds"})
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {},
+        {"refresh_every": 7, "curvature_every": 5},
+        {"refresh_every": 5, "curvature_every": 10},
+        {"refresh_every": 1},
+        {"batch": 7},
+        {"layers": "all", "refresh_every": 9, "curvature_every": 4},
+        {"size": TRAINING},
+        {"coverage_floor": 1.0, "replace_every": 2, "replace_share": 0.2},
+    ],
+    ids=str,
+)
+def test_the_table_is_that_of_prompt_steps(options: dict[str, Any]) -> None:
+    prompt, late = Run(False, **options).train(70), Run(True, **options).train(70)
+    assert prompt.latest == 0
+    assert late.latest > (0 if options.get("refresh_every") == 5 else 1) or options.get("refresh_every") == 1
+    assert_same(prompt.monitor, late.monitor)
+
+
+def test_steps_are_late_for_as_long_as_nothing_is_due() -> None:
+    run = Run(True, refresh_every=40, curvature_every=1000, size=TRAINING)
+    late = []
+    for _ in range(36):
+        run.step(next(run.batches))
+        late.append(len(run.monitor._late))
+    assert late[:3] == [0, 0, 0]
+    assert max(late) >= 30
+    assert run.monitor.steps == 36
+
+
+def test_whoever_asks_sees_every_step() -> None:
+    run = Run(True, refresh_every=40, curvature_every=1000).train(10)
+    assert run.monitor._late
+    assert run.monitor.scores()["n_observations"].sum() == 10 * 8
+    run.train(5)
+    assert run.monitor._late
+    last = run.monitor.last
+    assert last is not None
+    assert len(last.index) == 8
+    run.train(4)
+    assert run.monitor._late
+    run.monitor.close()
+    assert run.monitor.ledger.column("count").sum() == 19 * 8
+
+
+def test_a_state_has_the_late_steps_in_it() -> None:
+    whole = Run(True, refresh_every=20).train(30)
+    first = Run(True, refresh_every=20).train(11)
+    assert first.monitor._late
+    state = first.monitor.state_dict()
+    other = Run(True, refresh_every=20)
+    other.monitor.load_state_dict(state)
+    other.model.load_state_dict(first.model.state_dict())
+    other.optimizer.load_state_dict(first.optimizer.state_dict())
+    other.batches = first.batches
+    other.train(19)
+    assert other.latest > 0
+    assert_same(whole.monitor, other.monitor)
+
+
+@pytest.mark.parametrize("loaded", [True, False])
+def test_late_steps_do_not_come_back_after_another_state_was_loaded(loaded: bool) -> None:
+    run = Run(True, refresh_every=40, curvature_every=1000).train(6)
+    state = run.monitor.state_dict()
+    run.train(4)
+    assert run.monitor._late
+    if loaded:
+        run.monitor.load_state_dict(state)
+        assert run.monitor.scores()["n_observations"].sum() == 6 * 8
+    else:
+        assert run.monitor.scores()["n_observations"].sum() == 10 * 8
+
+
+def test_a_mistake_is_named_with_its_step_and_the_others_count() -> None:
+    run = Run(True, refresh_every=40, curvature_every=1000, size=TRAINING).train(6)
+    run.step(torch.arange(8))
+    run.step(torch.tensor([1, 2, 2, 3]))
+    run.step(torch.arange(8, 16))
+    with pytest.raises(IndexingError, match="appears 2 times") as caught:
+        run.monitor.scores()
+    assert "a step 1 steps ago" in caught.value.__notes__[0]
+    table = run.monitor.scores()
+    assert table["n_observations"].sum() == 6 * 8 + 16
+    run.train(5)
+    assert run.monitor.scores()["n_observations"].sum() == 11 * 8 + 16
+
+
+def test_an_index_out_of_range_is_found_where_the_steps_are_looked_at() -> None:
+    run = Run(True, refresh_every=40, curvature_every=1000, size=TRAINING).train(6)
+    run.step(torch.tensor([0, TRAINING]))
+    with pytest.raises(IndexingError, match=f"index {TRAINING} is out of range"):
+        run.monitor.flush()
+    run.step(torch.tensor([-1, 5]))
+    with pytest.raises(IndexingError, match="index -1 is out of range"):
+        run.monitor.flush()
+    run.monitor.flush()
+
+
+def test_a_step_without_a_backward_pass_is_named_at_once() -> None:
+    run = Run(True, refresh_every=40, curvature_every=1000).train(6)
+    assert run.monitor._patience > 0
+    with pytest.raises(StepError, match="without a backward pass"), run.monitor.step(torch.arange(8)):
+        run.model(run.inputs[:8])
+    run.train(2)
+    assert run.monitor.scores()["n_observations"].sum() == 8 * 8
+
+
+def test_lists_weights_and_targets_are_served_in_turn() -> None:
+    prompt, late = (Run(flag, refresh_every=30, curvature_every=1000) for flag in (False, True))
+    for run in (prompt, late):
+        run.train(6)
+        run.step(list(range(8)))
+        run.step(torch.arange(8, 16), weights=torch.ones(8))
+        run.step(torch.arange(16, 24), target=run.labels[16:24])
+        run.step(torch.arange(24, 32, dtype=torch.int32))
+        run.train(6)
+    assert late.latest > 1
+    assert_same(prompt.monitor, late.monitor)
+
+
+def test_a_loop_may_fill_its_index_anew() -> None:
+    run = Run(True, refresh_every=40, curvature_every=1000)
+    index = torch.empty(8, dtype=torch.int64)
+    for number in range(10):
+        run.step(index.copy_(torch.arange(8) + 8 * number))
+    counts = run.monitor.scores()["n_observations"]
+    assert counts[:80].tolist() == [1] * 80
+
+
+def test_a_loss_that_was_not_finite_takes_no_other_step_with_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    run = Run(True, refresh_every=40, curvature_every=1000).train(10)
+    assert run.monitor._late
+    monkeypatch.setattr(run.monitor._mail, "arrived", iter([torch.tensor(torch.nan), None]).__next__)
+    run.monitor._nonfinite.fill_(torch.nan)
+    with pytest.raises(NonFiniteError):
+        run.monitor.flush()
+    assert run.monitor.scores()["n_observations"].sum() == 10 * 8
+    assert run.monitor.steps == 10
