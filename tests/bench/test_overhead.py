@@ -103,7 +103,7 @@ def test_parts_are_measured_against_plain_training(tmp_path: Path, capsys: pytes
     assert list(result["levels"]) == ["plain", "plain again", *LEVELS]
     plain = [result["levels"][name]["added_ms"] for name in ("plain", "plain again")]
     assert plain[0] == pytest.approx(-plain[1])
-    assert set(result["single"]) == {"enter", "leave", "block", "curvature", "refresh"}
+    assert set(result["single"]) == {"enter", "leave", "block", "curvature", "anchors", "refresh"}
     assert json.loads(out.read_text()) == result
 
 

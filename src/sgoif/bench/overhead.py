@@ -45,7 +45,7 @@ from sgoif.errors import SettingError, SgoifError
 from sgoif.monitor import InfluenceMonitor
 from sgoif.processes import choose_gpu, joined, launch, placed
 from sgoif.ranks import SeveralRanks
-from sgoif.scoring import BLOCK_STEPS
+from sgoif.scoring import BLOCK_STEPS, SETTLED
 
 Watching = TypeVar("Watching", bound=InfluenceMonitor)
 PROGRAM = "python -m sgoif.bench.overhead"
@@ -82,7 +82,7 @@ class OverheadSettings:
     )
     budget: float | None = setting(None, help="share of training time that the monitor may take; unset: no budget")
     repeats: int = setting(5, help="ratios to take the median of")
-    slice_steps: int | None = setting(None, help="steps with or without the monitor in turn; unset: 3 (CPU), 32 (CUDA)")
+    slice_steps: int | None = setting(None, help="steps with or without the monitor in turn; unset: 3 (CPU), 98 (CUDA)")
     least_steps: int = setting(60, help="least number of steps in a repeat")
     memory: bool = setting(True, help="measure peak memory as well")
     parts: bool = setting(False, help="the head alone, with parts of the monitor left out, so many repeats of a period")
@@ -131,7 +131,7 @@ class Plan:
             anchors=settings.anchors or max(examples // 50, CLASSES),
             body_share=settings.body_share,
             repeats=settings.repeats,
-            slice_steps=settings.slice_steps or (32 if on_gpu else 3),
+            slice_steps=settings.slice_steps or (98 if on_gpu else 3),
             least_steps=settings.least_steps,
             seed=settings.seed,
             nproc=settings.nproc,
@@ -367,9 +367,10 @@ def _peak_memory(plan: Plan, layers: str | None) -> float:
     return float(np.median(peaks))
 
 
-def _short_training(plan: Plan, layers: str | None, steps: int = BLOCK_STEPS + 16) -> None:
-    """So many steps that the monitor has refreshed, and held as many steps back for scoring as it ever does."""
+def _short_training(plan: Plan, layers: str | None) -> None:
+    """So many steps that the monitor holds as much as it ever does: waiting steps, and on a GPU recordings of them."""
     training = Training(plan)
+    steps = BLOCK_STEPS + 16 + (SETTLED if plan.device == "cuda" else 0)
     monitor = training.watched(layers, InfluenceMonitor) if layers is not None else None
     training.run(steps, monitor)
     if monitor is not None:

@@ -53,8 +53,6 @@ class PartialMonitor(InfluenceMonitor):
         if level == ENTER:
             self._capture.unhook()
             self._capture.hook = lambda: None  # type: ignore[method-assign]
-        if level < ALL:
-            self.curvature.prepare = lambda: None  # type: ignore[method-assign]
 
     @contextmanager
     def step(self, *args: Any, **options: Any) -> Iterator[None]:
@@ -68,11 +66,17 @@ class PartialMonitor(InfluenceMonitor):
     def _observed(self, *args: Any) -> Any:
         return super()._observed(*args) if self.level >= COLLECT else None
 
-    def flush(self) -> None:
+    def settle(self) -> None:
+        start = perf_counter()
+        if self._late:
+            super().settle()
+            self._note("settle", start)
+
+    def _score_waiting(self) -> None:
         if self.level < BLOCKS:
             self._waiting.drop()
         elif self._waiting.steps:
-            self._timed("block", super().flush)
+            self._timed("block", super()._score_waiting)
 
     def _learn(self, *args: Any) -> None:
         if self.level >= CURVATURE:
@@ -81,16 +85,21 @@ class PartialMonitor(InfluenceMonitor):
         else:
             self.curvature.updates = 1
 
-    def refresh(self) -> None:
+    def _look_at_anchors(self) -> None:
+        start = perf_counter()
         if self.level == ALL:
-            start = perf_counter()
-            super().refresh()
-            self._note("refresh", start)
+            super()._look_at_anchors()
+            self._note("anchors", start)
             return
         if self.directions is None:
             self.directions = torch.zeros(len(self.group_names), self.layout.size, device=self.device)
-        self.cadence.refreshes += 1
-        self.cadence.steps = -1
+        self.cadence.refreshing()
+
+    def _complete_refresh(self) -> None:
+        start = perf_counter()
+        if self._look is not None:
+            super()._complete_refresh()
+            self._note("refresh", start)
 
     def _timed(self, part: str, work: Callable[[], None]) -> None:
         begun = self._made_to_wait() if self.apart else None
