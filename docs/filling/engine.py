@@ -21,15 +21,19 @@ SCORES = {
 }
 GPU = "H200, ResNet-18, batch 512, bfloat16"
 ALL = {"head": "head", "last-stage": "last stage", "all": "all layers"}
+GOAL_BATCHES = (128, 512)
+"""The batches that goals were set for, on a CPU and on a GPU."""
 COSTS = (
-    (GPU, "overhead-cuda.json", ALL),
-    (f"{GPU}, another host, before the cuts", "overhead-cuda-before-cuts.json", ALL),
-    (f"{GPU}, machine just started, before the cuts", "overhead-cuda-just-started.json", ALL),
-    (f"{GPU}, a fast host, before the cuts", "overhead-cuda-fast-host.json", ALL),
-    (f"{GPU}, a pair on one host: before the cuts", "overhead-cuda-head-pair-before.json", {"head": "head"}),
-    (f"{GPU}, a pair on one host: with them", "overhead-cuda-head-pair-after.json", {"head": "head"}),
-    (f"{GPU}, a fast host, with the cuts", "overhead-cuda-head-fast.json", {"head": "head"}),
-    (f"{GPU}, another fast host, with the cuts", "overhead-cuda-head-quick.json", {"head": "head"}),
+    (f"{GPU}, a quick host", "overhead-cuda-head-booked.json", {"head": "head"}),
+    (f"{GPU}, the same host again", "overhead-cuda-head-booked-again.json", {"head": "head"}),
+    (f"{GPU}, the same host", "overhead-cuda-deep-booked.json", {"last-stage": "last stage", "all": "all layers"}),
+    (f"{GPU}, the same host, before", "overhead-cuda-head-booked-before.json", {"head": "head"}),
+    (f"{GPU}, a slow host, without the thread", "overhead-cuda-head-booked-slow.json", {"head": "head"}),
+    (f"{GPU}, another slow host, before", "overhead-cuda.json", ALL),
+    (f"{GPU}, other quick hosts, before", "overhead-cuda-head-fast.json", {"head": "head"}),
+    (f"{GPU}, other quick hosts, before", "overhead-cuda-head-quick.json", {"head": "head"}),
+    ("H200, ResNet-18, batch 64: the host alone counts", "overhead-cuda-host-booked.json", {"head": "head"}),
+    ("H200, ResNet-18, batch 64, before", "overhead-cuda-host-before.json", {"head": "head"}),
     ("two CPU cores, small CNN, batch 128", "overhead-cpu.json", {"head": "head"}),
     (
         "the same, `body_share=1`",
@@ -82,12 +86,13 @@ def cost() -> str:
     """Time and memory with the monitor over those without."""
     rows = []
     for setting, file, layers in COSTS:
-        measured = _read(file)["layers"]
+        result = _read(file)
+        measured, aimed = result["layers"], result["plan"]["batch_size"] in GOAL_BATCHES
         for name, title in layers.items():
             found = measured[name]
             low, high = found["time_ratio_low"], found["time_ratio_high"]
             memory = found.get("memory_ratio")
-            target = found.get("time_target")
+            target = found.get("time_target") if aimed else None
             rows.append(
                 [
                     setting,
@@ -106,6 +111,17 @@ PARTS_ALONE = {
     "block": "a block",
     "curvature": "an update of the curvature",
     "refresh": "a refresh",
+}
+
+
+PIECES = {
+    "plain": "none",
+    "quiet": "no refresh",
+    "quiet, not recorded": "no refresh, `recorded=False`",
+    "refresh": "one refresh",
+    "refresh, cpu eigh": "one refresh, decomposed on the host",
+    "refresh, no eigh": "one refresh, nothing decomposed",
+    "refresh at once": "one refresh, nothing put off",
 }
 
 
@@ -145,6 +161,22 @@ def parts() -> str:
         for name, row in _read("overhead-cuda-parts.json")["single"].items()
     ]
     return table(["part", "every … steps", "ms of the host", "of the card", "of the host a step"], rows)
+
+
+def pieces() -> str:
+    """What parts of the monitor add to slices of a training, on two hosts."""
+    hosts = [_read(f"overhead-cuda-pieces-{name}.json")["variants"] for name in ("quick", "slow")]
+    rows = []
+    for name, title in PIECES.items():
+        cells = []
+        for host in hosts:
+            found = host.get(name)
+            cells.append("–" if found is None else f"{found['added_ms_median']:.1f}")
+            error = "" if found is None else f"{found['added_ms_trimmed']:.1f} ± {found['added_ms_trimmed_error']:.1f}"
+            cells.append(error or "–")
+        rows.append([title, *cells])
+    head = ["monitor of the head", "quick host: median", "trimmed mean", "slow host: median", "trimmed mean"]
+    return table(head, rows)
 
 
 def intervals() -> str:
@@ -198,6 +230,7 @@ TABLES: dict[str, Callable[[], str]] = {
     "engine-cost": cost,
     "engine-budget": budget,
     "engine-parts": parts,
+    "engine-pieces": pieces,
     "engine-intervals": intervals,
     "engine-scaling": scaling,
 }
