@@ -66,6 +66,8 @@ class Cadence:
         self.seen = 0
         self.refreshes = 0
         self.urgent = False
+        self.overdue = False
+        """Whether the last refresh came to nothing."""
         self.stride = 1
         self.spent = 0.0
         """Seconds of monitoring so far, refreshes included."""
@@ -105,7 +107,7 @@ class Cadence:
 
         `in_time` is what the first of several ranks says about the budget.
         """
-        if self.refreshes == 0:
+        if self.refreshes == 0 or self.overdue:
             return True
         if self.refresh_every is None and self.budget is not None:
             if self._total_steps < WARM_UP:
@@ -120,7 +122,7 @@ class Cadence:
 
         `urgent`: what is known so far may turn out to be too little.
         """
-        if not self.refreshes or (self.budget is not None and self.refresh_every is None):
+        if not self.refreshes or self.overdue or (self.budget is not None and self.refresh_every is None):
             return 0
         if self.refresh_every is not None:
             return max(0, self.refresh_every - self.steps - 1)
@@ -139,6 +141,7 @@ class Cadence:
 
     def refreshing(self) -> None:
         """A refresh begins; the step that is ending belongs to the old interval."""
+        self.overdue = False
         self.refreshes += 1
         self.steps = -1
 

@@ -425,9 +425,11 @@ class InfluenceMonitor:
 
     @full_precision
     def _score_waiting(self) -> None:
-        if not self._waiting.steps or self.directions is None or not (waited := self._waiting.take()):
+        if not self._waiting.steps or self.directions is None:
             return
         self._complete_refresh()
+        if not (waited := self._waiting.take()):
+            return
         sizes, indices = [len(step.indices) for step in waited], named(waited)
         places, parts = lined_up(waited)
         del waited  # once put together, single steps are not kept any longer
@@ -526,8 +528,10 @@ class InfluenceMonitor:
             return
         look, self._look = self._look, None
         start = perf_counter()
+        self.cadence.overdue = True  # until it is done
         with aside(self.device, look.after):
             entry = self._renew(look)
+        self.cadence.overdue = False
         seconds = look.clock.seconds() if look.after is None else look.seconds + perf_counter() - start
         self.cadence.refreshed(seconds)
         self.history.append({**entry, "seconds": seconds})

@@ -91,10 +91,12 @@ def aside(device: torch.device, after: torch.cuda.Event | None) -> Iterator[None
         return
     other, main = _other_stream(device), torch.cuda.current_stream(device)
     other.wait_event(after)
-    with torch.cuda.stream(other):
-        yield
-    main.wait_stream(other)
-    forget_workspaces()
+    try:
+        with torch.cuda.stream(other):
+            yield
+    finally:
+        main.wait_stream(other)
+        forget_workspaces()
 
 
 def forget_workspaces() -> None:

@@ -208,3 +208,28 @@ def test_a_loss_that_was_not_finite_takes_no_other_step_with_it(monkeypatch: pyt
         run.monitor.flush()
     assert run.monitor.scores()["n_observations"].sum() == 10 * 8
     assert run.monitor.steps == 10
+
+
+@pytest.mark.parametrize("late", [False, True])
+def test_a_refresh_that_fails_loses_no_step_and_is_tried_again(late: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    run = Run(late, refresh_every=20, curvature_every=1000).train(19)
+    renew, failed = run.monitor._renew, []
+
+    def fail_once(look: Any) -> dict[str, float]:
+        if not failed:
+            failed.append(look.step)
+            raise NonFiniteError("on the way")
+        return renew(look)
+
+    monkeypatch.setattr(run.monitor, "_renew", fail_once)
+    for number in range(12):
+        try:
+            run.step(next(run.batches))
+            if number == 5:
+                run.monitor.flush()
+        except NonFiniteError:
+            run.optimizer.zero_grad()
+    assert failed == [20]
+    run.monitor.flush()
+    assert 20 <= run.monitor.history[-1]["step"] <= 27
+    assert run.monitor.scores()["n_observations"].sum() == 31 * 8
