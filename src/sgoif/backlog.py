@@ -9,40 +9,21 @@ at promptly in the first steps of a run, where mistakes in a loop show.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from sgoif.capture import Record
 from sgoif.checks import Indices
 from sgoif.errors import IndexingError
-from sgoif.scoring import Observation, alike
+from sgoif.scoring import alike
+from sgoif.stepping import Begun, Ended, book, look_for_held_out
 
 if TYPE_CHECKING:
     from sgoif.monitor import InfluenceMonitor
 
 PROMPT_STEPS = 64
-
-
-class Ended(NamedTuple):
-    """What is known of a step when its backward pass has ended."""
-
-    step: Observation | None
-    """None: nothing to score."""
-    indices: Indices | Tensor
-    record: Record | None
-    """None of a step that is late, unless the curvature learns from it."""
-    scored: bool
-    learning: bool
-    late: bool
-    """Whether its indices are still to be looked at."""
-    seconds: float = 0.0
-    """That it took so far; of late steps, which no budget has, nobody asks."""
-    hooks: float = 0.0
-    """Of these, in hooks that score."""
-    mark: torch.cuda.Event | None = None
 
 
 def patience(monitor: InfluenceMonitor) -> int:
@@ -56,6 +37,17 @@ def patience(monitor: InfluenceMonitor) -> int:
     return max(0, min(learning, calm, room) - len(monitor._late))
 
 
+def put_off(monitor: InfluenceMonitor, begun: Begun, target: Any) -> None:
+    """Take what the forward and backward pass left behind, and book it with the steps that follow."""
+    step = monitor._observed(begun.record, begun.indices, target, None)
+    kept = begun.record if begun.learning else None
+    monitor._late.append(Ended(step, begun.indices, kept, True, begun.learning, True))
+    monitor.steps += 1
+    monitor._patience -= 1
+    if monitor._patience <= 0:
+        settle(monitor)
+
+
 def settle(monitor: InfluenceMonitor) -> None:
     """Book the late steps, in their order. After an error those behind the faulty one stay late."""
     late, monitor._late = monitor._late, []
@@ -66,12 +58,12 @@ def settle(monitor: InfluenceMonitor) -> None:
         while waiting:
             steps = waiting.pop()
             if _joined(monitor, steps):
-                _book(monitor, steps)
+                _book_together(monitor, steps)
             elif len(steps) > 1:  # an epoch may have ended in between
                 half = len(steps) // 2
                 waiting += [steps[half:], steps[:half]]
             else:
-                monitor._take(steps[0])
+                book(monitor, steps[0])
     except IndexingError as error:
         left = sum(map(len, waiting))
         if left:
@@ -97,7 +89,7 @@ def _joined(monitor: InfluenceMonitor, late: list[Ended]) -> bool:
     indices = _all(late)
     if indices.min() < 0 or indices.max() >= used:
         return False
-    monitor._look_for_held_out(indices)
+    look_for_held_out(monitor, indices)
     waiting.reserve(used)
     waiting.watch()
     return waiting.add_together(steps, indices, sizes)
@@ -111,7 +103,7 @@ def _all(late: list[Ended]) -> Indices:
     return np.concatenate(parts)
 
 
-def _book(monitor: InfluenceMonitor, late: list[Ended]) -> None:
+def _book_together(monitor: InfluenceMonitor, late: list[Ended]) -> None:
     """Learn from the last of these steps if it is meant for that, score a complete block, and count."""
     last = late[-1]
     monitor.cadence.end(sum(ended.indices.shape[0] for ended in late), len(late))

@@ -1,6 +1,6 @@
 """The algorithm: score every training example while the model trains.
 
-At every training step, for the examples i of the batch (`_finish`):
+At every training step, for the examples i of the batch (`_finish`; `stepping` says what comes before it):
 
     1. read inputs a and output gradients δ of the watched layers              capture
     2. H ← running curvature of the training gradients                         curvature
@@ -21,35 +21,27 @@ says what they exchange.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from copy import copy
-from dataclasses import replace
 from time import perf_counter
-from types import MappingProxyType
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
-from sgoif import backlog, diary, instruments, looking, snapshot
+from sgoif import backlog, diary, instruments, looking, snapshot, stepping
 from sgoif.anchors import AnchorBank, Grouping
-from sgoif.backlog import Ended
 from sgoif.cadence import Cadence, turn_of
 from sgoif.capture import Capture, Record
 from sgoif.checks import (
     Indices,
     Mail,
-    check_apart,
     check_finite,
-    check_index,
     check_record,
     check_target,
-    check_weights,
     is_finite,
-    is_plain_index,
-    own_index,
     raise_if_nonfinite,
 )
 from sgoif.curvature import make_curvature
@@ -85,51 +77,13 @@ from sgoif.stability.competence import Competence
 from sgoif.stability.controller import StabilityController
 from sgoif.stability.gates import anomalies, group_tolerance, hard_gate, moving_average_gate, stability_gate
 from sgoif.stability.steering import observe_signals
+from sgoif.stepping import NOBODY, Begun, Ended, Step
 from sgoif.streams import Clock, aside, moment
 from sgoif.table import ScoreTable
 
 CURVATURE_EXAMPLES = 64
 """Examples of a batch from which the curvature of layers below the head is read."""
-NOTHING: frozenset[str] = frozenset()
-NO_DIRECTIONS: Mapping[str, Tensor] = MappingProxyType({})
-NOBODY: Indices = np.zeros(0, dtype=np.int64)
 Observer = Callable[[Observation, StepScores], None]
-
-
-class Begun(NamedTuple):
-    """What is known of a step when its forward pass begins."""
-
-    record: Record
-    indices: Indices | Tensor
-    weights: Tensor | None
-    scored: bool
-    learning: bool
-    late: bool
-    """Whether the indices are still to be looked at."""
-    seconds: float
-    """That looking took."""
-
-
-class Step:
-    """One training step of a monitor. A plain object: it is made in every step, and a generator would take longer."""
-
-    def __init__(self, monitor: InfluenceMonitor, index: Any, target: Any, weights: Any) -> None:
-        self._monitor, self._index, self._target, self._weights = monitor, index, target, weights
-
-    def __enter__(self) -> None:
-        self._begun = self._monitor._begin(self._index, self._weights)
-
-    @property
-    def answered(self) -> bool:
-        """Whether a backward pass has come to the head of the model in this step."""
-        return self._begun.record.reached(self._monitor.head.name)
-
-    def __exit__(self, kind: object, *_: object) -> None:
-        begun = self._begun
-        del self._begun  # what a step leaves behind must not live as long as this object is kept
-        self._monitor._capture.end(begun.record)
-        if kind is None:
-            self._monitor._end(begun, self._target)
 
 
 class InfluenceMonitor:
@@ -237,47 +191,14 @@ class InfluenceMonitor:
         """
         return Step(self, index, target, weights)
 
-    def _begin(self, index: Any, weights: Any) -> Begun:
-        """Look at the indices, or take them as they are, and open a record."""
-        if self._patience > 0 and weights is None and is_plain_index(index, self._largest_batch):
-            learning = not self.steps % self._curvature_every
-            return Begun(self._open(True, learning), own_index(index), None, True, learning, True, 0.0)
-        self.cadence.begin()
-        start, scored = perf_counter(), self.cadence.scores_this_step(self.steps)
-        indices, weighed = self.ranks.attempt(lambda: self._announced(index, weights, scored), (NOBODY, None))
-        learning = scored and (self.steps % self._curvature_every == 0 or not self.curvature.ready)
-        record = self._open(scored, learning)
-        return Begun(record, indices, weighed, scored, learning, False, perf_counter() - start)
-
-    def _open(self, scored: bool, learning: bool) -> Record:
-        """Watch the forward and backward pass that follow."""
-        directions = self._directions_in_turn() if scored and self._lifted else NO_DIRECTIONS
-        keep = NOTHING if not scored else self._every_layer if learning else self._head_alone
-        record = Record(directions, keep)
-        self._capture.begin(record)
-        return record
-
     def _end(self, begun: Begun, target: Any) -> None:
-        """Take what the forward and backward pass left behind, now or with the steps that follow."""
-        record, indices, weighed, scored, learning, late, seconds = begun
-        if scored:
-            self._autocast = record.autocast
-        if late:
-            step = self._observed(record, indices, target, None)
-            self._late.append(Ended(step, indices, record if learning else None, True, learning, True))
-            self.steps += 1
-            self._patience -= 1
-            if self._patience <= 0:
-                backlog.settle(self)
+        if begun.scored:
+            self._autocast = begun.record.autocast
+        if begun.late:
+            backlog.put_off(self, begun, target)
             return
-        start = perf_counter() - seconds
         self.settle()
-        mark, step = self.cadence.mark(), None
-        if scored:
-            step = self.ranks.attempt(lambda: self._observed(record, indices, target, weighed), None)
-        hooks = record.seconds if record.directions else 0.0
-        seconds = perf_counter() - start + record.seconds
-        self._take(Ended(step, indices, record, scored, learning, False, seconds, hooks, mark))
+        stepping.end(self, begun, target)
         self._patience = backlog.patience(self) if self._patient else 0
 
     def settle(self) -> None:
@@ -285,37 +206,6 @@ class InfluenceMonitor:
         if self._late:
             backlog.settle(self)
         self._complete_refresh()
-
-    def _take(self, ended: Ended) -> None:
-        """Book a step: check who is in it, learn from it, let it wait for its scores."""
-        step, indices, record, scored, learning, late, seconds, hooks, mark = ended
-        start, refreshing = perf_counter() - seconds, self.cadence.spent
-        if late:
-            indices = self._checked(indices, scored)
-            step = step and replace(step, indices=indices)
-        else:
-            self.ranks.attempt(self._read_mail, None)
-        assert not isinstance(indices, Tensor)
-        everyone, word = self.ranks.roll_call(indices, Word(self.cadence.in_time, self.cadence.stride))
-        if step is not None:
-            self._finish(step, record, everyone, learning, word)
-        seconds = perf_counter() - start - (self.cadence.spent - refreshing)
-        self.cadence.account(seconds, scored=scored, mark=mark, hooks=hooks)
-        self.steps += 1
-        self.cadence.end(len(everyone))
-
-    def _announced(self, index: Any, weights: Any, scored: bool) -> tuple[Indices, Tensor | None]:
-        indices = self._checked(index, scored)
-        return indices, check_weights(weights, len(indices), self.device)
-
-    def _checked(self, index: Any, scored: bool) -> Indices:
-        indices = check_index(index, self.ledger.fixed_size, self.settings.allow_duplicates or not scored)
-        self._look_for_held_out(indices)
-        return indices
-
-    def _look_for_held_out(self, indices: Indices) -> None:
-        if self.curriculum is None or not self.curriculum.finished:  # a curriculum may let the hold-out join
-            self._held_out = check_apart(indices, self._held_out)
 
     def weights(self, index: Any) -> Tensor:
         """What to multiply the losses of a batch with so that wrong labels count less: ones at first, mean one."""

@@ -53,9 +53,9 @@ from torch.utils.data import Dataset
 
 from sgoif.checks import Indices, check_index, check_target
 from sgoif.errors import SettingError, SgoifError, StateError
-from sgoif.monitor import NOBODY
 from sgoif.ranks import Word
 from sgoif.state import load_state, nest, save_state, unnest
+from sgoif.stepping import NOBODY
 from sgoif.tasks.curriculum.influences import Influences
 from sgoif.tasks.curriculum.judging import Opinion, form_opinion
 from sgoif.tasks.curriculum.memory import Memory
