@@ -81,7 +81,7 @@ class Record:
     pending: dict[str, Response] = field(default_factory=dict)
     """layer(a; ψ) of the layers whose δ is still to come."""
     arriving: dict[str, list[Tensor]] = field(default_factory=dict)
-    """Gradients of the outputs of layers that are kept and not scored, one for each backward pass so far."""
+    """Gradients of the outputs of layers that are kept, one for each backward pass so far."""
     deltas: dict[str, Tensor] = field(default_factory=dict)
     """Gradients of the outputs of layers that are kept, once the record is closed."""
     seen: set[str] = field(default_factory=set)

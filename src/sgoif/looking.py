@@ -1,7 +1,7 @@
 """Looking at the anchors: the part of a refresh that needs the model as it is at that moment.
 
 What is solved and decided with the gradients may wait: on a GPU the results are then there when the host asks for them,
-while the device has other work. Meanwhile the gradients of a head are kept as factors, a fiftieth of their size.
+while the device has other work. Meanwhile the gradients of a head are kept as factors, which are smaller.
 """
 
 from __future__ import annotations

@@ -15,6 +15,7 @@ import gc
 from collections.abc import Callable, Hashable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import cache
+from threading import Lock
 from typing import Generic, NamedTuple, TypeVar
 
 import torch
@@ -25,6 +26,7 @@ from sgoif.streams import forget_workspaces
 MOST_TAKES = 4
 """Forms of one piece of work that are kept; the one that was not asked for longest makes room."""
 
+_recording = Lock()
 Result = TypeVar("Result")
 Work = Callable[[list[Tensor]], Result]
 
@@ -84,19 +86,28 @@ def joined(part: Sequence[Tensor]) -> Tensor:
 
 def record(device: torch.device, inputs: list[Tensor], work: Work[Result]) -> Take[Result]:
     """Note down what the work asks of the GPU, without doing it."""
-    graph = torch.cuda.CUDAGraph()
-    stream, current = _stream(device), torch.cuda.current_stream(device)
+    stream, current = recording_stream(device), torch.cuda.current_stream(device)
     stream.wait_stream(current)
-    with torch.cuda.stream(stream), _without_collection():
-        # Other threads, such as one that pins batches, go on meanwhile.
-        graph.capture_begin(capture_error_mode="thread_local")
-        try:
-            result = work(inputs)
-        finally:
-            graph.capture_end()
+    graph, result = captured(device, lambda: work(inputs))
     current.wait_stream(stream)
     forget_workspaces()
     return Take(inputs, graph.replay, result)
+
+
+def captured(device: torch.device, work: Callable[[], Result]) -> tuple[torch.cuda.CUDAGraph, Result]:
+    """What the work asks of the GPU, without doing it, and where its result will lie; one at a time.
+
+    torch.cuda.graph would do the same and give unused memory back first, after which nothing lies where it lay.
+    """
+    graph = torch.cuda.CUDAGraph()
+    with _recording, torch.cuda.device(device), torch.cuda.stream(recording_stream(device)), _without_collection():
+        # Other threads, such as one that pins batches, go on meanwhile.
+        graph.capture_begin(capture_error_mode="thread_local")
+        try:
+            result = work()
+        finally:
+            graph.capture_end()
+    return graph, result
 
 
 @contextmanager
@@ -112,5 +123,6 @@ def _without_collection() -> Iterator[None]:
 
 
 @cache
-def _stream(device: torch.device) -> torch.cuda.Stream:
+def recording_stream(device: torch.device) -> torch.cuda.Stream:
+    """A stream to record on: one for all recordings, since each stream has a working memory of its own."""
     return torch.cuda.Stream(device)

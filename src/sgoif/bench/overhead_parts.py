@@ -66,12 +66,6 @@ class PartialMonitor(InfluenceMonitor):
     def _observed(self, *args: Any) -> Any:
         return super()._observed(*args) if self.level >= COLLECT else None
 
-    def settle(self) -> None:
-        start = perf_counter()
-        if self._late:
-            super().settle()
-            self._note("settle", start)
-
     def _score_waiting(self) -> None:
         if self.level < BLOCKS:
             self._waiting.drop()

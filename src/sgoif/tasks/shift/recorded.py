@@ -13,12 +13,13 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
-from functools import cache
 from threading import Lock
 from typing import Any, Protocol
 
 import torch
 from torch import Tensor
+
+from sgoif.recording import captured
 
 AFTER = 2
 """Calls of one kind before these are recorded."""
@@ -28,8 +29,6 @@ IN_ALL = 32
 """Recordings of each sort that are ever made: one takes as long as many calls."""
 LARGEST = 2**22
 """Values in the rows of a recording: with more, operations are not small, and the memory would be large."""
-
-_recording = Lock()
 
 
 class Steps(Protocol):
@@ -137,27 +136,12 @@ class _Shelf:
 
 
 def record(function: Callable[[Tensor], Tensor], given: Tensor) -> _Recording | None:
-    """The function as it works on this tensor, with which it must have been called before; None where it cannot be.
-
-    torch.cuda.graph would do the same and give unused memory back first, after which nothing lies where it lay.
-    """
-    graph = torch.cuda.CUDAGraph()
+    """The function as it works on this tensor, with which it must have been called before; None where it cannot be."""
     try:
-        with _recording, torch.cuda.device(given.device), torch.inference_mode(False), torch.no_grad():
-            given = given.clone()
-            torch.cuda.synchronize()
-            with torch.cuda.stream(_aside(given.device)):
-                graph.capture_begin(capture_error_mode="thread_local")
-                try:
-                    result = function(given)
-                finally:
-                    graph.capture_end()
+        with torch.inference_mode(False), torch.no_grad():
+            own = given.clone()
+            torch.cuda.synchronize(given.device)
+            graph, result = captured(given.device, lambda: function(own))
     except RuntimeError:
         return None
-    return _Recording(graph, given, result)
-
-
-@cache
-def _aside(device: torch.device) -> torch.cuda.Stream:
-    """A stream to record on: one for all recordings, since each stream has a working memory of its own."""
-    return torch.cuda.Stream(device)
+    return _Recording(graph, own, result)
