@@ -117,19 +117,24 @@ class AnchorBank:
         """Moving average of each anchor's residual norm."""
         self.fresh = torch.ones(count, dtype=torch.bool)
         """Anchors that have not been through a refresh yet."""
-        self._member_groups = self.groups[self.members].to(device)
         self.replaced = 0
+        self._place_members()
 
     def __len__(self) -> int:
         return len(self.members)
 
-    @property
-    def member_groups(self) -> Tensor:
-        return self._member_groups
+    def _place_members(self) -> None:
+        """What is asked about the anchors at every refresh, on the device: to send it there is to wait for it."""
+        self.member_groups = self.groups[self.members].to(self.device)
+        self.member_labels = self.labels[self.members].to(self.device)
+        self.member_positions = self.positions().to(self.device)
+        self._member_rows = self.members.to(self.device)
 
-    @property
-    def member_labels(self) -> Tensor:
-        return self.labels[self.members]
+    def member_batch(self, which: slice) -> tuple[Any, Tensor]:
+        """Inputs and labels of some anchors, collated, on the bank's device."""
+        if isinstance(self._cache, Tensor) and self._cache.device == self._member_rows.device:
+            return self._cache[self._member_rows[which]], self.member_labels[which]
+        return self.batch(self.members[which])
 
     def batch(self, rows: Sequence[int] | Tensor) -> tuple[Any, Tensor]:
         """Inputs and labels of some candidates, collated, on the bank's device."""
@@ -208,7 +213,7 @@ class AnchorBank:
             self.fresh[row] = True
             changed += 1
         self.replaced += changed
-        self._member_groups = self.groups[self.members].to(self.device)
+        self._place_members()
         return changed
 
     def state_dict(self) -> dict[str, Any]:
@@ -250,7 +255,7 @@ class AnchorBank:
         for name, part in parts.items():
             part.copy_(state[name])
         self.replaced = int(state["replaced"])
-        self._member_groups = self.groups[self.members].to(self.device)
+        self._place_members()
 
 
 def anchor_pass(

@@ -17,8 +17,9 @@ from torch import Tensor
 
 from sgoif.checks import Indices
 from sgoif.errors import IndexingError
-from sgoif.scoring import alike
-from sgoif.stepping import Begun, Ended, book, look_for_held_out
+from sgoif.glimpse import Glimpse
+from sgoif.scoring import Observation, alike
+from sgoif.stepping import NOBODY, Begun, Ended, book, look_for_held_out
 
 if TYPE_CHECKING:
     from sgoif.monitor import InfluenceMonitor
@@ -31,6 +32,7 @@ def patience(monitor: InfluenceMonitor) -> int:
     if monitor.steps < PROMPT_STEPS or monitor.directions is None or monitor._waiting.copying:
         return 0
     batch = monitor._largest_batch  # with fewer examples everything comes later
+    monitor._rows.fit(batch)
     learning = -monitor.steps % monitor._curvature_every + 1
     calm = monitor.cadence.calm(batch, monitor.ledger.used, monitor._look is not None)
     room = monitor._waiting.room(batch, monitor._recorded.blocks(monitor))
@@ -41,7 +43,12 @@ def put_off(monitor: InfluenceMonitor, begun: Begun, target: Any) -> None:
     """Take what the forward and backward pass left behind, and book it with the steps that follow."""
     step = monitor._observed(begun.record, begun.indices, target, None)
     kept = begun.record if begun.learning else None
-    monitor._late.append(Ended(step, begun.indices, kept, True, begun.learning, True))
+    add(monitor, Ended(step, begun.indices, kept, True, begun.learning, True))
+
+
+def add(monitor: InfluenceMonitor, late: Ended | Glimpse) -> None:
+    """One more step that is late; too many of them are booked."""
+    monitor._late.append(late)
     monitor.steps += 1
     monitor._patience -= 1
     if monitor._patience <= 0:
@@ -50,7 +57,9 @@ def put_off(monitor: InfluenceMonitor, begun: Begun, target: Any) -> None:
 
 def settle(monitor: InfluenceMonitor) -> None:
     """Book the late steps, in their order. After an error those behind the faulty one stay late."""
-    late, monitor._late = monitor._late, []
+    monitor._rows.keep(monitor._late)
+    late = [_looked_through(step) if isinstance(step, Glimpse) else step for step in monitor._late]
+    monitor._late = []
     monitor.steps -= len(late)
     waiting = [late]
     try:
@@ -60,8 +69,8 @@ def settle(monitor: InfluenceMonitor) -> None:
             if _joined(monitor, steps):
                 _book_together(monitor, steps)
             elif len(steps) > 1:  # an epoch may have ended in between
-                half = len(steps) // 2
-                waiting += [steps[half:], steps[:half]]
+                cut = _first_again(monitor, steps)
+                waiting += [steps[cut:], steps[:cut]]
             else:
                 book(monitor, steps[0])
     except IndexingError as error:
@@ -73,6 +82,15 @@ def settle(monitor: InfluenceMonitor) -> None:
         monitor._late = [ended for steps in reversed(waiting) for ended in steps]
         monitor.steps += len(monitor._late)
         monitor._patience = patience(monitor)
+
+
+def _looked_through(glimpse: Glimpse) -> Ended:
+    """What a glimpse has seen, in the form that all other steps have."""
+    delta, output, inputs = glimpse.gradient, glimpse.output, glimpse.inputs
+    if delta is None or output is None or inputs is None:
+        return Ended(None, glimpse.indices, None, True, False, True)
+    step = Observation(NOBODY, output, delta, inputs, delta, None, glimpse.target, glimpse.version)
+    return Ended(step, glimpse.indices, None, True, glimpse.learning, True)
 
 
 def _joined(monitor: InfluenceMonitor, late: list[Ended]) -> bool:
@@ -95,6 +113,20 @@ def _joined(monitor: InfluenceMonitor, late: list[Ended]) -> bool:
     return waiting.add_together(steps, indices, sizes)
 
 
+def _first_again(monitor: InfluenceMonitor, late: list[Ended]) -> int:
+    """Where to part these steps: before the first that names an example again, or in the middle if none does."""
+    indices, used = _all(late), monitor.ledger.used
+    if indices.min() < 0 or indices.max() >= used:
+        return len(late) // 2
+    monitor._waiting.reserve(used)
+    numbers = np.repeat(np.arange(len(late)), [ended.indices.shape[0] for ended in late])
+    last = np.zeros(used, dtype=np.int64)
+    last[indices] = numbers
+    found = last[indices]
+    again = np.concatenate([found[found != numbers], numbers[monitor._waiting.held(indices)]])
+    return max(1, int(again.min())) if len(again) else len(late) // 2
+
+
 def _all(late: list[Ended]) -> Indices:
     """The indices of all these steps, on the host."""
     parts = [ended.indices for ended in late]
@@ -109,7 +141,7 @@ def _book_together(monitor: InfluenceMonitor, late: list[Ended]) -> None:
     monitor.cadence.end(sum(ended.indices.shape[0] for ended in late), len(late))
     monitor.steps += len(late)
     monitor._batch = last.indices.shape[0]
-    if last.learning and last.record is not None and last.step is not None:
-        monitor._learn(last.record, last.step)
+    if last.learning and last.step is not None:
+        monitor._learn(last.step, last.record)
     if monitor._waiting.full(monitor._recorded.blocks(monitor)):
         monitor._score_waiting()

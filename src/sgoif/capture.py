@@ -27,6 +27,7 @@ from torch.utils.hooks import RemovableHandle
 
 from sgoif.curvature.base import Factors
 from sgoif.errors import LayerError, StepError
+from sgoif.glimpse import Glimpse
 from sgoif.layers import Response, WatchedLayer, is_supported, watch
 
 Hook = TypeVar("Hook", bound=Callable[..., Any])
@@ -156,6 +157,13 @@ class Record:
         inputs, delta = self.inputs[layer.name], self.deltas[layer.name]
         return layer.first_factors(inputs, delta.float() / scale, count)
 
+    def is_brief(self, head: str, classes: int) -> bool:
+        """Whether the head alone says all there is to say: the model answered with its output, still as it was."""
+        output = self.outputs.get(head)
+        if output is None or self.logits is not None or version_of(output) != self.last_version:
+            return False
+        return output.dim() == 2 and output.shape[1] == classes
+
     def classifier_output(self, head: str, classes: int) -> tuple[Tensor, Tensor]:
         """Logits and their gradients: the model's output, or the head's where that was not called or is something else.
 
@@ -230,7 +238,9 @@ class Capture:
         self.closed = False
         self.compiled = False
         """Whether layers ran inside a compiled graph, which may use its output buffers again."""
-        self._record: Record | None = None
+        self.brief = False
+        """Whether a glimpse of the head says all about a step, as far as is known."""
+        self._record: Record | Glimpse | None = None
         self._handles: list[RemovableHandle] = []
         self.hook()
 
@@ -238,7 +248,7 @@ class Capture:
         """Fill `record` from whatever runs inside `with`."""
         return Opened(self, record)
 
-    def begin(self, record: Record) -> None:
+    def begin(self, record: Record | Glimpse) -> None:
         """Fill `record` from now on."""
         if self._record is not None:
             raise StepError("a step is already open on this monitor; leave its `with` block before opening another")
@@ -253,7 +263,40 @@ class Capture:
         if not record.differentiate:
             _anchor_pass_of.pop()
 
-    def _listening(self) -> Record | None:
+    def pass_on(self, glimpse: Glimpse) -> Record | None:
+        """Stop looking; what there is to say of the step in full where a glimpse was not enough."""
+        if self._record is glimpse:
+            if glimpse.close():
+                self._record, self.brief = None, glimpse.gradient is not None
+                return None
+            self._widened(glimpse)
+        record, self._record = self._record, None
+        assert isinstance(record, Record)
+        record.close()
+        return record
+
+    @property
+    def reached(self) -> bool:
+        """Whether a backward pass has come to the head since a record was opened."""
+        record = self._record
+        if isinstance(record, Glimpse):
+            return record.output is not None and record.output.grad is not None
+        return record is not None and self._head is not None and record.reached(self._head)
+
+    def _widened(self, glimpse: Glimpse) -> Record:
+        """A full record in the place of a glimpse, with what that has seen."""
+        self.brief = False
+        assert self._head is not None
+        self._record = record = Record(keep=frozenset({self._head}))
+        output = glimpse.output
+        if glimpse.inputs is not None and output is not None:
+            record.seen.add(self._head)
+            self._keep(record, self._head, glimpse.inputs.detach(), output)
+            if output.grad is not None:
+                record.arriving[self._head].append(output.grad)
+        return record
+
+    def _listening(self) -> Record | Glimpse | None:
         """The open record, unless another monitor of the same model is looking at its anchors."""
         return None if _anchor_pass_of and _anchor_pass_of[-1] is not self else self._record
 
@@ -280,6 +323,11 @@ class Capture:
             record = self._listening()
             if record is None or module is not layer.module:  # replicas of DataParallel share the hooks of the original
                 return None
+            if type(record) is Glimpse:
+                if not self.compiled and record.sees(args, output):
+                    return None
+                record = self._widened(record)
+            assert isinstance(record, Record)
             if record.passes_by(layer.name):  # most layers of most steps
                 return None
             if not record.directions:
@@ -326,21 +374,29 @@ class Capture:
     def _watch_output(self, record: Record, layer: WatchedLayer, inputs: Tensor, output: Tensor) -> None:
         name = layer.name
         if name in record.keep:
-            record.inputs[name] = inputs
-            record.outputs[name] = output.detach()
-            record.last_output, record.last_version = output, version_of(output)
-            arriving: list[Tensor] = []
-            record.arriving[name] = arriving
-            output.register_hook(arriving.append)  # in the middle of a backward pass a function of ours takes longer
+            self._keep(record, name, inputs, output)
         if name in record.directions:
             with torch.no_grad():
                 record.pending[name] = layer.respond(inputs, record.directions[name])
             output.register_hook(_scoring(record, name))
 
+    def _keep(self, record: Record, name: str, inputs: Tensor, output: Tensor) -> None:
+        record.inputs[name] = inputs
+        record.outputs[name] = output.detach()
+        record.last_output, record.last_version = output, version_of(output)
+        arriving: list[Tensor] = []
+        record.arriving[name] = arriving
+        output.register_hook(arriving.append)  # in the middle of a backward pass a function of ours takes longer
+
     def _root_hook(self, module: nn.Module, args: tuple[Any, ...], output: Any) -> None:
         record = self._listening()
         if record is None or module is not self._model:
             return
+        if type(record) is Glimpse:
+            if record.is_enough(output):
+                return
+            record = self._widened(record)
+        assert isinstance(record, Record)
         logits = extract_logits(output)
         if logits is None:
             return

@@ -206,7 +206,7 @@ def score_now(
                 inputs, labels = read(some)
                 gradient, losses, logits = monitor.anchor_pass(inputs, labels, capture)
                 groups = -(gradient @ monitor.directions.T)
-                found = held_out_scores(some, groups, losses, logits, labels, monitor.loss)
+                found = held_out_scores(some.to(groups.device), groups, losses, logits, labels, monitor.loss)
                 remember(ledger, squash, found, monitor.support, 1.0, monitor.settings.help_weight)
     finally:
         capture.close()

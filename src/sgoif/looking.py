@@ -47,13 +47,12 @@ def at_anchors(monitor: InfluenceMonitor, capture: Capture | None = None) -> tup
     losses, logits = [], []
     factored: list[Factors] = []
     gradients = torch.empty_like(bank.phi) if len(monitor.layers) > 1 else None
-    mine = bank.members[bank.own].split(size)
-    done = 0
+    done, mine = 0, bank.own.stop - bank.own.start
     # A sharded model runs on all ranks or on none, so one without anchors left looks at any of them once more.
-    for turn in range(ranks.turns(len(bank), size)):
-        rows = mine[turn] if turn < len(mine) else bank.members[:1]
-        kept = len(rows) if turn < len(mine) else 0
-        factors, loss, output = at_examples(monitor, *bank.batch(rows), capture)
+    for _ in range(ranks.turns(len(bank), size)):
+        kept = min(size, mine - done)
+        first = bank.own.start + done if kept else 0
+        factors, loss, output = at_examples(monitor, *bank.member_batch(slice(first, first + max(kept, 1))), capture)
         if gradients is not None:
             _clean(joined(monitor, factors)[:kept], gradients[done : done + kept])
         elif kept:

@@ -48,6 +48,7 @@ from sgoif.curvature import make_curvature
 from sgoif.curvature.base import Factors, full_precision
 from sgoif.data import isolated_random_state
 from sgoif.errors import SettingError, StepError
+from sgoif.glimpse import Glimpse, Rows
 from sgoif.ledger import Ledger, merged
 from sgoif.looking import Look
 from sgoif.losses import Loss, per_example
@@ -55,6 +56,7 @@ from sgoif.ranks import ALONE, Word, find_ranks, unwrapped
 from sgoif.recorded import Recorded
 from sgoif.refinement import doubtful_groups, refine
 from sgoif.scoring import (
+    BLOCK_STEPS,
     Observation,
     Outputs,
     Squash,
@@ -153,7 +155,8 @@ class InfluenceMonitor:
         self._last: StepScores | None = None  # of the last block, whose last step has `_last_size` examples; 0: cut
         self._last_size = 0
         self._waiting, self._recorded = WaitingSteps(self._on_host), Recorded(self)
-        self._late: list[Ended] = []  # steps that were put off
+        self._late: list[Ended | Glimpse] = []  # steps that were put off
+        self._rows = Rows(BLOCK_STEPS)  # their indices
         self._look: Look | None = None  # of a refresh that is not complete
         self._patience = 0  # so many more steps may be late
         self._patient = not self._on_host and self.ranks.size == 1 and s.budget is None and not s.allow_duplicates
@@ -200,6 +203,18 @@ class InfluenceMonitor:
         self.settle()
         stepping.end(self, begun, target)
         self._patience = backlog.patience(self) if self._patient else 0
+        only = len(self.layers) == 1 and not self._capture.compiled
+        self._capture.brief = only and begun.record.is_brief(self.head.name, self.classes)
+
+    def _pass_by(self, glimpse: Glimpse, record: Record | None, target: Any) -> None:
+        """End a step of which there is a glimpse, or a record where that was not enough."""
+        if record is not None:
+            indices = torch.as_tensor(glimpse.indices).clone()
+            self._end(Begun(record, indices, None, True, glimpse.learning, True, 0.0), target)
+            return
+        if target is not None:
+            glimpse.target = check_target(target, glimpse.shape[0], self.classes, self.device)
+        backlog.add(self, glimpse)
 
     def settle(self) -> None:
         """Do what was put off: the bookkeeping of steps, and the rest of a refresh."""
@@ -261,8 +276,8 @@ class InfluenceMonitor:
         if self._waiting.meets(everyone) or (self._recorded.blocks(self) and self._waiting.differs(len(step.logits))):
             self._score_waiting()
         self.cadence.stride = word.stride
-        if record is not None and learning:
-            self._learn(record, step)
+        if learning:
+            self._learn(step, record)
         if record is not None and self.directions is None:
             self._look_at_anchors()
             self._complete_refresh()
@@ -277,7 +292,7 @@ class InfluenceMonitor:
             self._score_waiting()
 
     @full_precision
-    def _learn(self, record: Record, step: Observation) -> None:
+    def _learn(self, step: Observation, record: Record | None) -> None:
         """Fold one step into the running curvature, the gradient norm and the losses."""
         self._complete_refresh()
         if len(self.layers) == 1 and self.ranks.size == 1:
@@ -286,7 +301,7 @@ class InfluenceMonitor:
         outputs, head = self._observe(step)
         # Every block must see the same examples.
         count = min(-(-CURVATURE_EXAMPLES // self.ranks.size), len(step.indices))
-        blocks = [record.factors(layer, outputs.scale[0], count) for layer in self.layers[:-1]]
+        blocks = [record.factors(layer, outputs.scale[0], count) for layer in self.layers[:-1]] if record else []
         blocks.append(head if not blocks else Factors(head.inputs[:count], head.delta[:count], head.elementwise))
         everyone = self.ranks.gathered
         self.curvature.update([Factors(everyone(f.inputs), everyone(f.delta), f.elementwise) for f in blocks])
@@ -542,9 +557,8 @@ class InfluenceMonitor:
         """Scores for the anchors themselves, each with its own contribution left out."""
         assert self.directions is not None
         bank = self.anchors
-        labels = bank.member_labels.to(self.device)
         own = bank.own_scores(self.directions, gradient)
-        scores = held_out_scores(bank.positions(), own, losses, logits, labels, self.loss)
+        scores = held_out_scores(bank.member_positions, own, losses, logits, bank.member_labels, self.loss)
         weight, helping = self._step_weight, self.settings.help_weight
         remember(self.anchor_ledger, self.anchor_squash, scores, self.support, weight, helping)
 

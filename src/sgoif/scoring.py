@@ -23,7 +23,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from sgoif.checks import Indices
+from sgoif.checks import Flags, Indices
 from sgoif.curvature.base import Factors
 from sgoif.ledger import TINY, Ledger
 from sgoif.losses import Loss, cross_entropy, gradient_of, read_labels_off
@@ -188,6 +188,10 @@ class WaitingSteps:
         """Make room for so many examples."""
         if count > len(self._examples):
             self._examples = np.concatenate([self._examples, np.zeros(2 * count - len(self._examples), dtype=bool)])
+
+    def held(self, indices: Indices) -> Flags:
+        """Which of these examples are waiting."""
+        return self._examples[indices]
 
     def meets(self, indices: Indices) -> bool:
         """Whether one of these examples is waiting."""
@@ -354,8 +358,7 @@ def held_out_scores(
     """Raw scores of held-out examples from their influences by group, in the form that `remember` takes."""
     outputs = read_outputs(logits, None, labels, loss, "sum", [len(logits)])
     margins = outputs.margin, outputs.logit_margin
-    where = positions.to(groups.device)
-    return StepScores(where, groups.sum(1), groups, *margins, losses, labels, outputs.probabilities)
+    return StepScores(positions, groups.sum(1), groups, *margins, losses, labels, outputs.probabilities)
 
 
 def scales_of(delta: Tensor, reference: Tensor, sizes: Sequence[int]) -> Tensor:

@@ -14,6 +14,7 @@ from torch import Tensor
 
 from sgoif.capture import Record
 from sgoif.checks import Indices, check_apart, check_index, check_weights, is_plain_index, own_index
+from sgoif.glimpse import Glimpse
 from sgoif.ranks import Word
 from sgoif.scoring import Observation
 
@@ -46,7 +47,7 @@ class Ended(NamedTuple):
     """None: nothing to score."""
     indices: Indices | Tensor
     record: Record | None
-    """None of a step that is late, unless the curvature learns from it."""
+    """None of a step that is late, unless the curvature of layers below the head learns from it."""
     scored: bool
     learning: bool
     late: bool
@@ -61,8 +62,11 @@ class Ended(NamedTuple):
 class Step:
     """One training step of a monitor. A plain object: it is made in every step, and a generator would take longer."""
 
+    __slots__ = ("_begun", "_index", "_monitor", "_target", "_weights")
+
     def __init__(self, monitor: InfluenceMonitor, index: Any, target: Any, weights: Any) -> None:
         self._monitor, self._index, self._target, self._weights = monitor, index, target, weights
+        self._begun: Begun | Glimpse | None = None
 
     def __enter__(self) -> None:
         self._begun = begin(self._monitor, self._index, self._weights)
@@ -70,20 +74,29 @@ class Step:
     @property
     def answered(self) -> bool:
         """Whether a backward pass has come to the head of the model in this step."""
-        return self._begun.record.reached(self._monitor.head.name)
+        return self._monitor._capture.reached
 
     def __exit__(self, kind: object, *_: object) -> None:
-        begun = self._begun
-        del self._begun  # what a step leaves behind must not live as long as this object is kept
-        self._monitor._capture.end(begun.record)
-        if kind is None:
-            self._monitor._end(begun, self._target)
+        begun, self._begun = self._begun, None  # what a step leaves behind must not live as long as this object is kept
+        monitor = self._monitor
+        if isinstance(begun, Glimpse):
+            record = monitor._capture.pass_on(begun)
+            if kind is None:
+                monitor._pass_by(begun, record, self._target)
+        elif begun is not None:
+            monitor._capture.end(begun.record)
+            if kind is None:
+                monitor._end(begun, self._target)
 
 
-def begin(monitor: InfluenceMonitor, index: Any, weights: Any) -> Begun:
+def begin(monitor: InfluenceMonitor, index: Any, weights: Any) -> Begun | Glimpse:
     """Look at the indices, or take them as they are, and open a record."""
     if monitor._patience > 0 and weights is None and is_plain_index(index, monitor._largest_batch):
         learning = not monitor.steps % monitor._curvature_every
+        if monitor._capture.brief:
+            glimpse = Glimpse(monitor._rows.put(len(monitor._late), index), monitor.classes, learning)
+            monitor._capture.begin(glimpse)
+            return glimpse
         return Begun(_open(monitor, True, learning), own_index(index), None, True, learning, True, 0.0)
     monitor.cadence.begin()
     start, scored = perf_counter(), monitor.cadence.scores_this_step(monitor.steps)

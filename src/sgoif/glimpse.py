@@ -1,0 +1,97 @@
+"""A look at the head in passing: what a step that is booked late leaves behind, taken in as few moves as can be.
+
+Between two steps of training little of our code is in the processor's caches, and what is called there takes several
+times as long as the same a moment later. So of a step that is as expected (one pass forward, one backward, and the
+model answers with what the head gave) only references are kept, no function of ours is called by the backward pass, no
+memory is asked for, and a block of steps is looked through later. In place of any other step `Capture` fills a full
+`Record`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor
+
+if TYPE_CHECKING:
+    from sgoif.checks import Indices
+
+
+class Glimpse:
+    """Input, output and output gradient of the head in one step."""
+
+    __slots__ = ("gradient", "indices", "inputs", "learning", "output", "shape", "target", "version")
+    differentiate = True
+
+    def __init__(self, indices: Tensor, classes: int, learning: bool) -> None:
+        self.indices: Tensor | Indices = indices
+        self.learning = learning
+        self.shape = (indices.shape[0], classes)
+        self.inputs: Tensor | None = None
+        self.output: Tensor | None = None
+        self.gradient: Tensor | None = None
+        """Known once the glimpse is closed, unless the output was overwritten in the step."""
+        self.target: Tensor | None = None
+        self.version = 0
+        """How often the output had been overwritten when it was last looked at."""
+
+    def sees(self, args: tuple[Any, ...], output: Any) -> bool:
+        """Keep what the head was given and what it gave; False, and nothing kept, if that is not as expected."""
+        if self.output is not None or type(output) is not Tensor or not output.requires_grad:
+            return False
+        inputs = args[0] if args else None
+        if type(inputs) is not Tensor or not inputs.requires_grad:
+            return False
+        self.inputs, self.output, self.version = inputs, output, output._version
+        output.retain_grad()
+        return True
+
+    def is_enough(self, answer: Any) -> bool:
+        """Whether the model answers with what the head gave; or else it is too late to look closer."""
+        return answer is self.output or (self.output is not None and self.output._version != self.version)
+
+    def close(self) -> bool:
+        """Take the gradient and let go of the graph; False, and nothing done, if the step was not as expected."""
+        inputs, output = self.inputs, self.output
+        if inputs is None or output is None:
+            return False
+        gradient, version = output.grad, output._version
+        if gradient is None or gradient.shape != self.shape:
+            return False
+        if version == self.version:  # else it is the gradient of what stands there now
+            self.gradient = gradient.detach() if gradient.requires_grad else gradient
+        self.inputs, self.output = inputs.detach(), output.detach()
+        return True
+
+
+class Rows:
+    """Indices of late steps, in a place of their own: between two steps it takes longer to ask for memory than to copy.
+
+    A copy is needed since a loop may fill its own tensor anew.
+    """
+
+    def __init__(self, steps: int) -> None:
+        self._steps = steps
+        self._whole = torch.empty(0, 0, dtype=torch.int64)
+        self._rows: Sequence[Tensor] = ()
+
+    def fit(self, size: int) -> None:
+        """Make room for steps of so many examples, while no step is late."""
+        if self._whole.shape[1] != size:
+            self._whole = torch.empty(self._steps, size, dtype=torch.int64)
+            self._rows = self._whole.unbind()
+
+    def put(self, number: int, index: Tensor) -> Tensor:
+        """A copy of these indices, which stays what it is until another comes with the same number."""
+        if index.is_cuda or number >= len(self._rows) or index.shape[0] != self._whole.shape[1]:
+            return index.clone()
+        return self._rows[number].copy_(index)
+
+    def keep(self, late: Sequence[Any]) -> None:
+        """Give the glimpses among these steps, the first of which has number 0, indices that stay what they are."""
+        kept = self._whole[: len(late)].numpy().copy()
+        for number, step in enumerate(late[: len(self._rows)]):
+            if isinstance(step, Glimpse) and step.indices is self._rows[number]:
+                step.indices = kept[number]
