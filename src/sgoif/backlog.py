@@ -2,9 +2,10 @@
 
 Training on a GPU waits for the host, and a look at one step between two others takes the host several times as long as
 the same look at the next of many: what it needs has left the caches. So most steps of a long run only leave behind
-what was seen of them. Nothing is decided later than it would be: a step that the curvature learns from ends the
-waiting, none is put off near a refresh, and a complete block ends it too. Indices, which are looked at last, are looked
-at promptly in the first steps of a run, where mistakes in a loop show.
+what was seen of them (`glimpse`). Nothing is decided later than it would be: none is put off near a refresh, and a
+complete block ends the waiting. So does a step that the curvature of layers below the head learns from, since it keeps
+much in memory. Indices, which are looked at last, are looked at promptly in the first steps of a run, where mistakes in
+a loop show.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from torch import Tensor
 from sgoif.checks import Indices
 from sgoif.errors import IndexingError
 from sgoif.glimpse import Glimpse
-from sgoif.scoring import Observation, alike
+from sgoif.scoring import BLOCK_STEPS, Observation, alike
 from sgoif.stepping import NOBODY, Begun, Ended, book, look_for_held_out
 
 if TYPE_CHECKING:
@@ -33,7 +34,7 @@ def patience(monitor: InfluenceMonitor) -> int:
         return 0
     batch = monitor._largest_batch  # with fewer examples everything comes later
     monitor._rows.fit(batch)
-    learning = -monitor.steps % monitor._curvature_every + 1
+    learning = -monitor.steps % monitor._curvature_every + 1 if len(monitor.layers) > 1 else BLOCK_STEPS
     calm = monitor.cadence.calm(batch, monitor.ledger.used, monitor._look is not None)
     room = monitor._waiting.room(batch, monitor._recorded.blocks(monitor))
     return max(0, min(learning, calm, room) - len(monitor._late))
@@ -42,7 +43,7 @@ def patience(monitor: InfluenceMonitor) -> int:
 def put_off(monitor: InfluenceMonitor, begun: Begun, target: Any) -> None:
     """Take what the forward and backward pass left behind, and book it with the steps that follow."""
     step = monitor._observed(begun.record, begun.indices, target, None)
-    kept = begun.record if begun.learning else None
+    kept = begun.record if begun.learning and len(monitor.layers) > 1 else None
     add(monitor, Ended(step, begun.indices, kept, True, begun.learning, True))
 
 
@@ -97,7 +98,7 @@ def _joined(monitor: InfluenceMonitor, late: list[Ended]) -> bool:
     """Let steps wait for their scores, if nothing is to do in between and every example stands in one of them alone."""
     waiting, used = monitor._waiting, monitor.ledger.used
     steps = [ended.step for ended in late if ended.step is not None]
-    if len(steps) < len(late) or any(ended.learning for ended in late[:-1]):
+    if len(steps) < len(late) or any(ended.record for ended in late[:-1]):
         return False
     sizes = [ended.indices.shape[0] for ended in late]
     if monitor._recorded.blocks(monitor) and (not alike(sizes) or waiting.differs(sizes[0])):
@@ -105,7 +106,7 @@ def _joined(monitor: InfluenceMonitor, late: list[Ended]) -> bool:
     if monitor.cadence.calm(max(sizes), used, monitor._look is not None) < len(late):
         return False
     indices = _all(late)
-    if indices.min() < 0 or indices.max() >= used:
+    if not _in_range(indices, used):
         return False
     look_for_held_out(monitor, indices)
     waiting.reserve(used)
@@ -116,7 +117,7 @@ def _joined(monitor: InfluenceMonitor, late: list[Ended]) -> bool:
 def _first_again(monitor: InfluenceMonitor, late: list[Ended]) -> int:
     """Where to part these steps: before the first that names an example again, or in the middle if none does."""
     indices, used = _all(late), monitor.ledger.used
-    if indices.min() < 0 or indices.max() >= used:
+    if not _in_range(indices, used):
         return len(late) // 2
     monitor._waiting.reserve(used)
     numbers = np.repeat(np.arange(len(late)), [ended.indices.shape[0] for ended in late])
@@ -125,6 +126,10 @@ def _first_again(monitor: InfluenceMonitor, late: list[Ended]) -> int:
     found = last[indices]
     again = np.concatenate([found[found != numbers], numbers[monitor._waiting.held(indices)]])
     return max(1, int(again.min())) if len(again) else len(late) // 2
+
+
+def _in_range(indices: Indices, used: int) -> bool:
+    return bool(indices.view(np.uint64).max() < used)  # what is negative is large without its sign
 
 
 def _all(late: list[Ended]) -> Indices:
@@ -136,12 +141,12 @@ def _all(late: list[Ended]) -> Indices:
 
 
 def _book_together(monitor: InfluenceMonitor, late: list[Ended]) -> None:
-    """Learn from the last of these steps if it is meant for that, score a complete block, and count."""
-    last = late[-1]
+    """Learn from those of these steps that are meant for it, score a complete block, and count."""
     monitor.cadence.end(sum(ended.indices.shape[0] for ended in late), len(late))
     monitor.steps += len(late)
-    monitor._batch = last.indices.shape[0]
-    if last.learning and last.step is not None:
-        monitor._learn(last.step, last.record)
+    monitor._batch = late[-1].indices.shape[0]
+    for ended in late:
+        if ended.learning and ended.step is not None:
+            monitor._learn(ended.step, ended.record)
     if monitor._waiting.full(monitor._recorded.blocks(monitor)):
         monitor._score_waiting()

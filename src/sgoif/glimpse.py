@@ -74,24 +74,27 @@ class Rows:
 
     def __init__(self, steps: int) -> None:
         self._steps = steps
-        self._whole = torch.empty(0, 0, dtype=torch.int64)
+        self._size = 0
         self._rows: Sequence[Tensor] = ()
+        self._held: Indices | None = None
 
     def fit(self, size: int) -> None:
         """Make room for steps of so many examples, while no step is late."""
-        if self._whole.shape[1] != size:
-            self._whole = torch.empty(self._steps, size, dtype=torch.int64)
-            self._rows = self._whole.unbind()
+        if self._size != size:
+            whole = torch.empty(self._steps, size, dtype=torch.int64)
+            self._size, self._rows, self._held = size, whole.unbind(), whole.numpy()
 
     def put(self, number: int, index: Tensor) -> Tensor:
         """A copy of these indices, which stays what it is until another comes with the same number."""
-        if index.is_cuda or number >= len(self._rows) or index.shape[0] != self._whole.shape[1]:
+        if index.is_cuda or number >= len(self._rows) or index.shape[0] != self._size:
             return index.clone()
         return self._rows[number].copy_(index)
 
     def keep(self, late: Sequence[Any]) -> None:
         """Give the glimpses among these steps, the first of which has number 0, indices that stay what they are."""
-        kept = self._whole[: len(late)].numpy().copy()
-        for number, step in enumerate(late[: len(self._rows)]):
+        if self._held is None:
+            return
+        kept = self._held[: len(late)].copy()
+        for number, step in enumerate(late[: len(kept)]):
             if isinstance(step, Glimpse) and step.indices is self._rows[number]:
                 step.indices = kept[number]
