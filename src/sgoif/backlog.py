@@ -19,13 +19,15 @@ from torch import Tensor
 from sgoif.checks import Indices
 from sgoif.errors import IndexingError
 from sgoif.glimpse import Glimpse
-from sgoif.scoring import BLOCK_STEPS, Observation, alike
+from sgoif.scoring import RECORDED_STEPS, Observation, alike
 from sgoif.stepping import NOBODY, Begun, Ended, book, look_for_held_out
 
 if TYPE_CHECKING:
     from sgoif.monitor import InfluenceMonitor
 
 PROMPT_STEPS = 64
+MOST_LATE = RECORDED_STEPS
+"""Steps after which a wrong index is named at the latest."""
 
 
 def patience(monitor: InfluenceMonitor) -> int:
@@ -34,10 +36,10 @@ def patience(monitor: InfluenceMonitor) -> int:
         return 0
     batch = monitor._largest_batch  # with fewer examples everything comes later
     monitor._rows.fit(batch)
-    learning = -monitor.steps % monitor._curvature_every + 1 if len(monitor.layers) > 1 else BLOCK_STEPS
+    learning = -monitor.steps % monitor._curvature_every + 1 if len(monitor.layers) > 1 else MOST_LATE
     calm = monitor.cadence.calm(batch, monitor.ledger.used, monitor._look is not None)
     room = monitor._waiting.room(batch, monitor._recorded.blocks(monitor))
-    return max(0, min(learning, calm, room) - len(monitor._late))
+    return max(0, min(learning, calm, room, MOST_LATE) - len(monitor._late))
 
 
 def put_off(monitor: InfluenceMonitor, begun: Begun, target: Any) -> None:

@@ -56,7 +56,6 @@ from sgoif.ranks import ALONE, Word, find_ranks, unwrapped
 from sgoif.recorded import Recorded
 from sgoif.refinement import doubtful_groups, refine
 from sgoif.scoring import (
-    BLOCK_STEPS,
     Observation,
     Outputs,
     Squash,
@@ -156,7 +155,7 @@ class InfluenceMonitor:
         self._last_size = 0
         self._waiting, self._recorded = WaitingSteps(self._on_host), Recorded(self)
         self._late: list[Ended | Glimpse] = []  # steps that were put off
-        self._rows = Rows(BLOCK_STEPS)  # their indices
+        self._rows = Rows(backlog.MOST_LATE)  # their indices
         self._look: Look | None = None  # of a refresh that is not complete
         self._patience = 0  # so many more steps may be late
         self._patient = not self._on_host and self.ranks.size == 1 and s.budget is None and not s.allow_duplicates
