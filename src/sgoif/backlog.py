@@ -60,8 +60,8 @@ def add(monitor: InfluenceMonitor, late: Ended | Glimpse) -> None:
 
 def settle(monitor: InfluenceMonitor) -> None:
     """Book the late steps, in their order. After an error those behind the faulty one stay late."""
-    monitor._rows.keep(monitor._late)
-    late = [_looked_through(step) if isinstance(step, Glimpse) else step for step in monitor._late]
+    kept = monitor._rows.keep([step.indices for step in monitor._late])
+    late = [_looked_through(step, indices) for step, indices in zip(monitor._late, kept, strict=True)]
     monitor._late = []
     monitor.steps -= len(late)
     waiting = [late]
@@ -87,13 +87,15 @@ def settle(monitor: InfluenceMonitor) -> None:
         monitor._patience = patience(monitor)
 
 
-def _looked_through(glimpse: Glimpse) -> Ended:
-    """What a glimpse has seen, in the form that all other steps have."""
-    delta, output, inputs = glimpse.gradient, glimpse.output, glimpse.inputs
+def _looked_through(late: Ended | Glimpse, indices: Indices | Tensor) -> Ended:
+    """A late step with these indices; what a glimpse has seen in the form that all other steps have."""
+    if isinstance(late, Ended):
+        return late._replace(indices=indices)
+    delta, output, inputs = late.gradient, late.output, late.inputs
     if delta is None or output is None or inputs is None:
-        return Ended(None, glimpse.indices, None, True, False, True)
-    step = Observation(NOBODY, output, delta, inputs, delta, None, glimpse.target, glimpse.version)
-    return Ended(step, glimpse.indices, None, True, glimpse.learning, True)
+        return Ended(None, indices, None, True, False, True)
+    step = Observation(NOBODY, output, delta, inputs, delta, None, late.target, late.version)
+    return Ended(step, indices, None, True, late.learning, True)
 
 
 def _joined(monitor: InfluenceMonitor, late: list[Ended]) -> bool:

@@ -57,11 +57,6 @@ def is_plain_index(index: Any, most: int) -> bool:
     return type(index) is Tensor and index.dtype is torch.int64 and index.dim() == 1 and 0 < index.shape[0] <= most
 
 
-def own_index(index: Tensor) -> Tensor | Indices:
-    """A copy, since a loop may fill its own tensor anew; on the host without torch, which takes longer."""
-    return index.clone() if index.is_cuda else index.numpy().copy()
-
-
 def check_apart(indices: Indices, held_out: Flags | None) -> Flags | None:
     """Warn when a batch has indices of held-out examples; returns what to look for from then on, None after a find."""
     if held_out is None or not (found := held_out.take(indices, mode="clip")).any():  # it ends with a False

@@ -26,8 +26,7 @@ class Glimpse:
     differentiate = True
 
     def __init__(self, indices: Tensor, classes: int, learning: bool) -> None:
-        self.indices: Tensor | Indices = indices
-        self.learning = learning
+        self.indices, self.learning = indices, learning
         self.shape = (indices.shape[0], classes)
         self.inputs: Tensor | None = None
         self.output: Tensor | None = None
@@ -90,11 +89,10 @@ class Rows:
             return index.clone()
         return self._rows[number].copy_(index)
 
-    def keep(self, late: Sequence[Any]) -> None:
-        """Give the glimpses among these steps, the first of which has number 0, indices that stay what they are."""
+    def keep(self, given: Sequence[Tensor | Indices]) -> list[Tensor | Indices]:
+        """The same indices, of which those that were put here from number 0 on stay what they are."""
         if self._held is None:
-            return
-        kept = self._held[: len(late)].copy()
-        for number, step in enumerate(late[: len(kept)]):
-            if isinstance(step, Glimpse) and step.indices is self._rows[number]:
-                step.indices = kept[number]
+            return list(given)
+        kept = self._held[: len(given)].copy()
+        here = len(kept)
+        return [kept[k] if k < here and index is self._rows[k] else index for k, index in enumerate(given)]

@@ -208,8 +208,7 @@ class InfluenceMonitor:
     def _pass_by(self, glimpse: Glimpse, record: Record | None, target: Any) -> None:
         """End a step of which there is a glimpse, or a record where that was not enough."""
         if record is not None:
-            indices = torch.as_tensor(glimpse.indices).clone()
-            self._end(Begun(record, indices, None, True, glimpse.learning, True, 0.0), target)
+            self._end(Begun(record, glimpse.indices, None, True, glimpse.learning, True, 0.0), target)
             return
         if target is not None:
             glimpse.target = check_target(target, glimpse.shape[0], self.classes, self.device)

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from sgoif.capture import Record
-from sgoif.checks import Indices, check_apart, check_index, check_weights, is_plain_index, own_index
+from sgoif.checks import Indices, check_apart, check_index, check_weights, is_plain_index
 from sgoif.glimpse import Glimpse
 from sgoif.ranks import Word
 from sgoif.scoring import Observation
@@ -93,11 +93,12 @@ def begin(monitor: InfluenceMonitor, index: Any, weights: Any) -> Begun | Glimps
     """Look at the indices, or take them as they are, and open a record."""
     if monitor._patience > 0 and weights is None and is_plain_index(index, monitor._largest_batch):
         learning = not monitor.steps % monitor._curvature_every
+        own = monitor._rows.put(len(monitor._late), index)
         if monitor._capture.brief:
-            glimpse = Glimpse(monitor._rows.put(len(monitor._late), index), monitor.classes, learning)
+            glimpse = Glimpse(own, monitor.classes, learning)
             monitor._capture.begin(glimpse)
             return glimpse
-        return Begun(_open(monitor, True, learning), own_index(index), None, True, learning, True, 0.0)
+        return Begun(_open(monitor, True, learning), own, None, True, learning, True, 0.0)
     monitor.cadence.begin()
     start, scored = perf_counter(), monitor.cadence.scores_this_step(monitor.steps)
 

@@ -248,12 +248,13 @@ def test_an_epoch_that_ends_between_late_steps_parts_them_once(monkeypatch: pyte
 def test_rows_hold_indices_until_they_are_kept() -> None:
     rows = Rows(2)
     rows.fit(3)
-    steps = [Glimpse(rows.put(number, torch.arange(3) + number), 2, False) for number in range(2)]
+    assert rows.keep([torch.arange(2)])[0].tolist() == [0, 1]
+    placed = [rows.put(number, torch.arange(3) + number) for number in range(2)]
     other = rows.put(2, torch.arange(3)), rows.put(0, torch.arange(4))
     assert [index.tolist() for index in other] == [[0, 1, 2], [0, 1, 2, 3]]
-    rows.keep(steps)
+    kept = rows.keep([*placed, *other])
     rows.put(0, torch.tensor([7, 7, 7]))
-    assert [step.indices.tolist() for step in steps] == [[0, 1, 2], [1, 2, 3]]
+    assert [index.tolist() for index in kept] == [[0, 1, 2], [1, 2, 3], [0, 1, 2], [0, 1, 2, 3]]
 
 
 def test_a_compiled_layer_is_looked_at_in_full(monkeypatch: pytest.MonkeyPatch) -> None:
