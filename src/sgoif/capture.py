@@ -98,13 +98,6 @@ class Record:
     seconds: float = 0.0
     """Time spent in hooks, where they score."""
 
-    def passes_by(self, name: str) -> bool:
-        """Take note of a layer that ran for the first time; whether nothing more is asked of it in this step."""
-        if not self.differentiate or name in self.seen or name in self.keep or name in self.directions:
-            return False
-        self.seen.add(name)
-        return True
-
     def output_gradients(self, loss: Tensor, names: Sequence[str]) -> list[Tensor]:
         """∂loss/∂output of these layers, zero where the loss does not depend on one (anchors)."""
         edges = [self.edges[name] for name in names]
@@ -296,9 +289,10 @@ class Capture:
                 record.arriving[self._head].append(output.grad)
         return record
 
-    def _listening(self) -> Record | Glimpse | None:
-        """The open record, unless another monitor of the same model is looking at its anchors."""
-        return None if _anchor_pass_of and _anchor_pass_of[-1] is not self else self._record
+    @property
+    def _listening(self) -> bool:
+        """Whether no other monitor of the same model is looking at its anchors."""
+        return not _anchor_pass_of or _anchor_pass_of[-1] is self
 
     def close(self) -> None:
         self.unhook()
@@ -319,17 +313,22 @@ class Capture:
         self._handles.clear()
 
     def _layer_hook(self, layer: WatchedLayer) -> Callable[..., Tensor | None]:
+        name = layer.name
+
         def hook(module: nn.Module, args: tuple[Any, ...], output: Any) -> Tensor | None:
-            record = self._listening()
-            if record is None or module is not layer.module:  # replicas of DataParallel share the hooks of the original
+            record = self._record
+            if type(record) is Record:
+                wanted = name in record.keep or name in record.directions or not record.differentiate
+                if not wanted:  # most layers of most steps
+                    return None
+            # Replicas of DataParallel share the hooks of the original.
+            if record is None or module is not layer.module or not self._listening:
                 return None
             if type(record) is Glimpse:
                 if not self.compiled and record.sees(args, output):
                     return None
                 record = self._widened(record)
             assert isinstance(record, Record)
-            if record.passes_by(layer.name):  # most layers of most steps
-                return None
             if not record.directions:
                 return self._observe(record, layer, args, output)
             start = perf_counter()
@@ -389,8 +388,8 @@ class Capture:
         output.register_hook(arriving.append)  # in the middle of a backward pass a function of ours takes longer
 
     def _root_hook(self, module: nn.Module, args: tuple[Any, ...], output: Any) -> None:
-        record = self._listening()
-        if record is None or module is not self._model:
+        record = self._record
+        if record is None or module is not self._model or not self._listening:
             return
         if type(record) is Glimpse:
             if record.is_enough(output):

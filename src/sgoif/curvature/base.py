@@ -42,6 +42,8 @@ def full_precision(
 
     @functools.wraps(method)
     def wrapped(self: Any, /, *args: Arguments.args, **kwargs: Arguments.kwargs) -> Result:
+        if not torch.is_grad_enabled() and not torch.is_autocast_enabled(self.device.type):
+            return method(self, *args, **kwargs)  # called from another such method
         with torch.no_grad(), torch.autocast(self.device.type, enabled=False):
             return method(self, *args, **kwargs)
 
