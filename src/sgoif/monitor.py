@@ -256,7 +256,7 @@ class InfluenceMonitor:
             delta,
             record.inputs[self.head.name],
             record.deltas[self.head.name],
-            None if record.response is None else record.response * self._turns,
+            record.response,
             labels,
             logits._version,
         )
@@ -360,7 +360,7 @@ class InfluenceMonitor:
         groups = -group_scores(head, self.layout.split(self.directions)[-1])
         influence = groups.sum(1)
         if steps.response is not None:
-            influence = influence - steps.response / outputs.scale
+            influence = influence - steps.response * self._turns / outputs.scale
         margins = outputs.margin, outputs.logit_margin
         scores = StepScores(index, influence, groups, *margins, outputs.loss, outputs.label, outputs.probabilities)
         # Norms below the head are never formed, so only a watched head has a bound.
@@ -390,13 +390,13 @@ class InfluenceMonitor:
 
     @full_precision
     def _late_response(self, record: Record) -> Tensor | None:
-        """The response of the very first step, which ran before there were directions."""
+        """The response of the very first step, which ran before there were directions: of all layers, not of a turn."""
         scores = [
             self._capture.layers[name].respond(record.inputs[name], direction).dot(record.deltas[name])
             for name, direction in self._lifted.items()
             if name in record.deltas
         ]
-        return torch.stack(scores).sum(0) if scores else None
+        return torch.stack(scores).sum(0) / self._turns if scores else None
 
     # --- anchors ------------------------------------------------------------------------------------------------
 

@@ -75,7 +75,7 @@ class Observation:
     delta: Tensor
     """Of the head."""
     response: Tensor | None
-    """Σ over the layers below the head of ⟨δ_i, layer(a_i; ψ)⟩, [B]."""
+    """Σ over the layers below the head, those whose turn it is, of ⟨δ_i, layer(a_i; ψ)⟩, [B]."""
     target: Tensor | None
     version: int | None = None
     """How often the logits had been written to when the step ended; None: they are not the training loop's."""
