@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Sequence
+from statistics import mean, stdev
 from typing import Any
 
 from filling.cells import RESULTS, number, table
@@ -24,16 +25,18 @@ ALL = {"head": "head", "last-stage": "last stage", "all": "all layers"}
 GOAL_BATCHES = (128, 512)
 """The batches that goals were set for, on a CPU and on a GPU."""
 COSTS = (
-    (f"{GPU}, a quick host", "overhead-cuda-head-booked.json", {"head": "head"}),
-    (f"{GPU}, the same host again", "overhead-cuda-head-booked-again.json", {"head": "head"}),
-    (f"{GPU}, the same host", "overhead-cuda-deep-booked.json", {"last-stage": "last stage", "all": "all layers"}),
-    (f"{GPU}, the same host, before", "overhead-cuda-head-booked-before.json", {"head": "head"}),
-    (f"{GPU}, a slow host, without the thread", "overhead-cuda-head-booked-slow.json", {"head": "head"}),
-    (f"{GPU}, another slow host, before", "overhead-cuda.json", ALL),
-    (f"{GPU}, other quick hosts, before", "overhead-cuda-head-fast.json", {"head": "head"}),
-    (f"{GPU}, other quick hosts, before", "overhead-cuda-head-quick.json", {"head": "head"}),
-    ("H200, ResNet-18, batch 64: the host alone counts", "overhead-cuda-host-booked.json", {"head": "head"}),
-    ("H200, ResNet-18, batch 64, before", "overhead-cuda-host-before.json", {"head": "head"}),
+    (f"{GPU}, a slow host (10.7 ms a plain step)", "overhead-cuda-head-glimpse-slow.json", {"head": "head"}),
+    (f"{GPU}, a host as quick as the card (9.8)", "overhead-cuda-head-glimpse.json", {"head": "head"}),
+    (f"{GPU}, the same", "overhead-cuda-deep-glimpse.json", {"last-stage": "last stage", "all": "all layers"}),
+    (f"{GPU}, a quicker one (9.3), first cuts only", "overhead-cuda-head-glimpse-first.json", {"head": "head"}),
+    (f"{GPU}, before, 9.9 ms", "overhead-cuda-turns-all-before.json", ALL),
+    (f"{GPU}, before, a slow host (11.0)", "overhead-cuda-head-booked-slow.json", {"head": "head"}),
+    (f"{GPU}, before, a quick host (9.2)", "overhead-cuda-head-booked.json", {"head": "head"}),
+    (f"{GPU}, before, the same", "overhead-cuda-head-booked-again.json", {"head": "head"}),
+    (f"{GPU}, before, the same", "overhead-cuda-deep-booked.json", {"last-stage": "last stage", "all": "all layers"}),
+    ("H200, ResNet-18, batch 64: the host alone counts", "overhead-cuda-host-glimpse.json", {"head": "head"}),
+    ("H200, ResNet-18, batch 64, before", "overhead-cuda-host-booked.json", {"head": "head"}),
+    ("H200, ResNet-18, batch 64, before that", "overhead-cuda-host-before.json", {"head": "head"}),
     ("two CPU cores, small CNN, batch 128", "overhead-cpu.json", {"head": "head"}),
     (
         "the same, `body_share=1`",
@@ -93,25 +96,34 @@ def cost() -> str:
             low, high = found["time_ratio_low"], found["time_ratio_high"]
             memory = found.get("memory_ratio")
             target = found.get("time_target") if aimed else None
+            ratios = found["time_ratios"]
+            error = stdev(ratios) / len(ratios) ** 0.5 if len(ratios) > 1 else 0.0
+            busy = found.get("processor_time_ratio")
             rows.append(
                 [
                     setting,
                     title,
                     f"{found['time_ratio']:.3f} ({low:.3f}–{high:.3f})",
+                    f"{mean(ratios):.3f} ± {error:.3f}",
+                    "–" if busy is None else f"{busy:.3f}",
                     "–" if memory is None else f"{memory:.3f}",
                     "–" if target is None else f"{target:.2f}",
                 ]
             )
-    return table(["setting", "watched", "time", "peak memory", "time meant to be at most"], rows)
+    head = ["setting", "watched", "time", "mean", "processor time", "peak memory", "time meant to be at most"]
+    return table(head, rows)
 
 
-PARTS_ALONE = {
-    "enter": "entering a step",
-    "leave": "leaving a step, nothing else being due",
-    "block": "a block",
-    "curvature": "an update of the curvature",
-    "refresh": "a refresh",
+ACCOUNT = {
+    "entering a step": ("enter",),
+    "hooks of the head and of the model": ("hook._observe", "hook.root"),
+    "leaving a step": ("exit", "_observed", "put_off"),
+    "booking late steps": ("backlog.settle", "_joined", "_book_together", "patience", "book_late", "_finish"),
+    "blocks and updates of the curvature": ("_score_waiting", "Recording.run", "_upload", "_learn"),
+    "looking at the anchors": ("_look_at_anchors", "at_anchors"),
+    "decomposing the curvature": ("KFAC._decompose",),
 }
+REST = "the rest of a refresh"
 
 
 PIECES = {
@@ -148,19 +160,17 @@ def budget() -> str:
     return table(["`budget`", "AUPR", "scored, of 20 times", "refreshes", "file"], rows)
 
 
-def parts() -> str:
-    """How long the host and the card are busy with each part of the monitor."""
+def account() -> str:
+    """Milliseconds of the host in the parts of the monitor between two refreshes."""
+    found = _read("overhead-cuda-account.json")
+    runs = [found[name]["own_ms"] for name in ("before", "after")]
     rows = [
-        [
-            PARTS_ALONE[name],
-            f"{row['steps_between']:.0f}",
-            f"{row['host_ms']:.2f}",
-            f"{row['card_ms']:.2f}" if "card_ms" in row else "–",
-            f"{row['host_ms'] / row['steps_between']:.3f}",
-        ]
-        for name, row in _read("overhead-cuda-parts.json")["single"].items()
+        [part, *(f"{sum(run.get(name, 0) for name in names):.1f}" for run in runs)] for part, names in ACCOUNT.items()
     ]
-    return table(["part", "every … steps", "ms of the host", "of the card", "of the host a step"], rows)
+    named = {name for names in ACCOUNT.values() for name in names}
+    rows.append([REST, *(f"{sum(ms for name, ms in run.items() if name not in named):.1f}" for run in runs)])
+    rows.append(["together", *(f"{sum(run.values()):.1f}" for run in runs)])
+    return table(["milliseconds of the host in 196 steps", "before", "after"], rows)
 
 
 def pieces() -> str:
@@ -229,7 +239,7 @@ TABLES: dict[str, Callable[[], str]] = {
     "engine-detection": detection,
     "engine-cost": cost,
     "engine-budget": budget,
-    "engine-parts": parts,
+    "engine-account": account,
     "engine-pieces": pieces,
     "engine-intervals": intervals,
     "engine-scaling": scaling,

@@ -13,7 +13,7 @@ anchor is a number and is known to all.
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
-from typing import Any, cast
+from typing import Any, TypeVar, cast
 
 import numpy as np
 import torch
@@ -28,6 +28,7 @@ from sgoif.layers import WatchedLayer
 from sgoif.ranks import ALONE, Ranks
 from sgoif.vectors import Layout
 
+Read = TypeVar("Read")
 CACHE_BYTES = 256 * 2**20
 DEVICE_CACHE_BYTES = 32 * 2**20
 AVERAGE_DECAY = 0.7
@@ -266,10 +267,12 @@ def anchor_pass(
     inputs: Any,
     labels: Tensor,
     autocast: torch.dtype | None,
-) -> tuple[list[Factors], Tensor, Tensor]:
-    """Factors of the gradients by layer, losses [B] and logits [B, C] of held-out examples, in evaluation mode.
+    read: Callable[[Factors], Read],
+) -> tuple[list[Read], Tensor, Tensor]:
+    """What `read` makes of each layer's factors, losses [B] and logits [B, C] of held-out examples, in evaluation mode.
 
-    No parameter gradient, buffer or random state is touched, and nothing before the first watched layer is
+    Factors of convolutions are large, and those of one layer are gone before the next one's are made, unless `read`
+    keeps them. No parameter gradient, buffer or random state is touched, and nothing before the first watched layer is
     differentiated.
     """
     record = Record(differentiate=False)
@@ -279,7 +282,9 @@ def anchor_pass(
         with torch.enable_grad():
             losses = loss(logits.float(), labels)
         deltas = record.output_gradients(losses.sum(), [layer.name for layer in layers])
-        parts = [layer.factors(record.inputs[layer.name], delta) for layer, delta in zip(layers, deltas, strict=True)]
+        parts = [
+            read(layer.factors(record.inputs[layer.name], delta)) for layer, delta in zip(layers, deltas, strict=True)
+        ]
     return parts, losses.detach().float(), logits.detach().float()
 
 

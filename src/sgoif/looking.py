@@ -6,7 +6,6 @@ while the device has other work. Meanwhile the gradients of a head are kept as f
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
@@ -52,24 +51,28 @@ def at_anchors(monitor: InfluenceMonitor, capture: Capture | None = None) -> tup
     for _ in range(ranks.turns(len(bank), size)):
         kept = min(size, mine - done)
         first = bank.own.start + done if kept else 0
-        factors, loss, output = at_examples(monitor, *bank.member_batch(slice(first, first + max(kept, 1))), capture)
+        found, loss, output = at_examples(monitor, *bank.member_batch(slice(first, first + max(kept, 1))), capture)
         if gradients is not None:
-            _clean(joined(monitor, factors)[:kept], gradients[done : done + kept])
-        elif kept:
-            factored += factors
+            _clean(joined(monitor, found)[:kept], gradients[done : done + kept])
+        elif kept and not isinstance(found, Tensor):
+            factored += found
         losses.append(loss[:kept])
         logits.append(output[:kept])
         done += kept
-    found = factored if gradients is None else gradients
-    return found, ranks.gathered(torch.cat(losses)), ranks.gathered(torch.cat(logits))
+    whole = factored if gradients is None else gradients
+    return whole, ranks.gathered(torch.cat(losses)), ranks.gathered(torch.cat(logits))
 
 
 def at_examples(
     monitor: InfluenceMonitor, inputs: Any, labels: Tensor, capture: Capture | None = None, loss: Loss | None = None
-) -> tuple[list[Factors], Tensor, Tensor]:
-    """Factors by layer, losses and logits of held-out examples, in the precision of training."""
+) -> tuple[Gradients, Tensor, Tensor]:
+    """Gradients, losses and logits of held-out examples, in the precision of training."""
     watching, loss = capture or monitor._capture, loss or monitor.loss
-    return anchor_pass(monitor.model, watching, monitor.layers, loss, inputs, labels, monitor._autocast)
+    given = (monitor.model, watching, monitor.layers, loss, inputs, labels, monitor._autocast)
+    if len(monitor.layers) == 1:
+        return anchor_pass(*given, lambda factors: factors)
+    parts, losses, logits = anchor_pass(*given, Factors.gradient)
+    return monitor.layout.join(parts), losses, logits
 
 
 def whole(monitor: InfluenceMonitor, found: Gradients) -> Tensor:
@@ -84,9 +87,9 @@ def whole(monitor: InfluenceMonitor, found: Gradients) -> Tensor:
     return gradients
 
 
-def joined(monitor: InfluenceMonitor, factors: Sequence[Factors]) -> Tensor:
-    """Gradients [B, P] from the factors of every layer."""
-    return monitor.layout.join([factor.gradient() for factor in factors])
+def joined(monitor: InfluenceMonitor, found: Gradients) -> Tensor:
+    """Gradients of one batch, [B, P]."""
+    return found if isinstance(found, Tensor) else monitor.layout.join([factors.gradient() for factors in found])
 
 
 def pace(monitor: InfluenceMonitor) -> tuple[float, float, int]:

@@ -502,8 +502,8 @@ class InfluenceMonitor:
 
         `loss` takes the place of the monitor's own.
         """
-        factors, losses, logits = looking.at_examples(self, inputs, labels, capture, loss)
-        return looking.joined(self, factors), losses, logits
+        found, losses, logits = looking.at_examples(self, inputs, labels, capture, loss)
+        return looking.joined(self, found), losses, logits
 
     def _gate(self, tau: float, rows: Tensor | slice = slice(None)) -> Tensor:
         """Confidences of these anchors, on the host."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import weakref
 from typing import Any
 
 import numpy as np
@@ -28,6 +29,8 @@ from torch.utils.data import Dataset
 
 from sgoif import InfluenceMonitor
 from sgoif.bench.models import tiny_vit
+from sgoif.curvature.base import Factors
+from sgoif.layers import WatchedLayer
 
 ANCHORS = 10
 
@@ -245,3 +248,23 @@ def test_a_failing_refresh_leaves_no_trace() -> None:
     train_step(monitor, model, torch.randn(6, 2, 6, 6), make_labels(6))
     assert monitor.last is not None
     assert bool(torch.isfinite(monitor.last.influence).all())
+
+
+def test_factors_of_one_layer_are_gone_before_the_next(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Those of a convolution are many times as large as what it computes from."""
+    model = tiny_vit(2, CLASSES, image=8, patch=4, width=8, depth=2, heads=2)
+    monitor = make_monitor(model, (torch.randn(ANCHORS, 2, 8, 8), make_labels(ANCHORS)), layers="all")
+    train_step(monitor, model, torch.randn(6, 2, 8, 8), make_labels(6))
+    alive: list[weakref.ref[Factors]] = []
+    most, factors = [0], WatchedLayer.factors
+
+    def counted(layer: WatchedLayer, inputs: Tensor, delta: Tensor) -> Factors:
+        found = factors(layer, inputs, delta)
+        most[0] = max(most[0], sum(ref() is not None for ref in alive))
+        alive.append(weakref.ref(found))
+        return found
+
+    monkeypatch.setattr(WatchedLayer, "factors", counted)
+    monitor.anchor_gradients()
+    assert len(alive) > 5
+    assert most[0] <= 1
