@@ -201,9 +201,10 @@ class InfluenceMonitor:
             return
         self.settle()
         stepping.end(self, begun, target)
-        self._patience = backlog.patience(self) if self._patient else 0
-        only = len(self.layers) == 1 and not self._capture.compiled
-        self._capture.brief = only and begun.record.is_brief(self.head.name, self.classes)
+        if self._patient:
+            self._patience = backlog.patience(self)
+            only = len(self.layers) == 1 and not self._capture.compiled
+            self._capture.brief = only and begun.record.is_brief(self.head.name, self.classes)
 
     def _pass_by(self, glimpse: Glimpse, record: Record | None, target: Any) -> None:
         """End a step of which there is a glimpse, or a record where that was not enough."""

@@ -195,7 +195,7 @@ class WaitingSteps:
 
     def meets(self, indices: Indices) -> bool:
         """Whether one of these examples is waiting."""
-        return bool(np.count_nonzero(self._examples[indices]))
+        return bool(np.count_nonzero(self.held(indices)))
 
     def differs(self, examples: int) -> bool:
         """Whether steps with another number of examples are waiting."""
