@@ -73,7 +73,9 @@ def settle(monitor: InfluenceMonitor) -> None:
                 _book_together(monitor, steps)
             elif len(steps) > 1:  # an epoch may have ended in between
                 cut = _first_again(monitor, steps)
-                waiting += [steps[cut:], steps[:cut]]
+                waiting += [steps[cut:], steps[:cut]] if cut else [steps]
+                if not cut:
+                    monitor._score_waiting()
             else:
                 book(monitor, steps[0])
     except IndexingError as error:
@@ -119,7 +121,10 @@ def _joined(monitor: InfluenceMonitor, late: list[Ended]) -> bool:
 
 
 def _first_again(monitor: InfluenceMonitor, late: list[Ended]) -> int:
-    """Where to part these steps: before the first that names an example again, or in the middle if none does."""
+    """Where to part these steps: before the first that names an example again, or in the middle if none does.
+
+    0: that example waits, so what waits is to be scored first.
+    """
     indices, used = _all(late), monitor.ledger.used
     if not _in_range(indices, used):
         return len(late) // 2
@@ -129,7 +134,8 @@ def _first_again(monitor: InfluenceMonitor, late: list[Ended]) -> int:
     last[indices] = numbers
     found = last[indices]
     again = np.concatenate([found[found != numbers], numbers[monitor._waiting.held(indices)]])
-    return max(1, int(again.min())) if len(again) else len(late) // 2
+    first = int(again.min()) if len(again) else len(late) // 2
+    return first if monitor._waiting.steps else max(1, first)
 
 
 def _in_range(indices: Indices, used: int) -> bool:

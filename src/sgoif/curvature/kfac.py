@@ -41,6 +41,8 @@ from sgoif.vectors import Layout
 DEAD_BLOCK = 1e-8
 
 INPUTS, DELTA, SQUARE = "inputs", "delta", "square"
+ON_HOST = 128
+"""Matrices with fewer rows are decomposed by the host of a GPU, which is quicker: for 38 of 64 rows, 12 ms and 29."""
 
 
 @dataclass(frozen=True)
@@ -63,8 +65,9 @@ def statistics(factors: Factors) -> dict[str, Tensor]:
 
 def eigh(matrix: Tensor) -> tuple[Tensor, Tensor]:
     """Eigenvalues (float64, none negative) and eigenvectors (in the matrix's own type and place)."""
-    values, vectors = torch.linalg.eigh(to_float64(matrix))
-    return values.clamp_min(0), vectors.to(matrix)
+    elsewhere = matrix.is_cuda and matrix.shape[-1] < ON_HOST
+    values, vectors = torch.linalg.eigh(to_float64(matrix.cpu() if elsewhere else matrix))
+    return (values.to(matrix.device) if elsewhere else values).clamp_min(0), vectors.to(matrix)
 
 
 class KFAC(Curvature):
@@ -117,7 +120,7 @@ class KFAC(Curvature):
         places = zip(self.layout.split(vectors), self.layout.split(products), self._corrected(), strict=True)
         for x, product, averages in places:
             if SQUARE not in averages:
-                product += averages[DELTA] @ x @ averages[INPUTS]
+                product.baddbmm_(averages[DELTA].expand(len(x), -1, -1), x @ averages[INPUTS])
         return products
 
     @full_precision
