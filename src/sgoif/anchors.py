@@ -20,12 +20,14 @@ import torch
 from torch import Tensor, nn
 from torch.utils.data import DataLoader, Dataset, IterableDataset, TensorDataset, default_collate
 
-from sgoif.capture import Capture, Record, extract_logits, two_classes
+from sgoif.answers import extract_logits, two_classes
+from sgoif.capture import Capture
 from sgoif.curvature.base import Factors
 from sgoif.data import Indexed, drawn_from, isolated_random_state, split_item
 from sgoif.errors import AnchorError, StateError
 from sgoif.layers import WatchedLayer
 from sgoif.ranks import ALONE, Ranks
+from sgoif.step_record import Record
 from sgoif.vectors import Layout
 
 Read = TypeVar("Read")

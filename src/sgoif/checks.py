@@ -11,8 +11,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from sgoif.capture import Record
 from sgoif.errors import DeviceError, IndexingError, NonFiniteError, StepError
+from sgoif.step_record import Record
 
 Indices = np.ndarray[Any, np.dtype[np.int64]]
 Flags = np.ndarray[Any, np.dtype[np.bool_]]
@@ -54,7 +54,10 @@ def check_index(index: Any, size: int | None, allow_duplicates: bool) -> Indices
 
 def is_plain_index(index: Any, most: int) -> bool:
     """Whether only the values are left to be looked at: a row of at most so many whole numbers."""
-    return type(index) is Tensor and index.dtype is torch.int64 and index.dim() == 1 and 0 < index.shape[0] <= most
+    if type(index) is not Tensor or index.dtype is not torch.int64:
+        return False
+    shape = index.shape  # once: this runs in every step
+    return len(shape) == 1 and 0 < shape[0] <= most
 
 
 def check_apart(indices: Indices, held_out: Flags | None) -> Flags | None:

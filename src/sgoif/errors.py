@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 
 class SgoifError(Exception):
     """Base class of every error that this package raises on purpose."""
@@ -48,3 +50,9 @@ class MissingExtraError(SgoifError, ImportError):
 
     def __init__(self, package: str, extra: str, purpose: str) -> None:
         super().__init__(f"{purpose} needs the package {package!r}; install it with: pip install 'sgoif[{extra}]'")
+
+
+def some_of(names: Sequence[str], most: int = 20) -> str:
+    """Names for a message, the first of them where they are many."""
+    shown = ", ".join(names[:most]) or "none"
+    return shown if len(names) <= most else f"{shown}, … ({len(names)} in all)"

@@ -13,8 +13,9 @@ from typing import NamedTuple
 import torch
 from torch import Tensor, nn
 
-from sgoif.capture import same, uncompiled
+from sgoif.answers import same
 from sgoif.errors import LayerError
+from sgoif.hooks import uncompiled
 from sgoif.ranks import unwrapped
 
 

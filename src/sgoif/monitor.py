@@ -34,7 +34,7 @@ from torch import Tensor, nn
 from sgoif import backlog, diary, instruments, looking, snapshot, stepping
 from sgoif.anchors import AnchorBank, Grouping
 from sgoif.cadence import Cadence, turn_of
-from sgoif.capture import Capture, Record
+from sgoif.capture import Capture
 from sgoif.checks import (
     Indices,
     Mail,
@@ -78,6 +78,7 @@ from sgoif.stability.competence import Competence
 from sgoif.stability.controller import StabilityController
 from sgoif.stability.gates import anomalies, group_tolerance, hard_gate, moving_average_gate, stability_gate
 from sgoif.stability.steering import observe_signals
+from sgoif.step_record import Record
 from sgoif.stepping import NOBODY, Begun, Ended, Step
 from sgoif.streams import Clock, aside, moment
 from sgoif.table import ScoreTable

@@ -11,7 +11,7 @@ from torch.func import functional_call
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from sgoif.anchors import evaluation
-from sgoif.capture import extract_logits, two_classes
+from sgoif.answers import extract_logits, two_classes
 from sgoif.errors import AnchorError, LayerError
 from sgoif.layers import WatchedLayer
 from sgoif.vectors import Layout

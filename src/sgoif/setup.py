@@ -12,7 +12,8 @@ from torch import Tensor, nn
 from torch.utils.data import Dataset
 
 from sgoif.anchors import AnchorBank, Grouping, as_dataset, collate, evaluation, forward, to_device
-from sgoif.capture import Call, choose_layers, is_single, trace, two_classes
+from sgoif.answers import is_single, two_classes
+from sgoif.choosing import Call, choose_layers, trace
 from sgoif.data import isolated_random_state, split_item
 from sgoif.errors import AnchorError, LayerError, SettingError
 from sgoif.heads import bare, find_head

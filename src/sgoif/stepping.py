@@ -12,11 +12,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from sgoif.capture import Record
 from sgoif.checks import Indices, check_apart, check_index, check_weights, is_plain_index
 from sgoif.glimpse import Glimpse
 from sgoif.ranks import Word
 from sgoif.scoring import Observation
+from sgoif.step_record import Record
 
 if TYPE_CHECKING:
     from sgoif.monitor import InfluenceMonitor

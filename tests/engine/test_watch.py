@@ -22,7 +22,7 @@ from torch import Tensor, nn
 from sgoif import InfluenceMonitor
 from sgoif.anchors import forward
 from sgoif.bench.models import ResNet9, digits_net, resnet18_cifar, small_cnn, tiny_vit
-from sgoif.capture import choose_layers, trace
+from sgoif.choosing import choose_layers, trace
 from sgoif.curvature import ExactGGN
 from sgoif.errors import LayerError, SettingError, StepError
 from sgoif.operators import watched_output

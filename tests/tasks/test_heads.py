@@ -15,7 +15,7 @@ from torch.utils.data import TensorDataset
 
 from sgoif import InfluenceMonitor
 from sgoif.anchors import forward
-from sgoif.capture import extract_logits
+from sgoif.answers import extract_logits
 from sgoif.errors import LayerError
 from sgoif.heads import find_head
 from sgoif.tasks import Unlearner

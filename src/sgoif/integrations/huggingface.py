@@ -27,8 +27,8 @@ import torch
 from torch import Tensor, nn
 from torch.utils.data import Dataset
 
-from sgoif.capture import uncompiled
 from sgoif.errors import IndexingError, MissingExtraError, SettingError
+from sgoif.hooks import uncompiled
 from sgoif.integrations.records import Records, follow
 from sgoif.integrations.steps import INDEX, OpenStep, release
 from sgoif.monitor import InfluenceMonitor

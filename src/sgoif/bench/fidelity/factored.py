@@ -24,7 +24,7 @@ from sgoif.anchors import evaluation, forward
 from sgoif.bench.fidelity.answer import Relabelled
 from sgoif.bench.fidelity.online import OnlineSettings, QueryWatch
 from sgoif.bench.fidelity.study import Study
-from sgoif.capture import trace
+from sgoif.choosing import trace
 from sgoif.curvature.base import RIDGE_FLOOR, Factors
 from sgoif.errors import SettingError
 from sgoif.vectors import Layout

@@ -55,7 +55,7 @@ from torch.nn import functional as F
 from sgoif.anchors import evaluation, forward
 from sgoif.bench.fidelity.answer import Relabelled, clock
 from sgoif.bench.fidelity.study import Study
-from sgoif.capture import Capture, Record
+from sgoif.capture import Capture
 from sgoif.curvature.base import Factors
 from sgoif.curvature.kfac import KFAC, eigh
 from sgoif.errors import SettingError
@@ -63,6 +63,7 @@ from sgoif.layers import Projection
 from sgoif.losses import negative_margin
 from sgoif.settings import Settings
 from sgoif.setup import probe
+from sgoif.step_record import Record
 
 QUERY_BATCH = 256
 PRINCIPAL_EXAMPLES, MOST_ROWS, SMALL_SIDE = 128, 16384, 1024

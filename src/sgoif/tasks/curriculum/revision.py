@@ -23,7 +23,7 @@ from torch import Tensor
 from torch.utils.data import Dataset
 
 from sgoif.anchors import evaluation, forward, read_items, to_device
-from sgoif.capture import two_classes
+from sgoif.answers import two_classes
 from sgoif.checks import check_target
 from sgoif.data import isolated_random_state
 from sgoif.errors import SettingError

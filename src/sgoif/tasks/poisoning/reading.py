@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from torch.utils.data import DataLoader, Dataset, IterableDataset, Subset, TensorDataset
 
 from sgoif.anchors import evaluation
-from sgoif.capture import two_classes
+from sgoif.answers import two_classes
 from sgoif.data import Indexed, Part, draws, in_order, isolated_random_state
 from sgoif.errors import SettingError
 from sgoif.tasks.given import as_numbers, check_model

@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from sgoif.anchors import evaluation
-from sgoif.capture import two_classes
+from sgoif.answers import two_classes
 from sgoif.data import isolated_random_state
 from sgoif.errors import SettingError
 from sgoif.tasks.poisoning.families import find_families

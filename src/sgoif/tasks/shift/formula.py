@@ -13,7 +13,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from sgoif.capture import two_classes
+from sgoif.answers import two_classes
 from sgoif.tasks.shift.moments import SMALLEST, Layer, Spread
 from sgoif.tasks.shift.neighbours import Neighbours
 from sgoif.tasks.shift.network import pooled

@@ -18,7 +18,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from sgoif.capture import two_classes
+from sgoif.answers import two_classes
 from sgoif.errors import SettingError
 from sgoif.tasks.shift.moments import Layer, Sums
 from sgoif.tasks.shift.neighbours import Neighbours, Sample
