@@ -21,34 +21,36 @@ SCORES = {
     "prob_margin": "margin of probabilities",
 }
 GPU = "H200, ResNet-18, batch 512, bfloat16"
-ALL = {"head": "head", "last-stage": "last stage", "all": "all layers"}
+HEAD = {"head": "head"}
+DEEP = {"last-stage": "last stage", "all": "all layers"}
+ALL = HEAD | DEEP
 GOAL_BATCHES = (128, 512)
 """The batches that goals were set for, on a CPU and on a GPU."""
 COSTS = (
-    (f"{GPU}, a slow host (10.7 ms a plain step)", "overhead-cuda-head-glimpse-slow.json", {"head": "head"}),
-    (f"{GPU}, a host as quick as the card (9.8)", "overhead-cuda-head-glimpse.json", {"head": "head"}),
-    (f"{GPU}, the same", "overhead-cuda-deep-glimpse.json", {"last-stage": "last stage", "all": "all layers"}),
-    (f"{GPU}, a quicker one (9.3), first cuts only", "overhead-cuda-head-glimpse-first.json", {"head": "head"}),
-    (f"{GPU}, before, 9.9 ms", "overhead-cuda-turns-all-before.json", ALL),
-    (f"{GPU}, before, a slow host (11.0)", "overhead-cuda-head-booked-slow.json", {"head": "head"}),
-    (f"{GPU}, before, a quick host (9.2)", "overhead-cuda-head-booked.json", {"head": "head"}),
-    (f"{GPU}, before, the same", "overhead-cuda-head-booked-again.json", {"head": "head"}),
-    (f"{GPU}, before, the same", "overhead-cuda-deep-booked.json", {"last-stage": "last stage", "all": "all layers"}),
-    ("H200, ResNet-18, batch 64: the host alone counts", "overhead-cuda-host-glimpse.json", {"head": "head"}),
-    ("H200, ResNet-18, batch 64, before", "overhead-cuda-host-booked.json", {"head": "head"}),
-    ("H200, ResNet-18, batch 64, before that", "overhead-cuda-host-before.json", {"head": "head"}),
-    ("two CPU cores, small CNN, batch 128", "overhead-cpu.json", {"head": "head"}),
-    (
-        "the same, `body_share=1`",
-        "overhead-cpu-deep.json",
-        {"last-stage": "last stage", "all": "all layers"},
-    ),
-    (
-        "the same, `body_share=0.25`",
-        "overhead-cpu-deep-quarter.json",
-        {"last-stage": "last stage", "all": "all layers"},
-    ),
-    ("two CPU cores, a batch of 128 shared by two processes", "overhead-cpu-2-ranks.json", {"head": "head"}),
+    (f"{GPU}, a host as quick as the card (9.1 ms a plain step)", "overhead-cuda-head-now.json", HEAD),
+    (f"{GPU}, the same", "overhead-cuda-head-now-2.json", HEAD),
+    (f"{GPU}, the same", "overhead-cuda-head-now-3.json", HEAD),
+    (f"{GPU}, the same", "overhead-cuda-head-now-4.json", HEAD),
+    (f"{GPU}, the same, small decompositions on the host", "overhead-cuda-deep-now.json", DEEP),
+    (f"{GPU}, a slower and busier host (9.3 to 10.2)", "overhead-cuda-head-now-slow.json", HEAD),
+    (f"{GPU}, the same, small decompositions on the host", "overhead-cuda-deep-now-slow.json", DEEP),
+    ("H200, ResNet-18, batch 1024: the card alone counts", "overhead-cuda-head-large-batch.json", HEAD),
+    (f"{GPU}, before, a busy host (9.7)", "overhead-cuda-head-glimpse-noisy-1.json", HEAD),
+    (f"{GPU}, before, the same three minutes later (9.8)", "overhead-cuda-head-glimpse-noisy-2.json", HEAD),
+    (f"{GPU}, before, the same (9.6 to 10.2)", "overhead-cuda-deep-glimpse-noisy.json", DEEP),
+    (f"{GPU}, before, a slow host (10.7)", "overhead-cuda-head-glimpse-slow.json", HEAD),
+    (f"{GPU}, before, 9.8 ms", "overhead-cuda-head-glimpse.json", HEAD),
+    (f"{GPU}, before, the same", "overhead-cuda-deep-glimpse.json", DEEP),
+    ("H200, ResNet-18, batch 64, before: the host alone counts", "overhead-cuda-host-glimpse.json", HEAD),
+    (f"{GPU}, before that, 9.9 ms", "overhead-cuda-turns-all-before.json", ALL),
+    (f"{GPU}, before that, a slow host (11.0)", "overhead-cuda-head-booked-slow.json", HEAD),
+    (f"{GPU}, before that, a quick host (9.2)", "overhead-cuda-head-booked.json", HEAD),
+    (f"{GPU}, before that, the same", "overhead-cuda-deep-booked.json", DEEP),
+    ("H200, ResNet-18, batch 64, before that", "overhead-cuda-host-booked.json", HEAD),
+    ("two CPU cores, small CNN, batch 128", "overhead-cpu.json", HEAD),
+    ("the same, `body_share=1`", "overhead-cpu-deep.json", DEEP),
+    ("the same, `body_share=0.25`", "overhead-cpu-deep-quarter.json", DEEP),
+    ("two CPU cores, a batch of 128 shared by two processes", "overhead-cpu-2-ranks.json", HEAD),
 )
 
 
@@ -163,14 +165,14 @@ def budget() -> str:
 def account() -> str:
     """Milliseconds of the host in the parts of the monitor between two refreshes."""
     found = _read("overhead-cuda-account.json")
-    runs = [found[name]["own_ms"] for name in ("before", "after")]
+    runs = [found[name]["own_ms"] for name in ("before", "after", "now")]
     rows = [
         [part, *(f"{sum(run.get(name, 0) for name in names):.1f}" for run in runs)] for part, names in ACCOUNT.items()
     ]
     named = {name for names in ACCOUNT.values() for name in names}
     rows.append([REST, *(f"{sum(ms for name, ms in run.items() if name not in named):.1f}" for run in runs)])
     rows.append(["together", *(f"{sum(run.values()):.1f}" for run in runs)])
-    return table(["milliseconds of the host in 196 steps", "before", "after"], rows)
+    return table(["milliseconds of the host in 196 steps", "two versions before", "one before", "now"], rows)
 
 
 def pieces() -> str:

@@ -41,8 +41,9 @@ from sgoif.vectors import Layout
 DEAD_BLOCK = 1e-8
 
 INPUTS, DELTA, SQUARE = "inputs", "delta", "square"
-ON_HOST = 128
-"""Matrices with fewer rows are decomposed by the host of a GPU, which is quicker: for 38 of 64 rows, 12 ms and 29."""
+ON_HOST = 25
+"""Matrices with at most so many rows are decomposed by the host of a GPU, which is quicker. With more it would wake all
+its threads, and where others keep the cores busy these wait for each other for seconds."""
 
 
 @dataclass(frozen=True)
@@ -65,7 +66,7 @@ def statistics(factors: Factors) -> dict[str, Tensor]:
 
 def eigh(matrix: Tensor) -> tuple[Tensor, Tensor]:
     """Eigenvalues (float64, none negative) and eigenvectors (in the matrix's own type and place)."""
-    elsewhere = matrix.is_cuda and matrix.shape[-1] < ON_HOST
+    elsewhere = matrix.is_cuda and matrix.shape[-1] <= ON_HOST
     values, vectors = torch.linalg.eigh(to_float64(matrix.cpu() if elsewhere else matrix))
     return (values.to(matrix.device) if elsewhere else values).clamp_min(0), vectors.to(matrix)
 
