@@ -27,13 +27,13 @@ ALL = HEAD | DEEP
 GOAL_BATCHES = (128, 512)
 """The batches that goals were set for, on a CPU and on a GPU."""
 COSTS = (
-    (f"{GPU}, a host as quick as the card (9.1 ms a plain step)", "overhead-cuda-head-now.json", HEAD),
-    (f"{GPU}, the same", "overhead-cuda-head-now-2.json", HEAD),
-    (f"{GPU}, the same", "overhead-cuda-head-now-3.json", HEAD),
-    (f"{GPU}, the same", "overhead-cuda-head-now-4.json", HEAD),
-    (f"{GPU}, the same, small decompositions on the host", "overhead-cuda-deep-now.json", DEEP),
-    (f"{GPU}, a slower and busier host (9.3 to 10.2)", "overhead-cuda-head-now-slow.json", HEAD),
-    (f"{GPU}, the same, small decompositions on the host", "overhead-cuda-deep-now-slow.json", DEEP),
+    (f"{GPU}, a host as quick as the card (9.1 ms a plain step)", "overhead-cuda-head-joined.json", HEAD),
+    (f"{GPU}, the same", "overhead-cuda-head-joined-2.json", HEAD),
+    (f"{GPU}, the same", "overhead-cuda-head-joined-3.json", HEAD),
+    (f"{GPU}, the same", "overhead-cuda-head-joined-4.json", HEAD),
+    (f"{GPU}, the same, small decompositions on the host", "overhead-cuda-deep-joined.json", DEEP),
+    (f"{GPU}, a slower and busier host (9.3 to 10.2)", "overhead-cuda-head-joined-slow.json", HEAD),
+    (f"{GPU}, the same, small decompositions on the host", "overhead-cuda-deep-joined-slow.json", DEEP),
     ("H200, ResNet-18, batch 1024: the card alone counts", "overhead-cuda-head-large-batch.json", HEAD),
     (f"{GPU}, before, a busy host (9.7)", "overhead-cuda-head-glimpse-noisy-1.json", HEAD),
     (f"{GPU}, before, the same three minutes later (9.8)", "overhead-cuda-head-glimpse-noisy-2.json", HEAD),
