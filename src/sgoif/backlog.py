@@ -73,8 +73,10 @@ def settle(monitor: InfluenceMonitor) -> None:
                 _book_together(monitor, steps)
             elif len(steps) > 1:  # an epoch may have ended in between
                 cut = _first_again(monitor, steps)
-                waiting += [steps[cut:], steps[:cut]] if cut else [steps]
-                if not cut:
+                if cut:
+                    waiting += [steps[cut:], steps[:cut]]
+                else:
+                    waiting.append(steps)
                     monitor._score_waiting()
             else:
                 book(monitor, steps[0])
