@@ -38,6 +38,8 @@ BLOCK_STEPS, BLOCK_BYTES = 64, 24 * 2**20
 """Steps that are scored together, and the most memory that may wait for it."""
 RECORDED_STEPS, RECORDED_BYTES = 24, 14 * 2**20
 """The same for blocks that a GPU repeats from a recording, which holds them a second time."""
+SHELF_BYTES = 2**20
+"""The same on the host, where a block of few operations is as good as one of many and memory is what training has."""
 RESPONSE_ENTRIES = 2**24
 """Largest intermediate result of scoring, in numbers (64 MiB)."""
 
@@ -143,7 +145,7 @@ class Shelf:
         size = len(step.logits)
         held = {name: tensor for name in TENSORS if (tensor := getattr(step, name)) is not None}
         if not self.used:
-            room = min(BLOCK_STEPS * size, BLOCK_BYTES // max(step.bytes_per_example, 1) + size)
+            room = min(BLOCK_STEPS * size, SHELF_BYTES // max(step.bytes_per_example, 1) + size)
             self._make(held, room)
         rows = slice(self.used, self.used + size)
         if not all(self._fits(name, tensor, rows.stop) for name, tensor in held.items()):
@@ -248,12 +250,12 @@ class WaitingSteps:
 
     def full(self, recorded: bool) -> bool:
         """Whether a block is complete, by the number of steps or by memory, which grows with the whole batch."""
-        steps, size = _limits(recorded)
+        steps, size = self._limits(recorded)
         return len(self.steps) >= steps or self._bytes > size
 
     def room(self, batch: int, recorded: bool) -> int:
         """Steps with so many examples until a block is complete."""
-        steps, size = _limits(recorded)
+        steps, size = self._limits(recorded)
         left = steps - len(self.steps)
         each = self._bytes_per_example * batch
         held = self._bytes if self.steps else 0
@@ -277,9 +279,10 @@ class WaitingSteps:
         if self._shelf is not None:
             self._shelf.used = 0
 
-
-def _limits(recorded: bool) -> tuple[int, int]:
-    return (min(RECORDED_STEPS, BLOCK_STEPS), RECORDED_BYTES) if recorded else (BLOCK_STEPS, BLOCK_BYTES)
+    def _limits(self, recorded: bool) -> tuple[int, int]:
+        if recorded:
+            return min(RECORDED_STEPS, BLOCK_STEPS), RECORDED_BYTES
+        return BLOCK_STEPS, BLOCK_BYTES if self._shelf is None else SHELF_BYTES
 
 
 def alike(sizes: Sequence[int]) -> bool:

@@ -12,9 +12,13 @@ import pytest
 import torch
 from torch import nn
 
+from sgoif.bench import overhead_memory
+from sgoif.bench.memory import tensor_peak
 from sgoif.bench.models import MODELS
-from sgoif.bench.overhead import OverheadSettings, Plan, Training, _slices, main
+from sgoif.bench.overhead import _slices, main
+from sgoif.bench.overhead_memory import memory_row, peak_memory
 from sgoif.bench.overhead_parts import ALL, BLOCKS, COLLECT, CURVATURE, ENTER, HOOKS, LEVELS, PartialMonitor
+from sgoif.bench.overhead_training import OverheadSettings, Plan, Training
 from sgoif.errors import SettingError
 from sgoif.monitor import InfluenceMonitor
 
@@ -63,12 +67,26 @@ def test_warming_up_ends_at_a_steady_pace() -> None:
     monitor.close()
 
 
-def test_peak_memory_comes_from_a_fresh_process() -> None:
-    from sgoif.bench.overhead import _peak_memory
+def test_peak_memory_comes_from_fresh_processes(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(overhead_memory, "PROBES", 1)
+    plain, watched = peak_memory(_plan(), None), peak_memory(_plan(), "head")
+    assert plain["resident"] > 50 > watched["tensors"] > plain["tensors"] > 1
+    row = memory_row(plain, watched)
+    assert row["memory_ratio"] == watched["tensors"] / plain["tensors"]
+    assert 0.5 < row["resident_ratio"] < 2
 
-    plain, watched = _peak_memory(_plan(), None), _peak_memory(_plan(), "head")
-    assert plain > 50
-    assert 0.5 < watched / plain < 2
+
+def test_the_peak_of_tensors_is_what_they_ask_for_at_once() -> None:
+    kept = []
+
+    def work() -> None:
+        kept.append(torch.empty(1000))
+        for _ in range(3):
+            torch.empty(5000)
+        kept.append(torch.empty(2000))
+
+    assert tensor_peak(work) == 4 * 6000
+    assert tensor_peak(lambda: None) == 0
 
 
 def test_slices_add_up() -> None:

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import json
 import sys
+import tempfile
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import torch
+from torch.profiler import ProfilerActivity, profile
 
 
 def resident_peak() -> int | None:
@@ -18,6 +22,17 @@ def resident_peak() -> int | None:
         return None
     unit = 1 if sys.platform == "darwin" else 1024
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit
+
+
+def tensor_peak(work: Callable[[], object]) -> int:
+    """The most bytes that tensors on the CPU have asked for while `work` ran, those that were there before left out."""
+    with profile(activities=[ProfilerActivity.CPU], profile_memory=True) as watching:
+        work()
+    with tempfile.TemporaryDirectory(prefix="sgoif-") as folder:
+        trace = Path(folder) / "trace.json"
+        watching.export_chrome_trace(str(trace))
+        events = json.loads(trace.read_text(encoding="utf-8"))["traceEvents"]
+    return max((int(e["args"]["Total Allocated"]) for e in events if e.get("name") == "[memory]"), default=0)
 
 
 @dataclass
