@@ -11,7 +11,8 @@ the graph they hang on lives as long as the user keeps the loss.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import warnings
+from collections.abc import Callable, Collection, Sequence
 from time import perf_counter
 from typing import Any
 from weakref import ref
@@ -57,8 +58,12 @@ class Capture:
         """Whether layers ran inside a compiled graph, which may use its output buffers again."""
         self.brief = False
         """Whether a glimpse of the head says all about a step, as far as is known."""
+        self.sparing = False
+        """Whether a layer has its hook only where it is wanted: each takes time, even if it does nothing."""
         self._record: Record | Glimpse | None = None
-        self._handles: list[RemovableHandle] = []
+        self._hooks = {name: OwnHook(self._layer_hook(x), self._mark_compiled) for name, x in self.layers.items()}
+        self._handles: dict[str, RemovableHandle] = {}
+        self._root_handle: RemovableHandle | None = None
         self.hook()
 
     def open(self, record: Record) -> Opened:
@@ -70,6 +75,8 @@ class Capture:
         if self._record is not None:
             raise StepError("a step is already open on this monitor; leave its `with` block before opening another")
         self._record = record
+        if self.sparing and len(self.layers) > 1:
+            self._place(self._wanted(record))
         if not record.differentiate:
             _anchor_pass_of.append(self)
 
@@ -104,7 +111,8 @@ class Capture:
         """A full record in the place of a glimpse, with what that has seen."""
         self.brief = False
         assert self._head is not None
-        self._record = record = Record(keep=frozenset({self._head}))
+        self._record = record = glimpse.body or Record()
+        record.keep = frozenset({self._head})
         output = glimpse.output
         if glimpse.inputs is not None and output is not None:
             record.seen.add(self._head)
@@ -124,23 +132,41 @@ class Capture:
 
     def hook(self) -> None:
         """Put the hooks on the model, where they are not on it."""
-        if not self._handles:
-            for layer in self.layers.values():
-                hook = OwnHook(self._layer_hook(layer), self._mark_compiled)
-                self._handles.append(layer.module.register_forward_hook(hook))
-            self._handles.append(self._model.register_forward_hook(OwnHook(self._root_hook)))
+        self._place(self._hooks.keys())
+        if self._root_handle is None:
+            self._root_handle = self._model.register_forward_hook(OwnHook(self._root_hook))
 
     def unhook(self) -> None:
         """Take the hooks off the model; nothing is seen until they are on it again."""
-        for handle in self._handles:
-            handle.remove()
-        self._handles.clear()
+        self._place(())
+        if self._root_handle is not None:
+            self._root_handle.remove()
+            self._root_handle = None
+
+    def _wanted(self, record: Record | Glimpse) -> Collection[str]:
+        """Layers whose hooks have something to do for a record."""
+        if not record.differentiate:
+            return self._hooks.keys()
+        if isinstance(record, Record):
+            return record.keep.union(record.directions)
+        assert self._head is not None
+        return {self._head, *record.body.directions} if record.body is not None else {self._head}
+
+    def _place(self, names: Collection[str]) -> None:
+        """Have the hooks of these layers on the model and no others."""
+        for name in [name for name in self._handles if name not in names]:
+            self._handles.pop(name).remove()
+        for name in names:
+            if name not in self._handles:
+                self._handles[name] = self.layers[name].module.register_forward_hook(self._hooks[name])
 
     def _layer_hook(self, layer: WatchedLayer) -> Callable[..., Tensor | None]:
         name = layer.name
 
         def hook(module: nn.Module, args: tuple[Any, ...], output: Any) -> Tensor | None:
             record = self._record
+            if type(record) is Glimpse and name != self._head:
+                record = record.body
             if type(record) is Record:
                 wanted = name in record.keep or name in record.directions or not record.differentiate
                 if not wanted:  # most layers of most steps
@@ -164,6 +190,14 @@ class Capture:
 
     def _mark_compiled(self) -> None:
         self.compiled = True
+        if self.sparing:
+            self.sparing = False
+            self.hook()
+            warnings.warn(
+                "the model was compiled while it was watched, and what was compiled leaves layers out. Call"
+                " torch.compiler.reset() once, and have every watched layer scored again",
+                stacklevel=2,
+            )
 
     def _observe(self, record: Record, layer: WatchedLayer, args: tuple[Any, ...], output: Any) -> Tensor | None:
         name = layer.name

@@ -3,8 +3,8 @@
 Between two steps of training little of our code is in the processor's caches, and what is called there takes several
 times as long as the same a moment later. So of a step that is as expected (one pass forward, one backward, and the
 model answers with what the head gave) only references are kept, no function of ours is called by the backward pass, no
-memory is asked for, and a block of steps is looked through later. In place of any other step `Capture` fills a full
-`Record`.
+memory is asked for, and a block of steps is looked through later. Layers below the head that are scored in the step
+have a `Record` beside it. In place of any other step `Capture` fills a full one.
 """
 
 from __future__ import annotations
@@ -17,16 +17,19 @@ from torch import Tensor
 
 if TYPE_CHECKING:
     from sgoif.checks import Indices
+    from sgoif.step_record import Record
 
 
 class Glimpse:
     """Input, output and output gradient of the head in one step."""
 
-    __slots__ = ("gradient", "indices", "inputs", "learning", "output", "shape", "target", "version")
+    __slots__ = ("body", "gradient", "indices", "inputs", "learning", "output", "shape", "target", "version")
     differentiate = True
 
-    def __init__(self, indices: Tensor, classes: int, learning: bool) -> None:
+    def __init__(self, indices: Tensor, classes: int, learning: bool, body: Record | None = None) -> None:
         self.indices, self.learning = indices, learning
+        self.body = body
+        """Scores of layers below the head."""
         self.shape = (indices.shape[0], classes)
         self.inputs: Tensor | None = None
         self.output: Tensor | None = None

@@ -65,6 +65,7 @@ from sgoif.scoring import (
     group_scores,
     held_out_scores,
     lined_up,
+    make_alike,
     named,
     read_outputs,
     remember,
@@ -204,8 +205,9 @@ class InfluenceMonitor:
         stepping.end(self, begun, target)
         if self._patient:
             self._patience = backlog.patience(self)
-            only = len(self.layers) == 1 and not self._capture.compiled
-            self._capture.brief = only and begun.record.is_brief(self.head.name, self.classes)
+            plain = not self._capture.compiled
+            self._capture.brief = plain and begun.record.is_brief(self.head.name, self.classes)
+            self._capture.sparing = plain and self._patience > 0
 
     def _pass_by(self, glimpse: Glimpse, record: Record | None, target: Any) -> None:
         """End a step of which there is a glimpse, or a record where that was not enough."""
@@ -336,6 +338,7 @@ class InfluenceMonitor:
         if not (waited := self._waiting.take()):
             return
         sizes, indices = [len(step.indices) for step in waited], named(waited)
+        make_alike(waited)
         places, parts = lined_up(waited)
         del waited  # once put together, single steps are not kept any longer
 

@@ -103,6 +103,21 @@ TENSORS = tuple(f.name for f in fields(Observation) if f.name not in ("indices",
 """What a step leaves behind on the device."""
 
 
+def make_alike(steps: Sequence[Observation]) -> None:
+    """Have every step leave behind what one of them does.
+
+    A loop may give targets now and then, and a layer below the head may be left out of a step.
+    """
+    if any(step.response is not None for step in steps):
+        for step in steps:
+            if step.response is None:
+                step.response = step.logits.new_zeros(len(step.logits), dtype=torch.float32)
+    if any(step.target is not None for step in steps):
+        for step in steps:
+            if step.target is None:
+                step.target = read_labels_off(step.logits_delta, step.logits.float())
+
+
 def lined_up(steps: Sequence[Observation]) -> tuple[dict[str, int], list[list[Tensor]]]:
     """The tensors of several steps, one list of them for each that is to be put together, and where each name stands.
 

@@ -94,8 +94,9 @@ def begin(monitor: InfluenceMonitor, index: Any, weights: Any) -> Begun | Glimps
     if monitor._patience > 0 and weights is None and is_plain_index(index, monitor._largest_batch):
         learning = not monitor.steps % monitor._curvature_every
         own = monitor._rows.put(len(monitor._late), index)
-        if monitor._capture.brief:
-            glimpse = Glimpse(own, monitor.classes, learning)
+        if monitor._capture.brief and not (learning and len(monitor.layers) > 1):
+            body = Record(monitor._directions_in_turn()) if monitor._lifted else None
+            glimpse = Glimpse(own, monitor.classes, learning, body)
             monitor._capture.begin(glimpse)
             return glimpse
         return Begun(_open(monitor, True, learning), own, None, True, learning, True, 0.0)

@@ -24,13 +24,14 @@ def _soon(monkeypatch: pytest.MonkeyPatch) -> None:
 class Run:
     """A training run whose monitor may put steps off, or may not."""
 
-    def __init__(self, late: bool, batch: int = 8, **options: Any) -> None:
+    def __init__(self, late: bool, batch: int = 8, hidden: int = 0, **options: Any) -> None:
         torch.manual_seed(3)
         generator = torch.Generator().manual_seed(7)
         self.labels = torch.arange(TRAINING + 40) % CLASSES
         centres = torch.randn(CLASSES, 12, generator=generator)
         self.inputs = centres[self.labels] + 0.7 * torch.randn(len(self.labels), 12, generator=generator)
-        self.model = nn.Sequential(nn.Linear(12, 9), nn.ReLU(), nn.Linear(9, CLASSES))
+        more = [layer for _ in range(hidden) for layer in (nn.Linear(9, 9), nn.ReLU())]
+        self.model = nn.Sequential(nn.Linear(12, 9), nn.ReLU(), *more, nn.Linear(9, CLASSES))
         self.optimizer = torch.optim.SGD(self.model.parameters(), lr=0.1, momentum=0.9)
         held_out = (self.inputs[TRAINING:], self.labels[TRAINING:])
         self.monitor = InfluenceMonitor(self.model, self.optimizer, held_out, max_anchors=24, **options)

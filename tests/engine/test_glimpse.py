@@ -64,8 +64,8 @@ def twice_differentiable(run: Run, number: int) -> None:
     run.optimizer.zero_grad(set_to_none=True)
 
 
-def watched(late: bool, step: Loop, steps: int = 30) -> Run:
-    run = Run(late, **CALM)
+def watched(late: bool, step: Loop, steps: int = 30, layers: str = "head") -> Run:
+    run = Run(late, **CALM, layers=layers)
     for number in range(steps):
         step(run, number)
     return run
@@ -77,11 +77,46 @@ def watched(late: bool, step: Loop, steps: int = 30) -> Run:
     [loop(lambda z: z), loop(lambda z: z / 2), loop(lambda z: z.div_(2)), twice, twice_differentiable],
     ids=["plain", "scaled", "scaled in place", "two passes", "twice differentiable"],
 )
-def test_the_table_is_that_of_a_full_look(step: Loop, request: pytest.FixtureRequest) -> None:
-    late = watched(True, step)
+@pytest.mark.parametrize("layers", ["head", "all"])
+def test_the_table_is_that_of_a_full_look(step: Loop, layers: str, request: pytest.FixtureRequest) -> None:
+    late = watched(True, step, layers=layers)
     assert late.monitor._late
     assert bool(glimpses(late)) == ("in place" not in request.node.name)
-    assert_same(watched(False, step).monitor, late.monitor)
+    assert all(bool(glimpse.body) == (layers == "all") for glimpse in glimpses(late))
+    assert_same(watched(False, step, layers=layers).monitor, late.monitor)
+
+
+def hooked(run: Run) -> list[bool]:
+    return [bool(layer._forward_hooks) for layer in run.model]
+
+
+def test_a_layer_has_its_hook_where_it_is_wanted() -> None:
+    """Of four layers below the head one is scored in a step."""
+    run = Run(True, **CALM, layers="all", body_share=0.25, hidden=3)
+    run.train(3)
+    assert hooked(run) == [True, False] * 4 + [True], "those of prompt steps stay"
+    run.train(2)
+    for _ in range(6):
+        run.train(1)
+        assert sum(hooked(run)[:-1]) == 1
+        assert hooked(run)[-1]
+    run.monitor.refresh()
+    assert sum(hooked(run)) == 5, "all of them see the anchors"
+    run.train(1)
+    assert sum(hooked(run)) == 2
+    run.monitor.close()
+    assert sum(hooked(run)) == 0
+
+
+def test_a_model_that_is_compiled_later_has_all_its_hooks_again() -> None:
+    run = Run(True, **CALM, layers="all", body_share=0.25, hidden=3).train(8)
+    assert sum(hooked(run)) == 2
+    with pytest.warns(UserWarning, match=r"torch\.compiler\.reset"):
+        run.monitor._capture._mark_compiled()
+    assert sum(hooked(run)) == 5
+    run.train(3)
+    assert sum(hooked(run)) == 5
+    assert run.monitor.scores()["n_observations"].sum() == 11 * 8
 
 
 def test_a_loop_that_starts_to_overwrite_its_logits_loses_that_one_step() -> None:
@@ -115,7 +150,7 @@ class Changing(nn.Module):
         return logits.log_softmax(1) if self.answer in ("logarithms", "in place") else logits
 
 
-def changing(late: bool, answer: str) -> Run:
+def changing(late: bool, answer: str, **more: Any) -> Run:
     class Wrapped(Run):
         def __init__(self, late: bool, **options: Any) -> None:
             super().__init__(late, **options)
@@ -125,20 +160,21 @@ def changing(late: bool, answer: str) -> Run:
             self.monitor = InfluenceMonitor(self.model, self.optimizer, held_out, max_anchors=24, **options)
             self.monitor._patient = late
 
-    run = Wrapped(late, **CALM)
+    run = Wrapped(late, **CALM, **more)
     run.train(12)
     run.model.answer = answer
     return run
 
 
+@pytest.mark.parametrize("layers", ["head", "all"])
 @pytest.mark.parametrize("answer", ["logits", "logarithms", "frozen"])
-def test_a_model_that_changes_is_looked_at_more_closely(answer: str) -> None:
-    late = changing(True, answer)
+def test_a_model_that_changes_is_looked_at_more_closely(answer: str, layers: str) -> None:
+    late = changing(True, answer, layers=layers)
     assert glimpses(late)
     before = len(glimpses(late))
     late.train(10)
     assert len(glimpses(late)) == before + (10 if answer == "logits" else 0)
-    assert_same(changing(False, answer).train(10).monitor, late.monitor)
+    assert_same(changing(False, answer, layers=layers).train(10).monitor, late.monitor)
 
 
 def test_a_model_that_starts_to_overwrite_its_logits_loses_that_one_step() -> None:
