@@ -98,8 +98,7 @@ def _looked_through(late: Ended | Glimpse, indices: Indices | Tensor) -> Ended:
     delta, output, inputs = late.gradient, late.output, late.inputs
     if delta is None or output is None or inputs is None:
         return Ended(None, indices, None, True, False, True)
-    response = late.body.response if late.body is not None else None
-    step = Observation(NOBODY, output, delta, inputs, delta, response, late.target, late.version)
+    step = Observation(NOBODY, output, delta, inputs, delta, late.response, late.target, late.version)
     return Ended(step, indices, None, True, late.learning, True)
 
 

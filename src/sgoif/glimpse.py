@@ -23,13 +23,26 @@ if TYPE_CHECKING:
 class Glimpse:
     """Input, output and output gradient of the head in one step."""
 
-    __slots__ = ("body", "gradient", "indices", "inputs", "learning", "output", "shape", "target", "version")
+    __slots__ = (
+        "body",
+        "gradient",
+        "indices",
+        "inputs",
+        "learning",
+        "output",
+        "response",
+        "shape",
+        "target",
+        "version",
+    )
     differentiate = True
 
     def __init__(self, indices: Tensor, classes: int, learning: bool, body: Record | None = None) -> None:
         self.indices, self.learning = indices, learning
         self.body = body
-        """Scores of layers below the head."""
+        """What is seen of layers below the head, while the glimpse is open."""
+        self.response: Tensor | None = None
+        """What they say, once it is closed."""
         self.shape = (indices.shape[0], classes)
         self.inputs: Tensor | None = None
         self.output: Tensor | None = None
@@ -65,6 +78,8 @@ class Glimpse:
         if version == self.version:  # else it is the gradient of what stands there now
             self.gradient = gradient.detach() if gradient.requires_grad else gradient
         self.inputs, self.output = inputs.detach(), output.detach()
+        if self.body is not None:
+            self.response, self.body = self.body.response, None
         return True
 
 
