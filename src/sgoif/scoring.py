@@ -39,7 +39,7 @@ BLOCK_STEPS, BLOCK_BYTES = 64, 24 * 2**20
 RECORDED_STEPS, RECORDED_BYTES = 24, 14 * 2**20
 """The same for blocks that a GPU repeats from a recording, which holds them a second time."""
 SHELF_BYTES = 2**20
-"""The same on the host, where a block of few operations is as good as one of many and memory is what training has."""
+"""The most memory on the host, where single operations are cheap, so that small blocks cost little more."""
 RESPONSE_ENTRIES = 2**24
 """Largest intermediate result of scoring, in numbers (64 MiB)."""
 
