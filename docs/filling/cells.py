@@ -18,6 +18,12 @@ def read_lines(name: str) -> list[Line]:
         return [json.loads(line) for line in file]
 
 
+def read_result(name: str) -> dict[str, Any]:
+    """A result file that is one object."""
+    found: dict[str, Any] = json.loads((RESULTS / name).read_text(encoding="utf-8"))
+    return found
+
+
 def table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
     """Markdown, the first column to the left and the others to the right."""
     lines = [head, ["---", *["---:"] * (len(head) - 1)], *rows]

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Mapping, Sequence
 from statistics import mean, stdev
-from typing import Any
 
-from filling.cells import RESULTS, table
+from filling.cells import read_result, table
 
 PAGE = "cost.md"
 HEAD = {"head": "head"}
@@ -65,17 +63,11 @@ PIECES = {
 }
 
 
-def read(name: str) -> dict[str, Any]:
-    """A result file."""
-    found: dict[str, Any] = json.loads((RESULTS / name).read_text(encoding="utf-8"))
-    return found
-
-
 def cost_table(settings: Sequence[Setting]) -> str:
     """Time and memory with the monitor over those without."""
     rows = []
     for setting, file, layers in settings:
-        result = read(file)
+        result = read_result(file)
         measured, aimed = result["layers"], result["plan"]["batch_size"] in GOAL_BATCHES
         for name, title in layers.items():
             found = measured[name]
@@ -109,7 +101,7 @@ def before() -> str:
 
 def account() -> str:
     """Milliseconds of the host in the parts of the monitor between two refreshes."""
-    found = read("overhead-cuda-account.json")
+    found = read_result("overhead-cuda-account.json")
     runs = [found[name]["own_ms"] for name in ("before", "after", "now")]
     rows = [
         [part, *(f"{sum(run.get(name, 0) for name in names):.1f}" for run in runs)] for part, names in ACCOUNT.items()
@@ -122,7 +114,7 @@ def account() -> str:
 
 def pieces() -> str:
     """What parts of the monitor add to slices of a training, on two hosts."""
-    hosts = [read(f"overhead-cuda-pieces-{name}.json")["variants"] for name in ("quick", "slow")]
+    hosts = [read_result(f"overhead-cuda-pieces-{name}.json")["variants"] for name in ("quick", "slow")]
     rows = []
     for name, title in PIECES.items():
         cells = []

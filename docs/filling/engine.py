@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from filling.cells import number, table
-from filling.cost import ALL, DEEP, HEAD, cost_table, read
+from filling.cells import number, read_result, table
+from filling.cost import ALL, DEEP, HEAD, cost_table
 
 PAGE = "engine.md"
 SEEDS = (0, 1, 2)
@@ -49,7 +49,7 @@ def _listed(values: Sequence[float]) -> str:
 
 def detection() -> str:
     """Every score of the runs with class-dependent wrong labels."""
-    runs = [read(f"detection-class-dependent-seed{seed}.json") for seed in SEEDS]
+    runs = [read_result(f"detection-class-dependent-seed{seed}.json") for seed in SEEDS]
     rows = [
         [title, *(_listed([run["methods"][name][metric] for run in runs]) for metric in ("aupr", "p_at_1", "auroc"))]
         for name, title in SCORES.items()
@@ -84,7 +84,7 @@ def budget() -> str:
     rows = []
     for name, title in BUDGETS.items():
         file = f"detection-budget{'-' if name else ''}{name}.json"
-        found = read(file)
+        found = read_result(file)
         monitor = found["monitors"]["influence"]
         figures = (100 * found["methods"]["influence"]["aupr"], monitor["mean_observations"])
         link = f"[`{file}`](../../results/{file})"
@@ -96,7 +96,7 @@ def intervals() -> str:
     """How often intervals cover, by the number of epochs they rest on."""
     rows = []
     for title, file in INTERVALS.items():
-        runs = read(file)["runs"]
+        runs = read_result(file)["runs"]
         by_length = zip(*(run["windows"] for run in runs), strict=True)
         for same in by_length:
             shares = [
@@ -122,7 +122,7 @@ def scaling() -> str:
             f"{100 * point['added_share']:.1f}",
             f"{point['kept_mb']:.1f}",
         ]
-        for name, points in read("scaling-cpu.json")["sweeps"].items()
+        for name, points in read_result("scaling-cpu.json")["sweeps"].items()
         for point in points
     ]
     head = [

@@ -2,24 +2,18 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable
-from typing import Any
 
-from filling.cells import RESULTS, table
+from filling.cells import read_result, table
 
 PAGE = "faults.md"
+FILE = "faults.json"
 PHASES = ("starting", "reading images", "before the first checkpoint", "training", "writing results", "finished")
-
-
-def _read(name: str = "faults.json") -> dict[str, Any]:
-    found: dict[str, Any] = json.loads((RESULTS / name).read_text(encoding="utf-8"))
-    return found
 
 
 def kills() -> str:
     """How many kills, when, and what came of the audits."""
-    found = _read()["summary"]
+    found = read_result(FILE)["summary"]
     rows = [[f"killed: {phase}", str(found["kills_by_phase"].get(phase, 0))] for phase in PHASES]
     rows += [
         ["killed in all", str(found["kills"])],
@@ -36,7 +30,7 @@ def kills() -> str:
 def inputs() -> str:
     """Every bad input with its exit code and the sentence it got."""
     rows = []
-    for case in _read()["inputs"]:
+    for case in read_result(FILE)["inputs"]:
         said = case["said"].replace("|", "\\|").replace("`", "'").removeprefix("sgoif: ")
         said = f"{said[:150]}…" if len(said) > 150 else said
         rows.append([f"`{said}`", case["case"], str(case["exit_code"]), "yes" if case["ok"] else "**no**"])
@@ -46,7 +40,7 @@ def inputs() -> str:
 
 def fuzz() -> str:
     """Damaged files by reader."""
-    whole = _read("faults-fuzz-third.json")["fuzz"]
+    whole = read_result("faults-fuzz-third.json")["fuzz"]
     rows = [
         [
             name,

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from statistics import pstdev
 from typing import Any
 
-from filling.cells import RESULTS, read_lines, table
+from filling.cells import RESULTS, read_lines, read_result, table
 from sgoif.bench.fidelity.registry import METHODS, PEER, in_order, title_of
 
 PAGE = "fidelity.md"
@@ -245,7 +244,7 @@ def layers() -> str:
     """What single layers and other settings say on CIFAR-10."""
     if not (RESULTS / LAYERS).is_file():
         return "Not run yet.\n"
-    whole = json.loads((RESULTS / LAYERS).read_text(encoding="utf-8"))
+    whole = read_result(LAYERS)
     single = {f"{name} alone": part for name, part in whole["layers"].items()}
     united = {f"{name}, each brought to unit length": part for name, part in whole["unit_length"].items()}
     again = whole.get("seed_1", {}).get("lds", {})
@@ -284,7 +283,7 @@ def readings() -> str:
     """What other readings of a run say about a query's own LDS, seed by seed."""
     if not (RESULTS / READINGS).is_file():
         return "Not run yet.\n"
-    whole = json.loads((RESULTS / READINGS).read_text(encoding="utf-8"))
+    whole = read_result(READINGS)
     cells: dict[tuple[Place, str], list[Line]] = {}
     for row in whole["rows"]:
         cells.setdefault(((row["set"], row["wrong_share"]), row["method"]), []).append(row)

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import json
 import statistics
 from collections.abc import Callable, Mapping, Sequence
 
-from filling.cells import RESULTS, Line, marked, read_lines, table
+from filling.cells import Line, marked, read_lines, read_result, table
 from sgoif.bench.ood import registry as detectors
 from sgoif.bench.ood.protocol import TITLES
 
@@ -83,7 +82,7 @@ def alone(runs: Mapping[str, str]) -> str:
 
 def streams(name: str) -> str:
     """False alarms and delays of a result file of `sgoif bench streams`."""
-    result = json.loads((RESULTS / name).read_text(encoding="utf-8"))
+    result = read_result(name)
     settings, unchanged = result["settings"], result["unchanged"]
     share = f"{100 * settings['share']:.0f}% {TITLES[settings['outliers']]}"
     kinds = {f"{share} {when}": found for when, found in result["mixed"].items()}

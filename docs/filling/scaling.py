@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable
 
-from filling.cells import RESULTS, table
+from filling.cells import read_result, table
 from sgoif.bench.growth import TITLES, slopes
 
 FILE = "scaling-cpu.json"
@@ -13,7 +12,7 @@ FILE = "scaling-cpu.json"
 
 def growth() -> str:
     """The slope of every cost over a whole sweep and at its upper end."""
-    sweeps = json.loads((RESULTS / FILE).read_text(encoding="utf-8"))["sweeps"]
+    sweeps = read_result(FILE)["sweeps"]
     rows = []
     for name, costs in slopes(sweeps).items():
         sizes = [point[name] for point in sweeps[name]]

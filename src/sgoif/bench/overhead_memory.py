@@ -8,7 +8,6 @@ program's own files has been read. It is the median of several fresh processes.
 
 from __future__ import annotations
 
-import gc
 import json
 import os
 import subprocess
@@ -19,7 +18,8 @@ from dataclasses import asdict
 import numpy as np
 import torch
 
-from sgoif.bench.memory import resident_peak, tensor_peak
+from sgoif.bench.jobs import free_memory
+from sgoif.bench.memory import Peak, resident_peak, tensor_peak
 from sgoif.bench.overhead_training import Plan, Training
 from sgoif.errors import SgoifError
 from sgoif.monitor import InfluenceMonitor
@@ -32,11 +32,11 @@ PROBES = 7
 def peak_memory(plan: Plan, layers: str | None) -> dict[str, float]:
     """Peak memory in MiB of a training that contains refreshes of the monitor, by kind."""
     if plan.device == "cuda":
-        gc.collect()
-        torch.cuda.empty_cache()
-        torch.cuda.reset_peak_memory_stats()
+        device = torch.device(plan.device)
+        free_memory(device)
+        peak = Peak(device)
         _short_training(plan, layers)
-        return {"tensors": torch.cuda.max_memory_allocated() / 2**20}
+        return {"tensors": peak.read()["peak_bytes"] / 2**20}
     resident = [_probe(plan, layers, "resident") for _ in range(PROBES)]
     return {"tensors": _probe(plan, layers, "tensors"), "resident": float(np.median(resident))}
 
