@@ -5,9 +5,9 @@ from __future__ import annotations
 import math
 
 import torch
-from torch import Tensor
 
 from sgoif.anchors import AnchorBank
+from sgoif.solvers.base import Solution
 from sgoif.stability.competence import Competence
 from sgoif.stability.controller import StabilityController, Tolerance
 
@@ -15,17 +15,17 @@ from sgoif.stability.controller import StabilityController, Tolerance
 def entry(
     step: int,
     bank: AnchorBank,
-    gradient: Tensor,
-    products: int,
+    solution: Solution,
     tolerance: Tolerance,
     coverage: float,
     competence: Competence,
 ) -> dict[str, float]:
-    """Residuals, tolerance, confidence, cost and losses of one refresh; gradients and products are this rank's."""
+    """Residuals, tolerance, confidence, cost and losses of one refresh; the solution is that of this rank's anchors."""
     odd = torch.isinf(bank.residual)
     residual = bank.residual[~odd] if bool((~odd).any()) else bank.residual.new_zeros(1)
     confidence = bank.confidence.cpu()
-    power, used = bank.ranks.total(torch.stack([gradient.square().sum(), gradient.new_tensor(products)])).tolist()
+    spent = torch.tensor([float(solution.norms.rhs.double().square().sum()), solution.products], dtype=torch.float64)
+    power, used = bank.ranks.total(spent).tolist()
     return {
         "step": step,
         "residual_mean": float(residual.mean()),

@@ -73,7 +73,7 @@ from sgoif.scoring import (
 )
 from sgoif.settings import Settings
 from sgoif.setup import choose_solver, fit_bank, probe, trained_by, warn_of_untrained
-from sgoif.solvers.base import Solution, host_norms, row_norm, select_rows
+from sgoif.solvers.base import Solution, row_norm, select_rows
 from sgoif.stability.bounds import coverage, solver_error_bound
 from sgoif.stability.competence import Competence
 from sgoif.stability.controller import StabilityController
@@ -450,12 +450,12 @@ class InfluenceMonitor:
         bank, s = self.anchors, self.settings
         gradient, losses, logits = looking.whole(self, look.gradients), look.losses, look.logits
         self.ranks.agree(self._raise_if_nonfinite)
-        self.competence.refresh(float(losses.mean()))
+        self.competence.refresh(losses)
         control = self.controller.control()
         solution = self.solver.solve(self.curvature, gradient, bank.phi, control)
-        size, residual = host_norms(solution.phi, solution.residual)
-        odd = anomalies(size, residual)
-        bank.phi = select_rows(~odd, solution.phi, torch.zeros_like(bank.phi))
+        residual = solution.norms.residual
+        odd = anomalies(solution.norms.phi, residual)
+        bank.phi = select_rows(~odd, solution.phi, 0.0)
         bank.residual = self.ranks.gathered(torch.where(odd, torch.inf, residual))
 
         spectrum = self.curvature.spectrum()
@@ -470,7 +470,7 @@ class InfluenceMonitor:
         covered = coverage(self.directions) if self.directions is not None else 0.0
         self._score_anchors(gradient, losses, logits)
         probes = observe_signals(self.controller, self.curvature, self.solver, gradient, s.seed, self.ranks)
-        entry = diary.entry(look.step, bank, gradient, solution.products, tolerance, covered, self.competence)
+        entry = diary.entry(look.step, bank, solution, tolerance, covered, self.competence)
         entry["products"] += probes
         if tidying:
             bank.replace(s.replace_share)

@@ -50,7 +50,7 @@ def refine(
     if len(mine):
         own = mine - bank.own.start
         better = ConjugateGradient(iterations=5, sketch=sketch).solve(operator, gradient[own], bank.phi[own])
-        norm = better.residual_norm.cpu()
+        norm = better.norms.residual
         improved = norm < bank.residual[mine]
         mine, own = mine[improved], own[improved]
         bank.phi[own] = better.phi[improved]

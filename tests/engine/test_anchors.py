@@ -15,7 +15,7 @@ from sgoif.anchors import AnchorBank, as_dataset
 from sgoif.errors import AnchorError
 from sgoif.ledger import Ledger
 from sgoif.refinement import doubtful_groups, refine
-from sgoif.solvers.base import Solution
+from sgoif.solvers.base import Norms, Solution
 from sgoif.stability.bounds import coverage
 from sgoif.vectors import Block, Layout
 
@@ -478,7 +478,8 @@ def test_refinement_touches_half_trusted_anchors_of_doubtful_groups_only() -> No
     residual = bank.gradient.clone()
     bank.residual = residual.norm(dim=1)
     before = bank.phi.clone()
-    solution = Solution(bank.phi.clone(), residual, 0, 0)
+    norms = Norms(bank.residual, torch.zeros(20), bank.residual)
+    solution = Solution(bank.phi.clone(), residual, norms, 0, 0)
     rows = refine(bank, bank.gradient, Dense(), solution, torch.tensor([1]), sketch=0)
     expected = ((bank.confidence > 0) & (bank.confidence < 1) & (bank.member_groups == 1)).nonzero().squeeze(1)
     assert sorted(rows.tolist()) == expected.tolist()

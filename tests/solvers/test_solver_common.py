@@ -77,8 +77,8 @@ def test_residual_is_what_it_says(make: Callable[[], Solver], warm: bool) -> Non
     operator, rhs = Dense(spd(100)), normal(K, P)
     solution = make().solve(operator, rhs, normal(K, P, seed=2) if warm else None)
     torch.testing.assert_close(solution.residual, rhs - operator.matvec(solution.phi), atol=1e-12, rtol=0)
-    torch.testing.assert_close(solution.residual_norm, solution.residual.norm(dim=-1))
-    assert solution.history[-1] == pytest.approx(float(solution.residual_norm.mean()))
+    torch.testing.assert_close(solution.norms.residual, solution.residual.norm(dim=-1))
+    assert solution.history[-1] == pytest.approx(float(solution.norms.residual.mean()))
     assert len(solution.history) == solution.steps + 1
 
 
@@ -178,7 +178,7 @@ def test_zero_right_hand_side_and_exact_start_do_not_break_down(make: Callable[[
     exact = operator.exact(rhs)
     solution = make().solve(operator, rhs, exact)
     assert operator.energy_error(solution.phi, rhs).max() < 1e-12
-    assert (make().solve(Dense(torch.eye(P, dtype=torch.float64)), rhs).residual_norm[1] == 0).all()
+    assert (make().solve(Dense(torch.eye(P, dtype=torch.float64)), rhs).norms.residual[1] == 0).all()
 
 
 @short
@@ -256,7 +256,7 @@ def test_error_is_bounded_by_the_residual(name: str, condition: float, size: int
     rhs = normal(3, size, seed=seed)
     solution = SHORT[name]().solve(operator, rhs)
     error = (solution.phi - operator.exact(rhs)).norm(dim=-1)
-    bound = solver_error_bound(solution.residual_norm, operator.spectrum().smallest)
+    bound = solver_error_bound(solution.norms.residual, operator.spectrum().smallest)
     assert (error <= bound * (1 + 1e-9) + 1e-12 * condition / scale).all()
 
 

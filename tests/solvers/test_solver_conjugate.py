@@ -103,4 +103,4 @@ def test_residual_is_honest_at_the_limit_of_precision() -> None:
     rhs = normal(K, P, dtype=torch.float32)
     solution = ConjugateGradient(iterations=200, tolerance=1e-30, sketch=0).solve(Dense(matrix), rhs)
     true = rhs.double() - solution.phi.double() @ matrix.double()
-    assert (solution.residual_norm > 0.2 * true.norm(dim=-1)).all()
+    assert (solution.norms.residual > 0.2 * true.norm(dim=-1)).all()

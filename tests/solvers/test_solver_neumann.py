@@ -47,10 +47,10 @@ def test_jacobi_undoes_bad_scaling() -> None:
     operator, rhs = Dense(badly_scaled(4, 1e4)), normal(K, P)
     preconditioned = Neumann(max_terms=200, tolerance=1e-6)
     plain = Neumann(max_terms=200, tolerance=1e-6, preconditioner=False)
-    assert preconditioned.solve(operator, rhs).residual_norm.div(rhs.norm(dim=-1)).max() <= 1e-6
+    assert preconditioned.solve(operator, rhs).norms.residual.div(rhs.norm(dim=-1)).max() <= 1e-6
     assert preconditioned.last_depth < 120
     assert operator.error(preconditioned.solve(operator, rhs).phi, rhs) < 1e-4
-    assert plain.solve(operator, rhs).residual_norm.div(rhs.norm(dim=-1)).max() > 1e-3
+    assert plain.solve(operator, rhs).norms.residual.div(rhs.norm(dim=-1)).max() > 1e-3
 
 
 @settings(max_examples=40, deadline=None)
@@ -74,11 +74,11 @@ def test_deeper_while_residuals_shrink_and_no_deeper_than_needed() -> None:
     for tolerance in (1e-1, 1e-3, 1e-5):
         solver = Neumann(max_terms=1000, tolerance=tolerance)
         solution = solver.solve(operator, rhs)
-        relative = solution.residual_norm / rhs.norm(dim=-1)
+        relative = solution.norms.residual / rhs.norm(dim=-1)
         assert relative.max() <= tolerance
         # One term less would not have been enough.
         short = Neumann(max_terms=solver.last_depth - 1, tolerance=tolerance).solve(operator, rhs)
-        assert (short.residual_norm / rhs.norm(dim=-1)).max() > tolerance
+        assert (short.norms.residual / rhs.norm(dim=-1)).max() > tolerance
         depths.append(solution.steps)
     assert depths == sorted(set(depths))
     assert Neumann(max_terms=1000).solve(operator, rhs, operator.exact(rhs)).steps == 0

@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import torch
 from torch import Tensor
@@ -44,23 +44,27 @@ class Control:
 NEUTRAL = Control()
 
 
+class Norms(NamedTuple):
+    """‖g_v‖, ‖φ_v‖ and ‖r_v‖, [K] each, on the host."""
+
+    rhs: Tensor
+    phi: Tensor
+    residual: Tensor
+
+
 @dataclass
 class Solution:
-    """φ, the residual norms, and what they cost."""
+    """φ, the residual, and what they cost."""
 
     phi: Tensor
     residual: Tensor
     """g − H φ at the returned φ, [K, P]."""
+    norms: Norms
     products: int
     """Curvature-vector products used: one per vector and application of H."""
     steps: int
     history: list[float] = field(default_factory=list)
     """Mean residual norm over the right-hand sides after each step, the start first."""
-
-    @property
-    def residual_norm(self) -> Tensor:
-        """‖r_v‖, [K]."""
-        return row_norm(self.residual)
 
 
 class Solver(Protocol):
@@ -94,20 +98,28 @@ class Workspace:
             )
         self.operator = operator
         self.products = 0
-        zero = torch.zeros_like(rhs)
-        start = zero if start is None else start.detach().to(rhs.dtype)
-        self.alive, begun = host_norms(rhs, start).isfinite()
-        """Rows whose right-hand side is finite; a mask on the host."""
-        self.rhs = select_rows(self.alive, rhs.detach(), zero)
-        self._kept = self.phi = select_rows(begun, start, zero)
-        # From zero the residual is g itself: no product is spent on H · 0.
-        self.residual = self.rhs.clone()
-        if start is not zero:
-            phi = select_rows(self.alive, self._kept, zero)
-            residual = self.residual_of(phi)
-            (sound,) = host_norms(residual).isfinite()
-            self.phi = select_rows(sound, phi, zero)
-            self.residual = select_rows(sound, residual, self.rhs)
+        rhs = rhs.detach()
+        if start is None:
+            # From zero the residual is g itself: no product is spent on H · 0.
+            (size,) = host_norms(rhs)
+            self.alive = size.isfinite()
+            """Rows whose right-hand side is finite; a mask on the host."""
+            self.rhs = select_rows(self.alive, rhs, 0.0)
+            self._kept = self.phi = torch.zeros_like(rhs)
+            self.residual, norm = self.rhs.clone(), size
+        else:
+            start = start.detach().to(rhs.dtype)
+            residual = rhs - self.apply(start)
+            size, started, left = host_norms(rhs, start, residual)
+            self.alive, begun = size.isfinite(), started.isfinite()
+            sound = self.alive & begun & left.isfinite()
+            self.rhs = select_rows(self.alive, rhs, 0.0)
+            self._kept = select_rows(begun, start, 0.0)
+            self.phi = select_rows(sound, start, 0.0)
+            self.residual, norm = select_rows(sound, residual, self.rhs), torch.where(sound, left, size)
+        self.first_norm = self.mean(norm)
+        """Mean norm of `residual`."""
+        self._size = size
 
     def apply(self, vectors: Tensor) -> Tensor:
         """H applied to vectors, counted."""
@@ -120,14 +132,23 @@ class Workspace:
 
     def mean_norm(self, residual: Tensor) -> float:
         """Mean residual norm over the rows that are alive; not finite as soon as one of them overflows."""
-        return float(host_norms(residual)[0, self.alive].mean()) if bool(self.alive.any()) else 0.0
+        return self.mean(host_norms(residual)[0])
 
-    def solution(self, phi: Tensor, residual: Tensor, steps: int, history: list[float]) -> Solution:
-        sound = host_norms(residual, phi).isfinite().all(0)
-        phi = select_rows(self.alive, select_rows(sound, phi, self.phi), self._kept)
-        residual = select_rows(sound, residual, self.residual)
-        residual = select_rows(self.alive, residual, torch.full_like(residual, torch.nan))
-        return Solution(phi, residual, self.products, steps, history)
+    def mean(self, norms: Tensor) -> float:
+        """The same of norms [K] that are known on the host."""
+        return float(norms[self.alive].mean()) if bool(self.alive.any()) else 0.0
+
+    def solution(
+        self, phi: Tensor, residual: Tensor, steps: int, history: list[float], norms: Tensor | None = None
+    ) -> Solution:
+        """What a solver gives back; `norms` are those of φ and of the residual where it knows them, [2, K]."""
+        norms = host_norms(phi, residual) if norms is None else norms
+        sound = norms.isfinite().all(0)
+        if not bool((sound & self.alive).all()):
+            phi = select_rows(self.alive, select_rows(sound, phi, self.phi), self._kept)
+            residual = select_rows(self.alive, select_rows(sound, residual, self.residual), torch.nan)
+            norms = host_norms(phi, residual)
+        return Solution(phi, residual, Norms(self._size, *norms), self.products, steps, history)
 
 
 def row_norm(vectors: Tensor) -> Tensor:
@@ -146,7 +167,7 @@ def row_dot(left: Tensor, right: Tensor) -> Tensor:
     return (left * right).sum(-1)
 
 
-def select_rows(mask: Tensor, chosen: Tensor, otherwise: Tensor) -> Tensor:
+def select_rows(mask: Tensor, chosen: Tensor, otherwise: Tensor | float) -> Tensor:
     """Rows of `chosen` where the mask (on the host) holds, of `otherwise` elsewhere; no copy where it holds for all."""
     return chosen if bool(mask.all()) else torch.where(mask.to(chosen.device).unsqueeze(-1), chosen, otherwise)
 

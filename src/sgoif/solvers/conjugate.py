@@ -64,7 +64,7 @@ class ConjugateGradient:
     ) -> Solution:
         work = Workspace(operator, rhs, start)
         target = self.tolerance * row_norm(work.rhs)
-        history = [work.mean_norm(work.residual)]
+        history = [work.first_norm]
         active = row_norm(work.residual) > target
         if not bool(active.any()):
             return work.solution(work.phi, work.residual, 0, history)
@@ -91,7 +91,7 @@ class ConjugateGradient:
             active[rows] = sound & (row_norm(r) > target[rows]) & (energy[rows] > 0)
             history.append(work.mean_norm(residual))
         solution = work.solution(phi, work.residual_of(phi) if steps else residual, steps, history)
-        history[-1] = work.mean_norm(solution.residual)
+        history[-1] = work.mean(solution.norms.residual)
         return solution
 
     def state_dict(self) -> dict[str, Any]:

@@ -82,7 +82,7 @@ class Neumann:
         phi, residual = work.phi, work.residual
         term = inverse * residual
         size, term_size = work.mean_norm(inverse.sqrt() * residual), work.mean_norm(term)
-        history, depth = [work.mean_norm(residual)], 0
+        history, depth = [work.first_norm], 0
         while depth < scaled(self.max_terms, control.depth) and bool((row_norm(residual) > target).any()):
             candidate = phi + term
             left = work.residual_of(candidate)

@@ -30,7 +30,17 @@ import torch
 from torch import Tensor
 
 from sgoif.errors import SettingError
-from sgoif.solvers.base import NEUTRAL, Control, Operator, Solution, Workspace, check_state, largest_eigenvalue, scaled
+from sgoif.solvers.base import (
+    NEUTRAL,
+    Control,
+    Operator,
+    Solution,
+    Workspace,
+    check_state,
+    host_norms,
+    largest_eigenvalue,
+    scaled,
+)
 
 Schedule = Literal["spectral", "robbins-monro"]
 
@@ -91,7 +101,7 @@ class Richardson:
 
 def _iterate(work: Workspace, rates: list[float]) -> Solution:
     phi, residual = work.phi, work.residual
-    history, shrink = [work.mean_norm(residual)], 1.0
+    history, shrink = [work.first_norm], 1.0
     for rho in rates:
         candidate = phi + shrink * rho * residual
         left = work.residual_of(candidate)
@@ -106,25 +116,27 @@ def _iterate(work: Workspace, rates: list[float]) -> Solution:
 
 
 def _closed_form(operator: SpectralOperator, work: Workspace, rates: list[float]) -> Solution:
-    before = work.mean_norm(work.residual)
-    shrink = 1.0
+    before, shrink = work.first_norm, 1.0
     for _ in range(HALVINGS):
         polynomial = _richardson_polynomial([shrink * rho for rho in rates])
         work.products += len(work.residual)
         phi = work.phi + operator.apply_function(work.residual, polynomial).detach()
         residual = work.residual_of(phi)
-        after = work.mean_norm(residual)
+        norms = host_norms(phi, residual)
+        after = work.mean(norms[1])
         if after <= before:
-            return work.solution(phi, residual, len(rates), [before, after])
+            return work.solution(phi, residual, len(rates), [before, after], norms)
         shrink /= 2
     return work.solution(work.phi, work.residual, len(rates), [before, before])
 
 
 def _richardson_polynomial(rates: list[float]) -> Callable[[Tensor], Tensor]:
     def f(eigenvalues: Tensor) -> Tensor:
-        if len(set(rates)) == 1 and bool((rates[0] * eigenvalues <= 1).all()):
-            # 1 − (1 − ρλ)^k without cancellation, whatever the size of ρλ.
-            return -torch.expm1(len(rates) * torch.log1p(-rates[0] * eigenvalues)) / eigenvalues
+        if len(set(rates)) == 1:
+            share, steps = rates[0] * eigenvalues, len(rates)
+            # 1 − (1 − ρλ)^k, which cancels for small ρλ unless it is taken by way of the logarithm.
+            solved = torch.where(share <= 1, -torch.expm1(steps * torch.log1p(-share)), 1 - (1 - share) ** steps)
+            return solved / eigenvalues
         value = torch.zeros_like(eigenvalues)
         for rho in rates:
             value = value + rho * (1 - eigenvalues * value)

@@ -107,7 +107,7 @@ class LowRankSplit:
         # B vanishes when the basis is everything there is; rounding in H then sets a harmless scale.
         rho = control.step / (MARGIN * max(largest, torch.finfo(rhs.dtype).eps * float(coarse.ritz[0])))
 
-        history = [work.mean_norm(work.residual)]
+        history = [work.first_norm]
         phi, residual = coarse.correct(work.phi, work.residual)
         norm = work.mean_norm(residual)
         steps = scaled(self.inner, control.depth)

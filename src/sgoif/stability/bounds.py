@@ -140,20 +140,17 @@ def coverage(directions: Tensor) -> float:
     if not rows.numel():
         return 0.0
     # Scaling by the largest entry first keeps the squares of very small and very large rows inside the range.
-    peak = torch.linalg.vector_norm(rows, ord=torch.inf, dim=-1, keepdim=True)
-    usable = (peak.isfinite() & (peak > 0)).squeeze(-1).cpu()
-    if not bool(usable.any()):
-        return 0.0
-    if not bool(usable.all()):
-        kept = usable.nonzero().squeeze(-1).to(rows.device)
-        rows, peak = rows[kept], peak[kept]
+    peak = to_float64(torch.linalg.vector_norm(rows, ord=torch.inf, dim=-1, keepdim=True))
     # Where the rows are, and some columns at a time: they may be many, and on the host all its threads would wake up.
-    peak = to_float64(peak)
     gram = peak.new_zeros(len(rows), len(rows))
     for part in rows.split(max(1, GRAM_ENTRIES // len(rows)), dim=1):
         scaled = to_float64(part) / peak
         gram += scaled @ scaled.mT
     gram = gram.cpu()
+    usable = gram.diagonal() > 0  # false for what is not a number: zero by zero, infinity by infinity
+    if not bool(usable.any()):
+        return 0.0
+    gram = gram[usable][:, usable]
     length = gram.diagonal().sqrt()
     return min(1.0, max(0.0, float(torch.linalg.eigvalsh(gram / torch.outer(length, length))[0])))
 

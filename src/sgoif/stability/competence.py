@@ -40,7 +40,7 @@ class Competence:
         self.guess = math.log(max(classes, 2))
         self.loss = torch.zeros(2, device=device)  # weighted sum and weight of the training loss
         self.confusion = torch.zeros(classes, classes, device=device)
-        self.anchor_loss = float("nan")
+        self.train_loss = self.anchor_loss = float("nan")
         self.structure = 0.0
         self.weight = FLOOR**POWER
 
@@ -52,18 +52,15 @@ class Competence:
         flat = given[worst] * self.confusion.shape[1] + rival[worst]
         self.confusion.view(-1).index_add_(0, flat, torch.ones_like(flat, dtype=torch.float32))
 
-    @property
-    def train_loss(self) -> float:
-        total, weight = self.loss.tolist()
-        return total / weight if weight > 0 else float("nan")
-
-    def refresh(self, anchor_loss: float) -> None:
-        """Recompute the weight; called once per refresh of the bank."""
-        self.anchor_loss = anchor_loss
-        self.structure = concentration(self.confusion)
+    def refresh(self, losses: Tensor) -> None:
+        """Recompute the weight from the losses of the anchors [K]; called once per refresh of the bank."""
+        known = torch.cat([self.confusion.view(-1), self.loss, losses.mean().view(1)]).cpu()  # one wait for all
+        total, weight, self.anchor_loss = known[-3:].tolist()
+        self.train_loss = total / weight if weight > 0 else float("nan")
+        self.structure = concentration(known[:-3].view_as(self.confusion))
         self.confusion.mul_(CONFUSION_DECAY)
-        if math.isfinite(anchor_loss):
-            self.weight = max(FLOOR, 1 - anchor_loss / self.guess) ** POWER
+        if math.isfinite(self.anchor_loss):
+            self.weight = max(FLOOR, 1 - self.anchor_loss / self.guess) ** POWER
 
     def state_dict(self) -> dict[str, Any]:
         return {

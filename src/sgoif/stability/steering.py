@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import torch
 from torch import Tensor
 
 from sgoif.curvature.base import Curvature
@@ -25,7 +26,8 @@ def observe_signals(
     energy = float(getattr(solver, "last_energy", float("nan")))
     if isinstance(curvature, LowRankDiagonal):
         energy = float(ranks.gathered(gradient_energy(curvature.basis.T, gradients)).mean())
-    controller.observe_signals(gap=float(gap.nanmean()), probe=float(probe), energy=energy)
+    distance, value = torch.cat([gap.nanmean().view(1), probe]).tolist()
+    controller.observe_signals(gap=distance, probe=value, energy=energy)
     if isinstance(curvature, LowRankDiagonal):
         curvature.set_rank(max(1, round(controller.control().rank * LOW_RANK)))
     return 2 * (GAP_TERMS - 1) * len(few) + 1
