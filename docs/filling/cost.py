@@ -16,29 +16,36 @@ GOAL_BATCHES = (128, 512)
 Setting = tuple[str, str, Mapping[str, str]]
 """What was measured, in which file, and what was watched in it."""
 COSTS: Sequence[Setting] = (
-    ("one before, 9.6 to 9.9 ms a plain step", "overhead-cuda-before-sparing.json", ALL),
-    ("one before, a very slow host (11.8 to 12.2)", "overhead-cuda-before-sparing-slow-1.json", ALL),
-    ("one before, the same (12.1 to 13.7)", "overhead-cuda-before-sparing-slow-2.json", ALL),
-    ("one before, the same (11.8)", "overhead-cuda-head-before-sparing-slow.json", HEAD),
-    ("one before, a host as quick as the card (9.1)", "overhead-cuda-head-joined.json", HEAD),
-    ("one before, the same", "overhead-cuda-head-joined-2.json", HEAD),
-    ("one before, the same", "overhead-cuda-head-joined-3.json", HEAD),
-    ("one before, the same", "overhead-cuda-head-joined-4.json", HEAD),
-    ("one before, the same, small decompositions on the host", "overhead-cuda-deep-joined.json", DEEP),
-    ("one before, a slower and busier host (9.3 to 10.2)", "overhead-cuda-head-joined-slow.json", HEAD),
-    ("one before, the same, small decompositions on the host", "overhead-cuda-deep-joined-slow.json", DEEP),
-    ("two before, a busy host (9.7)", "overhead-cuda-head-glimpse-noisy-1.json", HEAD),
-    ("two before, the same three minutes later (9.8)", "overhead-cuda-head-glimpse-noisy-2.json", HEAD),
-    ("two before, the same (9.6 to 10.2)", "overhead-cuda-deep-glimpse-noisy.json", DEEP),
-    ("two before, a slow host (10.7)", "overhead-cuda-head-glimpse-slow.json", HEAD),
-    ("two before, 9.8 ms", "overhead-cuda-head-glimpse.json", HEAD),
-    ("two before, the same", "overhead-cuda-deep-glimpse.json", DEEP),
-    ("two before, batch 64: the host alone counts", "overhead-cuda-host-glimpse.json", HEAD),
-    ("three before, 9.9 ms", "overhead-cuda-turns-all-before.json", ALL),
-    ("three before, a slow host (11.0)", "overhead-cuda-head-booked-slow.json", HEAD),
-    ("three before, a quick host (9.2)", "overhead-cuda-head-booked.json", HEAD),
-    ("three before, the same", "overhead-cuda-deep-booked.json", DEEP),
-    ("three before, batch 64", "overhead-cuda-host-booked.json", HEAD),
+    ("D, a host as quick as the card (9.2 ms a plain step)", "overhead-cuda-sparing.json", ALL),
+    ("D, the same", "overhead-cuda-head-sparing.json", HEAD),
+    ("D, another such (9.3)", "overhead-cuda-head-sparing-2.json", HEAD),
+    ("D, the same, slices of 28 steps", "overhead-cuda-deep-sparing-short-slices.json", DEEP),
+    ("D, the same, slices of 14 steps (9.5)", "overhead-cuda-head-sparing-short-slices.json", HEAD),
+    ("D, 9.5 ms", "overhead-cuda-head-sparing-3.json", HEAD),
+    ("D, a slower and busy host (10.2 to 11.2)", "overhead-cuda-sparing-noisy.json", ALL),
+    ("C, 9.6 to 9.9 ms", "overhead-cuda-before-sparing.json", ALL),
+    ("C, a very slow host (11.8 to 12.2)", "overhead-cuda-before-sparing-slow-1.json", ALL),
+    ("C, the same (12.1 to 13.7)", "overhead-cuda-before-sparing-slow-2.json", ALL),
+    ("C, the same (11.8)", "overhead-cuda-head-before-sparing-slow.json", HEAD),
+    ("C, a host as quick as the card (9.1)", "overhead-cuda-head-joined.json", HEAD),
+    ("C, the same", "overhead-cuda-head-joined-2.json", HEAD),
+    ("C, the same", "overhead-cuda-head-joined-3.json", HEAD),
+    ("C, the same", "overhead-cuda-head-joined-4.json", HEAD),
+    ("C, the same, small decompositions on the host", "overhead-cuda-deep-joined.json", DEEP),
+    ("C, a slower and busier host (9.3 to 10.2)", "overhead-cuda-head-joined-slow.json", HEAD),
+    ("C, the same, small decompositions on the host", "overhead-cuda-deep-joined-slow.json", DEEP),
+    ("B, a busy host (9.7)", "overhead-cuda-head-glimpse-noisy-1.json", HEAD),
+    ("B, the same three minutes later (9.8)", "overhead-cuda-head-glimpse-noisy-2.json", HEAD),
+    ("B, the same (9.6 to 10.2)", "overhead-cuda-deep-glimpse-noisy.json", DEEP),
+    ("B, a slow host (10.7)", "overhead-cuda-head-glimpse-slow.json", HEAD),
+    ("B, 9.8 ms", "overhead-cuda-head-glimpse.json", HEAD),
+    ("B, the same", "overhead-cuda-deep-glimpse.json", DEEP),
+    ("B, batch 64: the host alone counts", "overhead-cuda-host-glimpse.json", HEAD),
+    ("A, 9.9 ms", "overhead-cuda-turns-all-before.json", ALL),
+    ("A, a slow host (11.0)", "overhead-cuda-head-booked-slow.json", HEAD),
+    ("A, a quick host (9.2)", "overhead-cuda-head-booked.json", HEAD),
+    ("A, the same", "overhead-cuda-deep-booked.json", DEEP),
+    ("A, batch 64", "overhead-cuda-host-booked.json", HEAD),
 )
 ACCOUNT = {
     "entering a step": ("enter",),
@@ -102,14 +109,15 @@ def before() -> str:
 def account() -> str:
     """Milliseconds of the host in the parts of the monitor between two refreshes."""
     found = read_result("overhead-cuda-account.json")
-    runs = [found[name]["own_ms"] for name in ("before", "after", "now")]
+    runs = [found[name]["own_ms"] for name in ("before", "after", "now", "fetched")]
     rows = [
         [part, *(f"{sum(run.get(name, 0) for name in names):.1f}" for run in runs)] for part, names in ACCOUNT.items()
     ]
     named = {name for names in ACCOUNT.values() for name in names}
     rows.append([REST, *(f"{sum(ms for name, ms in run.items() if name not in named):.1f}" for run in runs)])
     rows.append(["together", *(f"{sum(run.values()):.1f}" for run in runs)])
-    return table(["milliseconds of the host in 196 steps", "three versions before", "two before", "one before"], rows)
+    head = ["milliseconds of the host in 196 steps", "A", "B", "C", "E"]
+    return table(head, rows)
 
 
 def pieces() -> str:

@@ -20,12 +20,10 @@ SCORES = {
 }
 GPU = "H200, ResNet-18, batch 512, bfloat16"
 COSTS = (
-    (f"{GPU}, a host as quick as the card (9.2 ms a plain step)", "overhead-cuda-sparing.json", ALL),
-    (f"{GPU}, the same", "overhead-cuda-head-sparing.json", HEAD),
-    (f"{GPU}, another such (9.3)", "overhead-cuda-head-sparing-2.json", HEAD),
-    (f"{GPU}, the same, slices of 28 steps", "overhead-cuda-deep-sparing-short-slices.json", DEEP),
-    (f"{GPU}, the same, slices of 14 steps (9.5)", "overhead-cuda-head-sparing-short-slices.json", HEAD),
-    (f"{GPU}, a slower and busy host (10.2 to 11.2)", "overhead-cuda-sparing-noisy.json", ALL),
+    (f"{GPU}, 9.4 to 9.5 ms a plain step", "overhead-cuda-fetched.json", ALL),
+    (f"{GPU}, another host (9.4)", "overhead-cuda-head-fetched.json", HEAD),
+    (f"{GPU}, one as quick as the card (9.2)", "overhead-cuda-head-fetched-2.json", HEAD),
+    (f"{GPU}, a slow one (11.3)", "overhead-cuda-head-fetched-slow.json", HEAD),
     ("H200, ResNet-18, batch 1024: the card alone counts", "overhead-cuda-head-large-batch.json", HEAD),
     ("two CPU cores, small CNN, batch 128", "overhead-cpu.json", HEAD),
     ("the same, another run", "overhead-cpu-again.json", HEAD),
