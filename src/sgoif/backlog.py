@@ -19,8 +19,9 @@ from torch import Tensor
 from sgoif.checks import Indices
 from sgoif.errors import IndexingError
 from sgoif.glimpse import Glimpse
-from sgoif.scoring import RECORDED_STEPS, Observation, alike
+from sgoif.scoring import alike
 from sgoif.stepping import NOBODY, Begun, Ended, book, look_for_held_out
+from sgoif.waiting import RECORDED_STEPS, Observation
 
 if TYPE_CHECKING:
     from sgoif.monitor import InfluenceMonitor

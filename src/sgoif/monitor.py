@@ -56,20 +56,14 @@ from sgoif.ranks import ALONE, Word, find_ranks, unwrapped
 from sgoif.recorded import Recorded
 from sgoif.refinement import doubtful_groups, refine
 from sgoif.scoring import (
-    Observation,
     Outputs,
     Squash,
     StepScores,
-    WaitingSteps,
     gradient_norms,
     group_scores,
     held_out_scores,
-    lined_up,
-    make_alike,
-    named,
     read_outputs,
     remember,
-    together,
 )
 from sgoif.settings import Settings
 from sgoif.setup import choose_solver, fit_bank, probe, trained_by, warn_of_untrained
@@ -83,6 +77,7 @@ from sgoif.step_record import Record
 from sgoif.stepping import NOBODY, Begun, Ended, Step
 from sgoif.streams import Clock, aside, moment
 from sgoif.table import ScoreTable
+from sgoif.waiting import Observation, WaitingSteps, lined_up, make_alike, named, together
 
 CURVATURE_EXAMPLES = 64
 """Examples of a batch from which the curvature of layers below the head is read."""

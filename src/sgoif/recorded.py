@@ -16,7 +16,8 @@ from sgoif.curvature.base import Factors
 from sgoif.curvature.kfac import KFAC
 from sgoif.losses import cross_entropy
 from sgoif.recording import Recording, Work
-from sgoif.scoring import SETTLED, Observation, StepScores, alike, lined_up, together
+from sgoif.scoring import SETTLED, StepScores, alike
+from sgoif.waiting import Observation, lined_up, together
 
 if TYPE_CHECKING:
     from sgoif.monitor import InfluenceMonitor

@@ -15,8 +15,8 @@ import torch
 
 from sgoif.errors import StateError
 from sgoif.ranks import Ranks
-from sgoif.scoring import Observation, WaitingSteps
 from sgoif.state import load_state, nest, save_state, unnest
+from sgoif.waiting import Observation, WaitingSteps
 
 if TYPE_CHECKING:
     from sgoif.monitor import InfluenceMonitor

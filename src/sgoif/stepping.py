@@ -15,8 +15,8 @@ from torch import Tensor
 from sgoif.checks import Indices, check_apart, check_index, check_weights, is_plain_index
 from sgoif.glimpse import Glimpse
 from sgoif.ranks import Word
-from sgoif.scoring import Observation
 from sgoif.step_record import Record
+from sgoif.waiting import Observation
 
 if TYPE_CHECKING:
     from sgoif.monitor import InfluenceMonitor

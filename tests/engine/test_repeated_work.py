@@ -14,7 +14,7 @@ import torch
 from test_backlog import TRAINING, Run, assert_same
 from torch import Tensor
 
-from sgoif import InfluenceMonitor, recorded, recording, scoring
+from sgoif import InfluenceMonitor, recorded, recording, scoring, waiting
 from sgoif.recording import Recording, joined
 
 
@@ -55,7 +55,7 @@ def stand_in(monkeypatch: pytest.MonkeyPatch) -> StandIn:
     monkeypatch.setattr(recording, "record", made)
     for module in (scoring, recorded):
         monkeypatch.setattr(module, "SETTLED", 10)
-    monkeypatch.setattr(scoring, "RECORDED_STEPS", 4)
+    monkeypatch.setattr(waiting, "RECORDED_STEPS", 4)
     return made
 
 

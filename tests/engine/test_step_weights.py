@@ -12,7 +12,8 @@ from torch import Tensor
 
 from sgoif import InfluenceMonitor
 from sgoif.errors import StepError
-from sgoif.scoring import Observation, StepScores
+from sgoif.scoring import StepScores
+from sgoif.waiting import Observation
 
 BATCH, ANCHORS, KIND = 6, 9, "conv_groups"
 WEIGHTS = torch.tensor([0.05, 1.0, 2.5, 0.3, 0.7, 1.45])

@@ -74,7 +74,7 @@ def test_targets_may_be_given_now_and_then(late: bool) -> None:
 def test_a_layer_may_be_left_out_of_steps(late: bool, share: float, monkeypatch: pytest.MonkeyPatch) -> None:
     tables = []
     for steps in (64, 1):  # scored together, or one by one
-        monkeypatch.setattr("sgoif.scoring.BLOCK_STEPS", steps)
+        monkeypatch.setattr("sgoif.waiting.BLOCK_STEPS", steps)
         torch.manual_seed(0)
         tables.append(train(Shortened(), late=late, layers=["first", "second", "head"], body_share=share))
     together, alone = tables

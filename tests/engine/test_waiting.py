@@ -6,7 +6,7 @@ import numpy as np
 import torch
 
 from sgoif.checks import Indices
-from sgoif.scoring import Observation, WaitingSteps, lined_up, named, together
+from sgoif.waiting import Observation, WaitingSteps, lined_up, named, together
 
 
 def _indices(*values: int) -> Indices:

@@ -23,7 +23,8 @@ from sgoif.bench.memory import Peak, resident_peak, tensor_peak
 from sgoif.bench.overhead_training import Plan, Training
 from sgoif.errors import SgoifError
 from sgoif.monitor import InfluenceMonitor
-from sgoif.scoring import BLOCK_STEPS, SETTLED
+from sgoif.scoring import SETTLED
+from sgoif.waiting import BLOCK_STEPS
 
 PROBES = 7
 """Processes whose resident size is measured."""

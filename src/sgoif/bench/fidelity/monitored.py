@@ -16,7 +16,8 @@ from sgoif.anchors import AnchorBank
 from sgoif.bench.fidelity.answer import Answer, Cost, Trained
 from sgoif.bench.fidelity.online import trust_of
 from sgoif.monitor import InfluenceMonitor
-from sgoif.scoring import Observation, StepScores
+from sgoif.scoring import StepScores
+from sgoif.waiting import Observation
 
 OPTIONS: dict[str, Any] = {
     "gate": "none",

@@ -17,8 +17,9 @@ from torch import Tensor
 
 from sgoif.instruments import score_now
 from sgoif.ledger import SUMS, Ledger, merged
-from sgoif.scoring import Observation, StepScores, remember
+from sgoif.scoring import StepScores, remember
 from sgoif.state import nest, unnest
+from sgoif.waiting import Observation
 
 if TYPE_CHECKING:
     from sgoif.monitor import InfluenceMonitor

@@ -29,7 +29,8 @@ from sgoif.tasks.poisoning.signature import LEAST_EXAMPLES, signature
 
 if TYPE_CHECKING:
     from sgoif.monitor import InfluenceMonitor
-    from sgoif.scoring import Observation, StepScores
+    from sgoif.scoring import StepScores
+    from sgoif.waiting import Observation
 
 MEMORY = 256 * 2**20
 """Bytes of features that may be kept."""
