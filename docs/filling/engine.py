@@ -21,7 +21,8 @@ SCORES = {
 GPU = "H200, ResNet-18, batch 512, bfloat16"
 COSTS = (
     (f"{GPU}, 9.4 to 9.5 ms a plain step", "overhead-cuda-fetched.json", ALL),
-    (f"{GPU}, another host (9.4)", "overhead-cuda-head-fetched.json", HEAD),
+    (f"{GPU}, another host (9.1 to 9.5)", "overhead-cuda-fetched-2.json", ALL),
+    (f"{GPU}, a third (9.4)", "overhead-cuda-head-fetched.json", HEAD),
     (f"{GPU}, one as quick as the card (9.2)", "overhead-cuda-head-fetched-2.json", HEAD),
     (f"{GPU}, a slow one (11.3)", "overhead-cuda-head-fetched-slow.json", HEAD),
     ("H200, ResNet-18, batch 1024: the card alone counts", "overhead-cuda-head-large-batch.json", HEAD),
