@@ -163,7 +163,7 @@ TABLES: dict[str, Callable[[], str]] = {
     "cifar10-removal": lambda: removal("labels-cifar10-removal.jsonl"),
     "digits-removal": lambda: removal("labels-digits-removal.jsonl"),
     "mnist": lambda: all_methods("labels-mnist-small.jsonl", THREE_NOISES),
-    "mnist-whole": lambda: all_methods("labels-mnist-8x8.jsonl", THREE_NOISES),
+    "mnist-whole": lambda: all_methods("labels-mnist.jsonl", THREE_NOISES),
     "digits-ablations": lambda: ablations("labels-digits-ablations.jsonl"),
     "mnist-ablations": lambda: ablations("labels-mnist-small-ablations.jsonl"),
     "cifar10-ablations": lambda: ablations("labels-cifar10-ablations.jsonl"),
