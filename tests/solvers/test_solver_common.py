@@ -77,7 +77,8 @@ def test_residual_is_what_it_says(make: Callable[[], Solver], warm: bool) -> Non
     operator, rhs = Dense(spd(100)), normal(K, P)
     solution = make().solve(operator, rhs, normal(K, P, seed=2) if warm else None)
     torch.testing.assert_close(solution.residual, rhs - operator.matvec(solution.phi), atol=1e-12, rtol=0)
-    torch.testing.assert_close(solution.norms.residual, solution.residual.norm(dim=-1))
+    for norms, rows in zip(solution.norms, (rhs, solution.phi, solution.residual), strict=True):
+        torch.testing.assert_close(norms, rows.norm(dim=-1))
     assert solution.history[-1] == pytest.approx(float(solution.norms.residual.mean()))
     assert len(solution.history) == solution.steps + 1
 

@@ -6,7 +6,8 @@ from dense_operators import Dense, K, P, SpectralDense, normal, spd
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from sgoif.solvers import Control, Richardson
+from sgoif.solvers import Control, Richardson, base, richardson
+from sgoif.solvers.base import host_norms
 from sgoif.solvers.richardson import Schedule
 
 
@@ -55,6 +56,20 @@ def test_closed_form_equals_the_textbook_formula() -> None:
 def test_closed_form_is_cheap(warm: bool, expected: int) -> None:
     operator, rhs = SpectralDense(spd(30)), normal(K, P)
     assert Richardson(steps=50).solve(operator, rhs, rhs if warm else None).products == expected
+
+
+def test_closed_form_makes_the_host_wait_twice(monkeypatch: pytest.MonkeyPatch) -> None:
+    looks = 0
+
+    def counted(*vectors: torch.Tensor) -> torch.Tensor:
+        nonlocal looks
+        looks += 1
+        return host_norms(*vectors)
+
+    for module in (base, richardson):
+        monkeypatch.setattr(module, "host_norms", counted)
+    Richardson(steps=50).solve(SpectralDense(spd(30)), normal(K, P), normal(K, P, seed=2))
+    assert looks == 2, "once for g, the start and its residual, once for what came of them"
 
 
 @pytest.mark.parametrize("kind", [Dense, SpectralDense])
