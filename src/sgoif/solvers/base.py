@@ -60,6 +60,7 @@ class Solution:
     residual: Tensor
     """g − H φ at the returned φ, [K, P]."""
     norms: Norms
+    """As solved: whoever changes rows of φ afterwards changes their norms."""
     products: int
     """Curvature-vector products used: one per vector and application of H."""
     steps: int
@@ -99,27 +100,21 @@ class Workspace:
         self.operator = operator
         self.products = 0
         rhs = rhs.detach()
-        if start is None:
-            # From zero the residual is g itself: no product is spent on H · 0.
-            (size,) = host_norms(rhs)
-            self.alive = size.isfinite()
-            """Rows whose right-hand side is finite; a mask on the host."""
-            self.rhs = select_rows(self.alive, rhs, 0.0)
-            self._kept = self.phi = torch.zeros_like(rhs)
-            self.residual, norm = self.rhs.clone(), size
+        if start is None:  # the residual is g itself: no product is spent on H · 0
+            start, residual = torch.zeros_like(rhs), rhs.clone()
         else:
             start = start.detach().to(rhs.dtype)
             residual = rhs - self.apply(start)
-            size, started, left = host_norms(rhs, start, residual)
-            self.alive, begun = size.isfinite(), started.isfinite()
-            sound = self.alive & begun & left.isfinite()
-            self.rhs = select_rows(self.alive, rhs, 0.0)
-            self._kept = select_rows(begun, start, 0.0)
-            self.phi = select_rows(sound, start, 0.0)
-            self.residual, norm = select_rows(sound, residual, self.rhs), torch.where(sound, left, size)
-        self.first_norm = self.mean(norm)
+        self._rhs_norm, started, left = host_norms(rhs, start, residual)
+        self.alive, begun = self._rhs_norm.isfinite(), started.isfinite()
+        """Rows whose right-hand side is finite, and those whose start is; masks on the host."""
+        sound = self.alive & begun & left.isfinite()
+        self.rhs = select_rows(self.alive, rhs, 0.0)
+        self._kept = select_rows(begun, start, 0.0)
+        self.phi = select_rows(sound, start, 0.0)
+        self.residual = select_rows(sound, residual, self.rhs)
+        self.first_norm = self.mean(torch.where(sound, left, self._rhs_norm))
         """Mean norm of `residual`."""
-        self._size = size
 
     def apply(self, vectors: Tensor) -> Tensor:
         """H applied to vectors, counted."""
@@ -148,7 +143,7 @@ class Workspace:
             phi = select_rows(self.alive, select_rows(sound, phi, self.phi), self._kept)
             residual = select_rows(self.alive, select_rows(sound, residual, self.residual), torch.nan)
             norms = host_norms(phi, residual)
-        return Solution(phi, residual, Norms(self._size, *norms), self.products, steps, history)
+        return Solution(phi, residual, Norms(self._rhs_norm, *norms), self.products, steps, history)
 
 
 def row_norm(vectors: Tensor) -> Tensor:
