@@ -133,6 +133,7 @@ def test_many_at_once_is_one_step_back(open_page: Opened, tmp_path: Path) -> Non
     page = open_page(data)
     press(page, "n 3")
     page.click("#bulk summary")
+    page.locator("#bulk-text:not(:empty)").wait_for()  # filled a moment later, once the browser tells that it is open
     assert "29 examples" in page.locator("#bulk-text").inner_text()
     page.click("[data-bulk=relabel]")
     rows = exported(page, tmp_path / "d.csv")[1:]
