@@ -25,6 +25,7 @@ from sgoif.capture import Capture
 from sgoif.curvature.base import Factors
 from sgoif.data import Indexed, drawn_from, isolated_random_state, split_item
 from sgoif.errors import AnchorError, StateError
+from sgoif.interrupts import autocast_set, register, unregister
 from sgoif.layers import WatchedLayer
 from sgoif.ranks import ALONE, Ranks
 from sgoif.step_record import Record
@@ -279,7 +280,7 @@ def anchor_pass(
     """
     record = Record(differentiate=False)
     with evaluation(model), capture.open(record), torch.no_grad():
-        with torch.autocast(labels.device.type, dtype=autocast, enabled=autocast is not None, cache_enabled=False):
+        with autocast_set(labels.device.type, autocast):
             logits = two_classes(forward(model, inputs))
         with torch.enable_grad():
             losses = loss(logits.float(), labels)
@@ -299,12 +300,18 @@ class evaluation:
     def __enter__(self) -> None:
         # The fast path of nn.TransformerEncoder has tensors of its own, which no hook can look at.
         self.fast = torch.backends.mha.get_fastpath_enabled()
-        torch.backends.mha.set_fastpath_enabled(False)
         self.training = [m.training for m in self.modules]
+        register(self.restore)
+        torch.backends.mha.set_fastpath_enabled(False)
         for m in self.modules:
             m.training = False
 
     def __exit__(self, *_: object) -> None:
+        self.restore()
+        unregister(self.restore)
+
+    def restore(self) -> None:
+        """Back to what was."""
         torch.backends.mha.set_fastpath_enabled(self.fast)
         for m, training in zip(self.modules, self.training, strict=True):
             m.training = training

@@ -11,10 +11,12 @@ the graph they hang on lives as long as the user keeps the loss.
 
 from __future__ import annotations
 
+import threading
 import warnings
 from collections.abc import Callable, Collection, Sequence
+from threading import get_ident
 from time import perf_counter
-from typing import Any
+from typing import Any, Protocol
 from weakref import ref
 
 import torch
@@ -26,24 +28,50 @@ from sgoif.answers import extract_logits, version_of
 from sgoif.errors import LayerError, StepError
 from sgoif.glimpse import Glimpse
 from sgoif.hooks import OwnHook
+from sgoif.interrupts import autocast_set, register, unregister
 from sgoif.layers import WatchedLayer
 from sgoif.step_record import Record
 
-_anchor_pass_of: list[Capture] = []
+
+class _AnchorPass(threading.local):
+    """Whose anchors run through a model in this thread."""
+
+    capture: Capture | None = None
 
 
-class Opened:
-    """A record while it is filled. A plain object: it is made in every step, and a generator would take longer."""
+_anchor_pass = _AnchorPass()
+
+
+class OpenRecord:
+    """A record while passes of the model fill it; if they are over anchors, no other monitor of it looks on."""
 
     def __init__(self, capture: Capture, record: Record) -> None:
         self._capture, self._record = capture, record
 
     def __enter__(self) -> Record:
+        self._outer = _anchor_pass.capture
+        register(self.restore)
         self._capture.begin(self._record)
+        if not self._record.differentiate:
+            _anchor_pass.capture = self._capture
         return self._record
 
     def __exit__(self, *_: object) -> None:
+        self.restore()
+        unregister(self.restore)
+
+    def restore(self) -> None:
+        """Back to what was."""
+        _anchor_pass.capture = self._outer
         self._capture.end(self._record)
+
+
+class Owner(Protocol):
+    """Who opened a record and is to end it."""
+
+    @property
+    def abandoned(self) -> bool:
+        """Whether it never will, because an interrupt came at a bad moment."""
 
 
 class Capture:
@@ -61,31 +89,43 @@ class Capture:
         self.sparing = False
         """Whether a layer has its hook only where it is wanted: each takes time, even if it does nothing."""
         self._record: Record | Glimpse | None = None
+        self._thread = 0
+        """The thread that opened the record: a pass of the model in another one is none of its business."""
+        self._owner: Callable[[], Owner | None] | None = None
         self._hooks = {name: OwnHook(self._layer_hook(x), self._mark_compiled) for name, x in self.layers.items()}
         self._handles: dict[str, RemovableHandle] = {}
         self._root_handle: RemovableHandle | None = None
         self.hook()
 
-    def open(self, record: Record) -> Opened:
+    def open(self, record: Record) -> OpenRecord:
         """Fill `record` from whatever runs inside `with`."""
-        return Opened(self, record)
+        return OpenRecord(self, record)
 
-    def begin(self, record: Record | Glimpse) -> None:
-        """Fill `record` from now on."""
-        if self._record is not None:
+    def begin(self, record: Record | Glimpse, owner: Callable[[], Owner | None] | None = None) -> None:
+        """Fill `record` from passes of this thread from now on; its owner, where it has one, may abandon it."""
+        if self._record is not None and not self._is_abandoned():
             raise StepError("a step is already open on this monitor; leave its `with` block before opening another")
-        self._record = record
+        self._record, self._thread, self._owner = record, get_ident(), owner
         if self.sparing and len(self.layers) > 1:
             self._place(self._wanted(record))
-        if not record.differentiate:
-            _anchor_pass_of.append(self)
 
-    def end(self, record: Record) -> None:
-        """Stop filling `record`."""
-        self._record = None
+    def end(self, record: Record | Glimpse) -> None:
+        """Stop filling `record`, if it is being filled."""
+        if self._record is record:
+            self._record = None
         record.close()
-        if not record.differentiate:
-            _anchor_pass_of.pop()
+
+    def forget(self, owner: Callable[[], Owner | None]) -> None:
+        """Stop filling the record of this owner, if one is being filled."""
+        if self._owner is owner:
+            self._record = self._owner = None
+
+    def _is_abandoned(self) -> bool:
+        """Whether nobody will ever end the record."""
+        if self._owner is None:
+            return False
+        owner = self._owner()
+        return owner is None or owner.abandoned
 
     def pass_on(self, glimpse: Glimpse) -> Record | None:
         """Stop looking; what there is to say of the step in full where a glimpse was not enough."""
@@ -121,10 +161,9 @@ class Capture:
                 record.arriving[self._head].append(output.grad)
         return record
 
-    @property
-    def _listening(self) -> bool:
-        """Whether no other monitor of the same model is looking at its anchors."""
-        return not _anchor_pass_of or _anchor_pass_of[-1] is self
+    def _listens(self) -> bool:
+        """Whether this pass of the model is for the open record: of its thread, and no other monitor's anchors."""
+        return self._thread == get_ident() and _anchor_pass.capture in (None, self)
 
     def close(self) -> None:
         self.unhook()
@@ -172,7 +211,7 @@ class Capture:
                 if not wanted:  # most layers of most steps
                     return None
             # Replicas of DataParallel share the hooks of the original.
-            if record is None or module is not layer.module or not self._listening:
+            if record is None or module is not layer.module or not self._listens():
                 return None
             if type(record) is Glimpse:
                 if not self.compiled and record.sees(args, output):
@@ -202,6 +241,9 @@ class Capture:
     def _observe(self, record: Record, layer: WatchedLayer, args: tuple[Any, ...], output: Any) -> Tensor | None:
         name = layer.name
         if name in record.seen:
+            if self._is_abandoned():
+                self._record = None
+                return None
             raise LayerError(
                 f"layer {name!r} ran twice in one step: shared layers, two forward passes or activation checkpointing"
                 " inside one `with monitor.step(...)` cannot be told apart. Use one forward pass per step, or watch"
@@ -247,7 +289,7 @@ class Capture:
 
     def _root_hook(self, module: nn.Module, args: tuple[Any, ...], output: Any) -> None:
         record = self._record
-        if record is None or module is not self._model or not self._listening:
+        if record is None or module is not self._model or not self._listens():
             return
         if type(record) is Glimpse:
             if record.is_enough(output):
@@ -286,7 +328,7 @@ def _scoring(record: Record, name: str) -> Callable[[Tensor], None]:
         start, kind = perf_counter(), delta.device.type
         # Entering these contexts costs more than the score, and they are rarely needed here.
         if torch.is_grad_enabled() or torch.is_autocast_enabled(kind):
-            with torch.no_grad(), torch.autocast(kind, enabled=False):
+            with torch.no_grad(), autocast_set(kind):
                 open_record.score(name, delta)
         else:
             open_record.score(name, delta)

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import chain
 from typing import Any
 
@@ -24,6 +23,7 @@ from torch.utils.data import (
 )
 
 from sgoif.errors import AnchorError, IndexingError
+from sgoif.interrupts import register, unregister
 
 
 class Indexed(Dataset[Any]):
@@ -197,14 +197,26 @@ def _as_label(value: Any) -> int:
     return label
 
 
-@contextmanager
-def isolated_random_state(device: torch.device | None = None) -> Iterator[None]:
+class isolated_random_state:
     """Leave every global random state as it was: torch's (CPU and `device`), numpy's and Python's."""
-    python_state, numpy_state = random.getstate(), np.random.get_state()  # noqa: NPY002
-    devices = [device] if device is not None and device.type == "cuda" else []
-    try:
-        with torch.random.fork_rng(devices=devices):
-            yield
-    finally:
-        random.setstate(python_state)
-        np.random.set_state(numpy_state)  # noqa: NPY002
+
+    def __init__(self, device: torch.device | None = None) -> None:
+        self._device = device if device is not None and device.type == "cuda" else None
+
+    def __enter__(self) -> None:
+        self._python, self._numpy = random.getstate(), np.random.get_state()  # noqa: NPY002
+        self._torch = torch.get_rng_state()
+        self._cuda = None if self._device is None else torch.cuda.get_rng_state(self._device)
+        register(self.restore)
+
+    def __exit__(self, *_: object) -> None:
+        self.restore()
+        unregister(self.restore)
+
+    def restore(self) -> None:
+        """Back to what was."""
+        random.setstate(self._python)
+        np.random.set_state(self._numpy)  # noqa: NPY002
+        torch.set_rng_state(self._torch)
+        if self._device is not None and self._cuda is not None:
+            torch.cuda.set_rng_state(self._cuda, self._device)

@@ -22,6 +22,7 @@ from torch.nn import functional as F
 
 from sgoif.curvature.base import Factors
 from sgoif.errors import LayerError
+from sgoif.interrupts import autocast_set
 from sgoif.vectors import Block
 
 
@@ -332,7 +333,7 @@ class NormLayer(WatchedLayer):
             weights = self._weights(direction, self.weight.dtype)
             return self._normalise(inputs, weights["weight"], weights.get("bias"))
         weights = self._weights(direction, inputs.dtype)
-        with torch.autocast(inputs.device.type, enabled=False):
+        with autocast_set(inputs.device.type):
             return self._normalise(inputs, weights["weight"], weights.get("bias"))
 
     def parameters_from(self, matrix: Tensor) -> dict[str, Tensor]:

@@ -49,6 +49,7 @@ from sgoif.curvature.base import Factors, full_precision
 from sgoif.data import isolated_random_state
 from sgoif.errors import SettingError, StepError
 from sgoif.glimpse import Glimpse, Rows
+from sgoif.interrupts import guarded
 from sgoif.ledger import Ledger, merged
 from sgoif.looking import Look
 from sgoif.losses import Loss, per_example
@@ -213,6 +214,7 @@ class InfluenceMonitor:
             glimpse.target = check_target(target, glimpse.shape[0], self.classes, self.device)
         backlog.add(self, glimpse)
 
+    @guarded
     def settle(self) -> None:
         """Do what was put off: the bookkeeping of steps, and the rest of a refresh."""
         if self._late:
@@ -320,6 +322,7 @@ class InfluenceMonitor:
         scale = outputs.scale.view(-1, *[1] * (steps.delta.dim() - 1))
         return outputs, self.head.factors(steps.inputs, steps.delta.float() / scale)
 
+    @guarded
     def flush(self) -> None:
         """Score the steps that were only collected so far."""
         self.settle()
@@ -400,6 +403,7 @@ class InfluenceMonitor:
 
     # --- anchors ------------------------------------------------------------------------------------------------
 
+    @guarded
     def refresh(self) -> None:
         """Refresh the bank: gradients, directions, confidences, group directions, and the anchors' own scores."""
         self.settle()
@@ -486,6 +490,7 @@ class InfluenceMonitor:
         """Batch size of the passes over anchors: that of training, or twice it where no graph is kept."""
         return self.settings.anchor_batch or max(64, self._batch * (2 if len(self.layers) == 1 else 1))
 
+    @guarded
     @full_precision
     def anchor_gradients(self, capture: Capture | None = None) -> tuple[Tensor, Tensor, Tensor]:
         """Fresh g_v of this rank's anchors, [own, P]; the losses [K] and logits [K, C] of all anchors.
@@ -495,6 +500,7 @@ class InfluenceMonitor:
         found, losses, logits = looking.at_anchors(self, capture)
         return looking.whole(self, found), losses, logits
 
+    @guarded
     def anchor_pass(
         self, inputs: Any, labels: Tensor, capture: Capture | None = None, loss: Loss | None = None
     ) -> tuple[Tensor, Tensor, Tensor]:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
+from functools import partial
 from time import perf_counter
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NamedTuple
+from weakref import ref
 
 import numpy as np
 import torch
@@ -14,6 +16,7 @@ from torch import Tensor
 
 from sgoif.checks import Indices, check_apart, check_index, check_weights, is_plain_index
 from sgoif.glimpse import Glimpse
+from sgoif.interrupts import TorchModes, guarded
 from sgoif.ranks import Word
 from sgoif.step_record import Record
 from sgoif.waiting import Observation
@@ -59,26 +62,66 @@ class Ended(NamedTuple):
     mark: torch.cuda.Event | None = None
 
 
+class _Exit:
+    """The `__exit__` of a step: an object that lives as long as the `with` statement that asked for it.
+
+    Ctrl-C may come just when a method begins, `__exit__` as well, and then nothing of it runs. The statement lets go of
+    what it would have called all the same, so that afterwards the step can be seen to be abandoned.
+    """
+
+    def __get__(self, step: Step | None, owner: type[Step] | None = None) -> Callable[..., None]:
+        if step is None:
+            return Step._leave
+        leave = partial(step._leave)
+        if step._statement is None or step._statement() is None:
+            step._statement = ref(leave)
+        return leave
+
+
 class Step:
     """One training step of a monitor. A plain object: it is made in every step, and a generator would take longer."""
 
-    __slots__ = ("_begun", "_index", "_monitor", "_target", "_weights")
+    __slots__ = ("__weakref__", "_begun", "_index", "_modes", "_monitor", "_statement", "_target", "_weights")
 
     def __init__(self, monitor: InfluenceMonitor, index: Any, target: Any, weights: Any) -> None:
         self._monitor, self._index, self._target, self._weights = monitor, index, target, weights
         self._begun: Begun | Glimpse | None = None
+        self._modes: TorchModes | None = None
+        self._statement: ref[Callable[..., None]] | None = None
 
+    __exit__ = _Exit()
+
+    @guarded
     def __enter__(self) -> None:
-        self._begun = begin(self._monitor, self._index, self._weights)
+        if self.abandoned:
+            self._statement = None  # somebody asked for `__exit__` and did not use it
+        self._modes = TorchModes(self.device.type)
+        try:
+            self._begun = begin(self._monitor, self._index, self._weights, ref(self))
+        except BaseException:
+            self._monitor._capture.forget(ref(self))
+            raise
+
+    @property
+    def abandoned(self) -> bool:
+        """Whether the `with` statement around this step has ended without leaving it."""
+        return self._statement is not None and self._statement() is None
+
+    @property
+    def device(self) -> torch.device:
+        return self._monitor.device
 
     @property
     def answered(self) -> bool:
         """Whether a backward pass has come to the head of the model in this step."""
         return self._monitor._capture.reached
 
-    def __exit__(self, kind: object, *_: object) -> None:
+    @guarded
+    def _leave(self, kind: object = None, *_: object) -> None:
         begun, self._begun = self._begun, None  # what a step leaves behind must not live as long as this object is kept
         monitor = self._monitor
+        if kind is not None and self._modes is not None:
+            self._modes.restore()
         if isinstance(begun, Glimpse):
             record = monitor._capture.pass_on(begun)
             if kind is None:
@@ -89,7 +132,7 @@ class Step:
                 monitor._end(begun, self._target)
 
 
-def begin(monitor: InfluenceMonitor, index: Any, weights: Any) -> Begun | Glimpse:
+def begin(monitor: InfluenceMonitor, index: Any, weights: Any, owner: ref[Step]) -> Begun | Glimpse:
     """Look at the indices, or take them as they are, and open a record."""
     if monitor._patience > 0 and weights is None and is_plain_index(index, monitor._largest_batch):
         learning = not monitor.steps % monitor._curvature_every
@@ -97,9 +140,9 @@ def begin(monitor: InfluenceMonitor, index: Any, weights: Any) -> Begun | Glimps
         if monitor._capture.brief and not (learning and len(monitor.layers) > 1):
             body = Record(monitor._directions_in_turn()) if monitor._lifted else None
             glimpse = Glimpse(own, monitor.classes, learning, body)
-            monitor._capture.begin(glimpse)
+            monitor._capture.begin(glimpse, owner)
             return glimpse
-        return Begun(_open(monitor, True, learning), own, None, True, learning, True, 0.0)
+        return Begun(_open(monitor, True, learning, owner), own, None, True, learning, True, 0.0)
     monitor.cadence.begin()
     start, scored = perf_counter(), monitor.cadence.scores_this_step(monitor.steps)
 
@@ -109,16 +152,16 @@ def begin(monitor: InfluenceMonitor, index: Any, weights: Any) -> Begun | Glimps
 
     indices, weighed = monitor.ranks.attempt(announced, (NOBODY, None))
     learning = scored and (monitor.steps % monitor._curvature_every == 0 or not monitor.curvature.ready)
-    record = _open(monitor, scored, learning)
+    record = _open(monitor, scored, learning, owner)
     return Begun(record, indices, weighed, scored, learning, False, perf_counter() - start)
 
 
-def _open(monitor: InfluenceMonitor, scored: bool, learning: bool) -> Record:
+def _open(monitor: InfluenceMonitor, scored: bool, learning: bool, owner: ref[Step]) -> Record:
     """Watch the forward and backward pass that follow."""
     directions = monitor._directions_in_turn() if scored and monitor._lifted else NO_DIRECTIONS
     keep = NOTHING if not scored else monitor._every_layer if learning else monitor._head_alone
     record = Record(directions, keep)
-    monitor._capture.begin(record)
+    monitor._capture.begin(record, owner)
     return record
 
 

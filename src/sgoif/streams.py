@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterator
-from contextlib import contextmanager
 from functools import cache
 from time import perf_counter
 from typing import Any, NamedTuple
 
 import torch
+
+from sgoif.interrupts import register, unregister
 
 
 class Clock:
@@ -80,23 +81,34 @@ def moment(device: torch.device) -> torch.cuda.Event:
     return event
 
 
-@contextmanager
-def aside(device: torch.device, after: torch.cuda.Event | None) -> Iterator[None]:
+class aside:
     """Give a GPU work that need not wait for what it was given since `after`: the host may then look at results early.
 
     What the work writes to must not be used by what it overtakes. Later work on the device comes after it.
     """
-    if after is None:
-        yield
-        return
-    other, main = _other_stream(device), torch.cuda.current_stream(device)
-    other.wait_event(after)
-    try:
-        with torch.cuda.stream(other):
-            yield
-    finally:
-        main.wait_stream(other)
+
+    def __init__(self, device: torch.device, after: torch.cuda.Event | None) -> None:
+        self._device, self._after = device, after
+
+    def __enter__(self) -> None:
+        if self._after is None:
+            return
+        self._main, self._other = torch.cuda.current_stream(self._device), _other_stream(self._device)
+        self._other.wait_event(self._after)
+        register(self.restore)
+        torch.cuda.set_stream(self._other)
+
+    def __exit__(self, *_: object) -> None:
+        if self._after is None:
+            return
+        self.restore()
+        unregister(self.restore)
         forget_workspaces()
+
+    def restore(self) -> None:
+        """Back to the stream of training, which goes on after the work."""
+        torch.cuda.set_stream(self._main)
+        self._main.wait_stream(self._other)
 
 
 def forget_workspaces() -> None:

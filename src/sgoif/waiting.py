@@ -188,9 +188,9 @@ class WaitingSteps:
         if not self.steps:
             self._bytes, self._bytes_per_example = 0, step.bytes_per_example
         self._bytes += self._bytes_per_example * len(named)
-        self.steps.append(step)
-        self._named.append(named)
+        self._named.append(named)  # first: what is named here is let go of by `drop`, whatever an interrupt cuts short
         self._examples[named] = True
+        self.steps.append(step)
 
     def add_together(self, steps: Sequence[Observation], indices: Indices, sizes: Sequence[int]) -> bool:
         """Let steps of so many examples wait, unless one of these is named twice or waiting; whether they do."""
@@ -208,8 +208,8 @@ class WaitingSteps:
         for step, size in zip(steps, sizes, strict=True):
             end += size
             step.indices = indices[end - size : end]
-        self.steps.extend(steps)
         self._named.append(indices)
+        self.steps.extend(steps)
         return True
 
     def watch(self) -> None:

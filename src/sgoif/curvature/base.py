@@ -23,6 +23,7 @@ import torch
 from torch import Tensor
 
 from sgoif.errors import LayerError, SettingError, StateError
+from sgoif.interrupts import TorchModes
 from sgoif.vectors import Layout
 
 # Smallest λ once there is data: a curvature that is exactly zero must still be invertible in float32.
@@ -44,8 +45,13 @@ def full_precision(
     def wrapped(self: Any, /, *args: Arguments.args, **kwargs: Arguments.kwargs) -> Result:
         if not torch.is_grad_enabled() and not torch.is_autocast_enabled(self.device.type):
             return method(self, *args, **kwargs)  # called from another such method
-        with torch.no_grad(), torch.autocast(self.device.type, enabled=False):
+        modes = TorchModes(self.device.type)
+        try:
+            torch.set_grad_enabled(False)
+            torch.set_autocast_enabled(modes.kind, False)
             return method(self, *args, **kwargs)
+        finally:
+            modes.restore()
 
     return wrapped
 
