@@ -2,12 +2,16 @@
 
 `pixels.npy` holds the array, `thumbs.bin` the thumbnails end to end, `images.json` everything else. The last is written
 last and removed first, so a folder without it, or whose files do not have the sizes it states, is not complete.
+
+The folder may have come from somebody else and what is in it goes to a browser: thumbnails are of the types that are
+written here and begin as such files do, and no link is followed out of the folder.
 """
 
 from __future__ import annotations
 
 import io
 import json
+import re
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -16,6 +20,7 @@ import numpy as np
 from PIL import Image, features
 
 from sgoif.images.collection import Skipped
+from sgoif.images.containment import contained_file
 from sgoif.images.errors import ImagesError
 from sgoif.images.text import shown
 from sgoif.state import DAMAGE
@@ -26,6 +31,8 @@ PIXELS, THUMBS, IMAGES = "pixels.npy", "thumbs.bin", "images.json"
 WEBP = bool(features.check("webp"))
 THUMBNAIL_TYPE = "image/webp" if WEBP else "image/jpeg"
 THUMBNAIL_SIDE = 96
+MAGIC = {"image/webp": re.compile(rb"RIFF....WEBP", re.DOTALL), "image/jpeg": re.compile(rb"\xff\xd8\xff")}
+"""The types that thumbnails may have, and how their files begin."""
 
 
 @dataclass(frozen=True)
@@ -80,13 +87,20 @@ class Pixels:
         return sorted({row for group in (*self.duplicates, *self.alike) for row in group.indices})
 
     def thumbnails(self, number: int) -> bytes:
-        """A small encoded picture (`thumbnail_type`), at most 96 pixels wide and high."""
+        """A small encoded picture, at most 96 pixels wide and high."""
         if not 0 <= number < len(self):
             raise IndexError(f"image {number} of {len(self)}")
         start = int(self._ends[number - 1]) if number else 0
         end = int(self._ends[number])
-        # An image that already has the size of the array was not stored a second time.
-        return bytes(self._thumbs[start:end]) if end > start else thumbnail(_picture(self.array[number]))
+        stored = bytes(self._thumbs[start:end])
+        # An image that already has the size of the array was not stored a second time; bytes that are no picture are
+        # damaged or were put there by somebody else.
+        return stored if image_type(stored) == self.thumbnail_type else thumbnail(_picture(self.array[number]))
+
+
+def image_type(content: bytes) -> str | None:
+    """The type of a thumbnail by its first bytes; None where it is of none that is written here."""
+    return next((kind for kind, start in MAGIC.items() if start.match(content)), None)
 
 
 def _picture(planes: Array) -> Image.Image:
@@ -110,16 +124,19 @@ def open_pixels(folder: str | Path) -> Pixels:
     """Open what `prepare` wrote; `ImagesError` where it is not there or not complete."""
     where = Path(folder)
     try:
-        record = json.loads((where / IMAGES).read_text(encoding="utf-8"))
+        record = json.loads(contained_file(where, IMAGES).read_text(encoding="utf-8"))
         if record["version"] != VERSION:
             raise ValueError(f"version {record['version']} instead of {VERSION}")
         for name, size in record["bytes"].items():
             if (where / Path(name).name).stat().st_size != size:
                 raise ValueError(f"{name} does not have the {size} bytes it should")
-        array = np.load(where / PIXELS, mmap_mode="r", allow_pickle=False)
+        array = np.load(contained_file(where, PIXELS), mmap_mode="r", allow_pickle=False)
         count = len(record["names"])
         if array.dtype != np.uint8 or array.shape != (count, record["channels"], record["size"], record["size"]):
             raise ValueError(f"{PIXELS} has the shape {array.shape}")
+        if record["thumbnails"]["type"] not in MAGIC:
+            kind = record["thumbnails"]["type"]
+            raise ValueError(f"thumbnails of the type {shown(kind)} instead of {' or '.join(MAGIC)}")
         ends = np.cumsum(np.asarray(record["thumbnails"]["lengths"], dtype=np.int64))
         total = int(ends[-1])
         pixels = Pixels(
@@ -134,7 +151,7 @@ def open_pixels(folder: str | Path) -> Pixels:
             array=array,
             digest=record["digest"],
             thumbnail_type=record["thumbnails"]["type"],
-            _thumbs=np.memmap(where / THUMBS, dtype=np.uint8, mode="r") if total else b"",
+            _thumbs=np.memmap(contained_file(where, THUMBS), dtype=np.uint8, mode="r") if total else b"",
             _ends=ends,
         )
         if not len(pixels.labels) == len(pixels.files) == len(pixels.sizes) == len(ends) == count:
