@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+import shutil
+import threading
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -14,23 +16,30 @@ from PIL import Image
 from sgoif.audit.live import CURVES, LIVE
 from sgoif.audit.rundir import CACHE, RUN
 from sgoif.images import open_images, prepare
+from sgoif.watch.server import WatchServer
 
 Tell = Callable[..., None]
 
 
-@pytest.fixture
-def run(tmp_path: Path) -> Path:
+@pytest.fixture(scope="session")
+def prepared(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Twelve pictures of two classes, one with a hostile name, prepared."""
+    root = tmp_path_factory.mktemp("watched")
     generator = np.random.default_rng(0)
     for number, name in enumerate(("a&b", "c")):
-        (tmp_path / "in" / name).mkdir(parents=True)
+        (root / "in" / name).mkdir(parents=True)
         for k in range(6):
             pixels = generator.integers(0, 255, (12, 12, 3), dtype=np.uint8)
-            Image.fromarray(pixels).save(tmp_path / "in" / name / f"{number}<b>{k}.png")
-    folder = tmp_path / "run"
-    prepare(open_images(tmp_path / "in"), folder / CACHE)
-    (folder / RUN).write_text("{}")
-    return folder
+            Image.fromarray(pixels).save(root / "in" / name / f"{number}<b>{k}.png")
+    prepare(open_images(root / "in"), root / "run" / CACHE)
+    (root / "run" / RUN).write_text("{}")
+    return root / "run"
+
+
+@pytest.fixture
+def run(prepared: Path, tmp_path: Path) -> Path:
+    """A run directory of its own for each test."""
+    return Path(shutil.copytree(prepared, tmp_path / "run"))
 
 
 @pytest.fixture
@@ -47,3 +56,20 @@ def tell(run: Path) -> Tell:
         (run / LIVE).write_text(json.dumps({**live, **changes}), encoding="utf-8")
 
     return write
+
+
+@pytest.fixture
+def serve(run: Path) -> Iterator[Callable[..., WatchServer]]:
+    """`serve(host)` starts a server of the run."""
+    servers: list[WatchServer] = []
+
+    def start(host: str = "127.0.0.1") -> WatchServer:
+        server = WatchServer(run, host)
+        threading.Thread(target=server.serve_forever, args=(0.02,), daemon=True).start()
+        servers.append(server)
+        return server
+
+    yield start
+    for server in servers:
+        server.shutdown()
+        server.server_close()

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import threading
-from collections.abc import Iterator
-from pathlib import Path
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
@@ -21,24 +19,23 @@ ESTIMATE = {"step": 40, "noise_rate": 0.12, "low": 0.1, "high": 0.15, "aupr": 0.
 
 
 @pytest.fixture
-def page(browser: Any, run: Path) -> Iterator[Any]:
+def page(browser: Any, serve: Callable[..., WatchServer]) -> Iterator[Any]:
     """The page of the run, watched for errors and for requests to anywhere else."""
-    server = WatchServer(run)
-    threading.Thread(target=server.serve_forever, daemon=True).start()
+    server = serve()
     complaints: list[str] = []
     context = browser.new_context(viewport={"width": 1280, "height": 900}, reduced_motion="reduce")
     page = context.new_page()
     page.set_default_timeout(20_000)
+    here = f"http://127.0.0.1:{server.server_port}/"
     page.on("pageerror", lambda error: complaints.append(f"error: {error}"))
     page.on("dialog", lambda dialog: complaints.append(f"dialog: {dialog.message}"))
     page.on("console", lambda message: complaints.append(message.text) if "404" not in message.text else None)
-    page.on("request", lambda request: complaints.append(request.url) if server.link not in request.url else None)
+    page.on("request", lambda request: complaints.append(request.url) if not request.url.startswith(here) else None)
     page.goto(server.link)
     page.locator("html[data-ready]").wait_for(state="attached")
+    assert page.url == here  # the token is not left in the address
     yield page
     context.close()
-    server.shutdown()
-    server.server_close()
     assert complaints == []
 
 

@@ -7,62 +7,36 @@ import json
 import socket
 import subprocess
 import sys
-import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 import pytest
+from watch_visits import ask, cookie, visit
 
 from sgoif.audit.live import LIVE
 from sgoif.errors import SettingError
-from sgoif.watch.server import COOKIE, WatchServer
-
-Answer = tuple[int, dict[str, str], bytes]
-
-
-@pytest.fixture
-def serve(run: Path) -> Iterator[Callable[..., WatchServer]]:
-    servers: list[WatchServer] = []
-
-    def start(host: str = "127.0.0.1") -> WatchServer:
-        server = WatchServer(run, host)
-        threading.Thread(target=server.serve_forever, daemon=True).start()
-        servers.append(server)
-        return server
-
-    yield start
-    for server in servers:
-        server.shutdown()
-        server.server_close()
-
-
-def ask(server: WatchServer, path: str, method: str = "GET", **headers: str) -> Answer:
-    connection = http.client.HTTPConnection("127.0.0.1", server.server_port, timeout=20)
-    connection.request(method, path, headers={name.replace("_", "-"): value for name, value in headers.items()})
-    answer = connection.getresponse()
-    found = answer.status, {name.lower(): value for name, value in answer.getheaders()}, answer.read()
-    connection.close()
-    return found
+from sgoif.watch.server import WatchServer
 
 
 def test_page_state_and_pictures(serve: Callable[..., WatchServer], tell: Any) -> None:
     server = serve()
-    status, headers, page = ask(server, "/")
+    status, headers, page = visit(server, "/")
     assert status == 200
     assert b"Content-Security-Policy" in page
     assert headers["cache-control"] == "no-store"
     assert headers["x-content-type-options"] == "nosniff"
-    assert ask(server, "/live.json")[0] == 404
+    assert visit(server, "/live.json")[0] == 404
     tell(step=7)
-    status, _, live = ask(server, "/live.json")
+    status, _, live = visit(server, "/live.json")
     assert status == 200
     assert json.loads(live)["step"] == 7
-    status, headers, picture = ask(server, "/thumb/3")
+    status, headers, picture = visit(server, "/thumb/3")
     assert status == 200
     assert headers["content-type"].startswith("image/")
     assert len(picture) > 50
-    assert ask(server, "/thumb/3", "HEAD")[2] == b""
+    assert visit(server, "/thumb/3", "HEAD")[2] == b""
 
 
 @pytest.mark.parametrize(
@@ -79,41 +53,63 @@ def test_page_state_and_pictures(serve: Callable[..., WatchServer], tell: Any) -
     ],
 )
 def test_nothing_else_is_served(serve: Callable[..., WatchServer], path: str) -> None:
-    assert ask(serve(), path)[0] == 404
+    assert visit(serve(), path)[0] == 404
 
 
 @pytest.mark.parametrize("method", ["POST", "PUT", "DELETE", "OPTIONS"])
 def test_nothing_can_be_sent(serve: Callable[..., WatchServer], run: Path, method: str) -> None:
     before = sorted(str(path) for path in run.rglob("*"))
-    assert ask(serve(), "/live.json", method)[0] == 501
+    assert visit(serve(), "/live.json", method)[0] == 501
     assert sorted(str(path) for path in run.rglob("*")) == before
 
 
 def test_another_name_that_points_here_is_not_answered(serve: Callable[..., WatchServer]) -> None:
     server = serve()
-    assert ask(server, "/", Host="[bad")[0] == 400
-    assert ask(server, "/live.json", Host="evil.example")[0] == 421
-    assert ask(server, "/", Host=f"localhost:{server.server_port}")[0] == 200
-    assert ask(server, "/", Host=f"[::1]:{server.server_port}")[0] == 200
+    assert visit(server, "/", Host="[bad")[0] == 400
+    assert visit(server, "/live.json", Host="evil.example")[0] == 421
+    assert visit(server, "/", Host=f"localhost:{server.server_port}")[0] == 200
+    assert visit(server, "/", Host=f"[::1]:{server.server_port}")[0] == 200
 
 
-def test_elsewhere_a_token_is_asked_for(serve: Callable[..., WatchServer]) -> None:
-    server = serve("0.0.0.0")
-    assert server.token is not None
-    assert server.token in server.link
+@pytest.mark.parametrize("host", ["127.0.0.1", "localhost", "0.0.0.0"])
+def test_the_printed_link_is_needed(serve: Callable[..., WatchServer], host: str) -> None:
+    server = serve(host)
     assert ask(server, "/")[0] == 403
     assert ask(server, "/?token=guess")[0] == 403
-    assert ask(server, "/thumb/0", Cookie=f"{COOKIE}=guess")[0] == 403
-    status, headers, _ = ask(server, f"/?token={server.token}")
-    assert status == 200
+    assert ask(server, "/thumb/0", Cookie=f"{cookie(server).partition('=')[0]}=guess")[0] == 403
+    status, headers, _ = ask(server, f"/?{urlsplit(server.link).query}")
+    assert status == 303
+    assert headers["location"] == "/"
     assert "HttpOnly" in headers["set-cookie"]
     assert ask(server, "/thumb/0", Cookie=headers["set-cookie"].partition(";")[0])[0] == 200
 
 
-def test_loopback_needs_no_token(serve: Callable[..., WatchServer]) -> None:
-    server = serve("localhost")
-    assert server.token is None
-    assert server.link == f"http://localhost:{server.server_port}/"
+def test_the_link_names_the_address_that_is_listened_on(serve: Callable[..., WatchServer]) -> None:
+    """Somebody else may listen on the other address of `localhost`, and would be handed the token."""
+    named = urlsplit(serve("localhost").link)
+    assert named.hostname in ("127.0.0.1", "::1")
+    assert urlsplit(serve("0.0.0.0").link).hostname == "0.0.0.0"
+
+
+def test_several_runs_are_watched_at_once(serve: Callable[..., WatchServer]) -> None:
+    """A browser keeps one set of cookies for all ports of a host."""
+    first, second = serve(), serve()
+    both = f"{cookie(first)}; other=x; {cookie(second)}"
+    assert cookie(first).partition("=")[0] != cookie(second).partition("=")[0]
+    assert ask(first, "/", Cookie=both)[0] == ask(second, "/", Cookie=both)[0] == 200
+    assert ask(first, "/", Cookie=cookie(second))[0] == 403
+
+
+def test_ipv6(serve: Callable[..., WatchServer]) -> None:
+    try:
+        with socket.socket(socket.AF_INET6) as free:
+            free.bind(("::1", 0))
+    except OSError:
+        pytest.skip("this machine has no IPv6")
+    server = serve("::1")
+    assert server.link.startswith(f"http://[::1]:{server.server_port}/")
+    assert visit(server, "/")[0] == 200
+    assert visit(server, "/", Host="evil.example")[0] == 421
 
 
 def test_mistakes_are_named(run: Path, tmp_path: Path) -> None:
@@ -121,6 +117,10 @@ def test_mistakes_are_named(run: Path, tmp_path: Path) -> None:
         WatchServer(tmp_path)
     with pytest.raises(SettingError, match="port = 70000"):
         WatchServer(run, port=70000)
+    with pytest.raises(SettingError, match="cannot listen on no such host"):
+        WatchServer(run, "no such host")
+    with pytest.raises(SettingError, match="cannot listen"):
+        WatchServer(run, "\udcff" + "a" * 300)
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         taken.listen()
@@ -144,10 +144,10 @@ def test_the_command_prints_its_link_and_ends_with_ctrl_c(run: Path) -> None:
     try:
         assert process.stdout is not None
         link = json.loads(process.stdout.readline())["link"]
-        port = int(link.rpartition(":")[2].strip("/"))
-        connection = http.client.HTTPConnection("127.0.0.1", port, timeout=20)
-        connection.request("GET", f"/{LIVE}")
-        assert connection.getresponse().status == 404
+        address = urlsplit(link)
+        connection = http.client.HTTPConnection("127.0.0.1", address.port, timeout=20)
+        connection.request("GET", f"/{LIVE}?{address.query}")
+        assert connection.getresponse().getheader("Location") == f"/{LIVE}"
         process.send_signal(signal.SIGINT)
         _, messages = process.communicate(timeout=60)
     finally:

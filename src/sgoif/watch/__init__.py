@@ -1,5 +1,7 @@
 """`sgoif watch RUN`: a running audit on a page of this machine.
 
-server    what is served, to whom
+server    connections: how many, how long, what goes over them
+access    who is answered
+answers   what is answered
 command   `sgoif watch`
 """

@@ -18,7 +18,7 @@ def register(app: typer.Typer) -> None:
 def watch_command(
     run: Annotated[Path, typer.Argument(help="Run directory of `sgoif audit`, running or finished.")],
     host: Annotated[
-        str, typer.Option(help="Address to listen on. Any but this machine's own asks visitors for a token.")
+        str, typer.Option(help="Address to listen on; unless told otherwise, other machines cannot reach it.")
     ] = "127.0.0.1",
     port: Annotated[int, typer.Option(help="Port to listen on; 0 takes a free one.")] = 0,
     browse: Annotated[bool, typer.Option("--open", help="Open the page in a browser.")] = False,

@@ -4,172 +4,158 @@
     /live.json      how the run is; 404 until it has begun to train
     /thumb/N        a small picture of image N
 
-It listens on this machine alone unless told otherwise. A page of another site that is open in the same browser must not
-read it, so only requests for the server's own name are answered; on any other address a token, part of the printed
-link, is asked for.
+Requests are read and answers written by h11, a package without dependencies that refuses what is not HTTP/1.1 to the
+letter, a line break in a header included; sockets and threads are the standard library's. Whole servers were tried and
+do less of what is needed here: for the minute of the trial uvicorn held a visitor who sent a byte every two seconds,
+uvicorn and aiohttp both held one who read ten bytes every two seconds, and both answer malformed requests themselves,
+without the headers that every answer must have. `http.server` does none of it either.
+
+One request a connection, a number of connections at a time, and one deadline for all that happens on each of them.
 """
 
 from __future__ import annotations
 
-import hmac
-import ipaddress
-import json
-import re
-import secrets
-from collections.abc import Mapping
+import socket
+import socketserver
+import threading
+import time
+from contextlib import suppress
 from http import HTTPStatus
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
-from urllib.parse import parse_qs, urlsplit
 
-from sgoif.audit.live import LIVE
-from sgoif.audit.rundir import CACHE, RUN
-from sgoif.errors import SettingError
-from sgoif.images import ImagesError, Pixels, open_pixels
-from sgoif.report.shell import asset, digest, escaped, filled, visible
+from sgoif.audit.rundir import RUN
+from sgoif.errors import MissingExtraError, SettingError
+from sgoif.watch.access import Access, is_loopback
+from sgoif.watch.answers import Answer, RunContent
 
-SCRIPTS = ("elements.js", "charts.js", "watch.js")
-COOKIE = "sgoif_token"
+try:
+    import h11
+except ImportError as error:
+    raise MissingExtraError("h11", "audit", "`sgoif watch`") from error
+
+MOST_CONNECTIONS = 32
+"""At a time; further ones wait in the operating system's queue."""
+DEADLINE, LINGER = 15.0, 1.0
+"""Seconds for a connection from its first byte to its last, and for a visitor to close it after the answer."""
+MOST_HEAD_BYTES = 2**14
+"""Of the request line and all headers together."""
 
 
-class WatchServer(ThreadingHTTPServer):
+class WatchServer(socketserver.ThreadingTCPServer):
     """Serves one run directory."""
 
     daemon_threads = True
+    block_on_close = False
+    allow_reuse_address = True
+    request_queue_size = 64
 
     def __init__(self, run: Path, host: str = "127.0.0.1", port: int = 0) -> None:
         if not (run / RUN).is_file():
             raise SettingError(f"{run} is no run directory of `sgoif audit`: it has no {RUN}")
         if not 0 <= port <= 65535:
             raise SettingError(f"port = {port} is not valid: expected 0 (any free one) to 65535")
-        self.run, self.host = run, host
-        self.loopback = _is_loopback(host)
-        self.token = None if self.loopback else secrets.token_urlsafe(24)
-        self.page = page_html(run)
-        self._pixels: Pixels | None = None
+        self.host, self.deadline = host, DEADLINE
+        self.content = RunContent(run)
+        self._free = threading.Semaphore(MOST_CONNECTIONS)
         try:
-            super().__init__((host, port), Handler)
-        except OSError as error:
-            raise SettingError(f"cannot listen on {host}:{port} ({error.strerror or error}); choose another") from error
+            self.address_family, _, _, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
+            super().__init__(address, Connection)  # type: ignore[arg-type]
+        except (OSError, UnicodeError) as error:
+            reason = getattr(error, "strerror", None) or error
+            raise SettingError(f"cannot listen on {host}:{port} ({reason}); choose another") from error
+        self.access = Access(host, self.server_port)
+
+    @property
+    def server_port(self) -> int:
+        """The port it listens on."""
+        return int(self.socket.getsockname()[1])
 
     @property
     def link(self) -> str:
         """What to open in a browser."""
-        shown = f"[{self.host}]" if ":" in self.host else self.host
-        return f"http://{shown}:{self.server_port}/{'' if self.token is None else f'?token={self.token}'}"
+        # A name such as localhost may have two addresses, and somebody else may listen on the other one.
+        name = self.socket.getsockname()[0] if is_loopback(self.host) else self.host
+        return f"http://{f'[{name}]' if ':' in name else name}:{self.server_port}/?token={self.access.token}"
 
-    def pixels(self) -> Pixels | None:
-        """The prepared images, once they are there."""
-        if self._pixels is None:
-            try:
-                self._pixels = open_pixels(self.run / CACHE)
-            except ImagesError:
-                return None
-        return self._pixels
+    def get_request(self) -> tuple[Any, Any]:
+        """Take the next connection, as soon as there is room for one."""
+        self._free.acquire()
+        try:
+            return super().get_request()
+        except BaseException:
+            self._free.release()
+            raise
 
-
-def page_html(run: Path) -> str:
-    """The page; its own script and style sheet are the only ones it may run."""
-    style = asset("page.css")
-    script = '(() => {\n"use strict";\n' + "\n".join(asset(name) for name in SCRIPTS) + "})();\n"
-    policy = (
-        f"default-src 'none'; img-src 'self'; connect-src 'self'; style-src {digest(style)}; script-src"
-        f" {digest(script)}; base-uri 'none'; form-action 'none'; require-trusted-types-for 'script';"
-        " trusted-types 'none'"
-    )
-    title = escaped(visible(run.resolve().name)) or "(no name)"
-    return filled("watch.html", {"title": title, "policy": policy, "style": style, "script": script})
+    def shutdown_request(self, request: Any) -> None:
+        """Close a connection and make room for another."""
+        try:
+            super().shutdown_request(request)
+        finally:
+            self._free.release()
 
 
-class Handler(BaseHTTPRequestHandler):
-    """Answers GET and HEAD, and nothing else."""
+class Connection(socketserver.BaseRequestHandler):
+    """Answers one GET or HEAD, and nothing else."""
 
     server: WatchServer
-    server_version = "sgoif"
-    sys_version = ""
-    timeout = 30
+    request: socket.socket
 
-    def do_GET(self) -> None:
-        self._answer(body=True)
+    def setup(self) -> None:
+        self._ends = time.monotonic() + self.server.deadline
+        self._http = h11.Connection(h11.SERVER, max_incomplete_event_size=MOST_HEAD_BYTES)
 
-    def do_HEAD(self) -> None:
-        self._answer(body=False)
-
-    def _answer(self, *, body: bool) -> None:
-        try:
-            address, meant = urlsplit(self.path), self._meant_for_us()
-        except ValueError:
-            self._send(HTTPStatus.BAD_REQUEST, b"that is no address\n", body=body)
-            return
-        asked = parse_qs(address.query).get("token", [""])[0]
-        if not meant:
-            self._send(HTTPStatus.MISDIRECTED_REQUEST, b"asked under another name\n", body=body)
-        elif not self._allowed(asked):
-            self._send(HTTPStatus.FORBIDDEN, b"the link with its token is needed\n", body=body)
-        else:
-            status, kind, content = self._content(address.path)
-            keep = {} if not asked else {"Set-Cookie": f"{COOKIE}={asked}; HttpOnly; SameSite=Strict; Path=/"}
-            self._send(status, content, kind, keep, body=body)
-
-    def _meant_for_us(self) -> bool:
-        """Whether the name in the request is this server's: another site's name may have been pointed here."""
-        name = urlsplit(f"//{self.headers.get('Host', '')}").hostname or ""
-        return not self.server.loopback or _is_loopback(name)
-
-    def _allowed(self, asked: str) -> bool:
-        if self.server.token is None:
-            return True
-        cookies = re.findall(rf"(?:^|;\s*){COOKIE}=([\w-]+)", self.headers.get("Cookie", ""))
-        return any(hmac.compare_digest(given.encode(), self.server.token.encode()) for given in (asked, *cookies))
-
-    def _content(self, path: str) -> tuple[HTTPStatus, str, bytes]:
-        if path == "/":
-            return HTTPStatus.OK, "text/html; charset=utf-8", self.server.page.encode("utf-8", "replace")
-        if path == f"/{LIVE}":
+    def handle(self) -> None:
+        with suppress(OSError):  # the visitor is gone, or slower than the deadline
             try:
-                return HTTPStatus.OK, "application/json", (self.server.run / LIVE).read_bytes()
-            except OSError:
-                return HTTPStatus.NOT_FOUND, "application/json", json.dumps({"state": "waiting"}).encode()
-        found = re.fullmatch(r"/thumb/(\d{1,9})", path)
-        pixels = self.server.pixels() if found else None
-        if found and pixels is not None and int(found[1]) < len(pixels):
-            return HTTPStatus.OK, pixels.thumbnail_type, pixels.thumbnails(int(found[1]))
-        return HTTPStatus.NOT_FOUND, "text/plain; charset=utf-8", b"there is nothing here\n"
+                asked = self._receive()
+                if asked is not None:
+                    self._send(self._answer(asked), body=asked.method != b"HEAD")
+            except h11.RemoteProtocolError as error:
+                self._send(Answer(HTTPStatus(error.error_status_hint), b"that is no request that can be read\n"))
+            self._linger()
 
-    def _send(
-        self,
-        status: HTTPStatus,
-        content: bytes,
-        kind: str = "text/plain; charset=utf-8",
-        further: Mapping[str, str] | None = None,
-        *,
-        body: bool = True,
-    ) -> None:
-        self.send_response(status)
-        headers = {
-            "Content-Type": kind,
-            "Content-Length": str(len(content)),
-            "Cache-Control": "private, max-age=3600" if kind.startswith("image/") else "no-store",
-            "X-Content-Type-Options": "nosniff",
-            "Referrer-Policy": "no-referrer",
-            "Cross-Origin-Resource-Policy": "same-origin",
-            **(further or {}),
-        }
-        for name, value in headers.items():
-            self.send_header(name, value)
-        self.end_headers()
-        if body:
-            self.wfile.write(content)
+    def _receive(self) -> h11.Request | None:
+        """The request, without whatever follows it; None where the visitor closes the connection before."""
+        while (event := self._http.next_event()) is h11.NEED_DATA:
+            self.request.settimeout(self._seconds_left())
+            self._http.receive_data(self.request.recv(MOST_HEAD_BYTES))
+        return event if isinstance(event, h11.Request) else None
 
-    def log_message(self, format: str, *args: Any) -> None:
-        """Requests are not worth a line each."""
+    def _answer(self, asked: h11.Request) -> Answer:
+        if asked.method not in (b"GET", b"HEAD"):
+            return Answer(HTTPStatus.NOT_IMPLEMENTED, b"only GET and HEAD are answered\n")
+        path, _, query = asked.target.decode("ascii").partition("?")
+        headers: dict[str, str] = {}
+        for name, value in asked.headers:
+            key, text = name.decode("ascii"), value.decode("latin-1")
+            headers[key] = f"{headers[key]}; {text}" if key in headers else text
+        access, content = self.server.access, self.server.content
+        return access.refusal(path, headers) or access.entry(path, query, headers) or content.answer(path)
 
+    def _send(self, answer: Answer, *, body: bool = True) -> None:
+        try:
+            # A line break in a header is refused here, before anything is sent.
+            head = h11.Response(status_code=answer.status, headers=[*answer.headers().items()])
+        except h11.LocalProtocolError:
+            self.server.handle_error(self.request, self.client_address)
+            answer = Answer(HTTPStatus.INTERNAL_SERVER_ERROR, b"the answer could not be sent\n")
+            head = h11.Response(status_code=answer.status, headers=[*answer.headers().items()])
+        parts = [self._http.send(head), self._http.send(h11.Data(data=answer.content)) if body else b""]
+        self.request.settimeout(self._seconds_left())
+        self.request.sendall(b"".join(part or b"" for part in parts))
 
-def _is_loopback(host: str) -> bool:
-    if host == "localhost":
-        return True
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return False
+    def _linger(self) -> None:
+        """Wait for the visitor to close: an answer may be lost where the rest of a request was not read."""
+        self._ends = min(self._ends, time.monotonic() + LINGER)
+        self.request.shutdown(socket.SHUT_WR)
+        while True:
+            self.request.settimeout(self._seconds_left())
+            if not self.request.recv(MOST_HEAD_BYTES):
+                return
+
+    def _seconds_left(self) -> float:
+        left = self._ends - time.monotonic()
+        if left <= 0:
+            raise TimeoutError
+        return left

@@ -100,7 +100,7 @@ function show(live) {
 async function look() {
   try {
     const answer = await fetch("/live.json", { cache: "no-store" });
-    show(answer.status === 404 ? { state: "waiting" } : await answer.json());
+    show(answer.status === 403 ? { state: "open the link that sgoif watch printed" } : await answer.json());
   } catch {
     show({ state: "the server is gone: run sgoif watch again" });
   }
