@@ -1,84 +1,79 @@
-"""Tables of the page about deletions."""
+"""The table of the page about deletions: what each way of predicting them is worth, and what is certified."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 
-from filling.cells import number, read_lines, table
-from sgoif.bench.unlearning.table import PREDICTION_HEAD, TITLES, WHAT, figure, over, prediction_rows
+from filling.cells import Line, number, read_lines, table
+from sgoif.bench.unlearning.table import WHAT, over
 
 PAGE = "unlearning.md"
-FILES = {
-    "digits": "unlearning-digits.jsonl",
-    "MNIST": "unlearning-mnist.jsonl",
-    "CIFAR-10": "unlearning-cifar10.jsonl",
-}
 
 
-def predictions() -> str:
-    """How well each way predicts what retraining the head does."""
-    rows = [
-        row
-        for name, file in FILES.items()
-        for lines in [read_lines(file)]
-        for row in prediction_rows(f"{name} ({len(lines)})", lines)
+@dataclass(frozen=True)
+class Runs:
+    """Some seeds of one data set."""
+
+    title: str
+    file: str
+    seeds: Sequence[int]
+    selection: str
+
+
+RUNS = (
+    Runs("digits", "unlearning-digits.jsonl", (0, 1, 2), "dev"),
+    Runs("MNIST", "unlearning-mnist.jsonl", (0,), "dev"),
+    Runs("MNIST", "unlearning-mnist.jsonl", (1, 2), "held-out"),
+    Runs("CIFAR-10", "unlearning-cifar10.jsonl", (0,), "held-out"),
+)
+HEAD = (
+    "data (seeds)",
+    "deleted",
+    "influence, Spearman",
+    "influence step, %",
+    "Newton step, %",
+    "removal, %",
+    "certificates broken",
+    "test interval, %",
+    "ms (retraining)",
+    "selection",
+)
+
+
+def cell(values: Sequence[float | None], digits: int, scale: float = 1.0) -> str:
+    """Mean over seeds."""
+    return number([scale * value for value in values if value is not None], spread=False, digits=digits)
+
+
+def row(runs: Runs, what: str, lines: Sequence[Line]) -> list[str]:
+    """The figures of one kind of deletion."""
+    closed = [
+        " / ".join(cell(over(lines, what, "closed", method, part), 1, 100) for part in ("mean", "least"))
+        for method in ("influence", "newton", "removal")
     ]
-    return table(PREDICTION_HEAD, rows)
-
-
-def bounds() -> str:
-    """Whether what is stated as certain ever was wrong, and what a removal costs."""
-    rows = []
-    for name, file in FILES.items():
-        lines = read_lines(file)
-        timed = [line for line in lines if line["machine"]["device_type"] == "cpu"]
-        for what, shown in WHAT.items():
-            for method in ("newton", "removal"):
-                broken = sum(int(value or 0) for value in over(lines, what, "certificate", method, "broken"))
-                wrong = sum(int(value or 0) for value in over(lines, what, "flips", method, "certain_but_wrong"))
-                covered = figure(over(lines, what, "interval", method, "coverage"), 1, 100)
-                beyond = figure(over(lines, what, "interval", method, "population_coverage"), 1, 100)
-                cost = [figure(over(timed, what, "seconds", entry), 0, 1000) for entry in (method, "retraining")]
-                rows.append([name, shown, TITLES[method], str(broken), str(wrong), covered, beyond, *cost])
-    head = [
-        "data set",
-        "deletion",
-        "prediction",
-        "certificates broken",
-        "certain flips that were none",
-        "interval covers %",
-        "with sampling, test set %",
-        "ms",
-        "ms of retraining",
+    broken = sum(int(value or 0) for value in over(lines, what, "certificate", "removal", "broken"))
+    timed = [line for line in lines if line["machine"]["device_type"] == "cpu"]
+    own, retraining = (cell(over(timed, what, "seconds", part), 0, 1000) for part in ("removal", "retraining"))
+    return [
+        f"{runs.title} ({len(lines)})",
+        WHAT[what],
+        cell(over(lines, what, "spearman", "first_order"), 3),
+        *closed,
+        str(broken),
+        cell(over(lines, what, "interval", "removal", "population_coverage"), 1, 100),
+        f"{own} ({retraining})" if timed else "–",
+        runs.selection,
     ]
-    return table(head, rows)
 
 
-def whole_network() -> str:
-    """The head's answer beside whole networks trained again, on digits."""
-    lines = [line["full"] for line in read_lines(FILES["digits"])]
-    titles = {"held_out": "held-out examples", "deleted": "the deleted examples"}
+def summary() -> str:
+    """Single examples and groups, on every data set."""
     rows = []
-    for key, title in titles.items():
-        cells = [
-            [line[key][entry] for line in lines]
-            for entry in ("spearman", "ceiling", "network_size", "spread_between_seeds")
-        ]
-        rows.append([f"change of the loss on {title}", *(number(values, digits=3) for values in cells)])
-    return table(
-        [
-            "whole network trained again",
-            "Spearman",
-            "most that could be reached",
-            "mean change",
-            "spread between seeds",
-        ],
-        rows,
-    )
+    for runs in RUNS:
+        lines = [line for line in read_lines(runs.file) if line["seed"] in runs.seeds]
+        rows += [row(runs, what, lines) for what in WHAT]
+    return table(HEAD, rows)
 
 
-TABLES: dict[str, Callable[[], str]] = {
-    "unlearning-predictions": predictions,
-    "unlearning-bounds": bounds,
-    "unlearning-network": whole_network,
-}
+TABLES: dict[str, Callable[[], str]] = {"unlearning": summary}
