@@ -37,7 +37,7 @@ def test_no_page_is_out_of_date(tables: ModuleType) -> None:
 
 def test_a_figure_that_was_typed_is_replaced(tables: ModuleType) -> None:
     page = (DOCS / "benchmarks" / "labels.md").read_text(encoding="utf-8")
-    typed = re.sub(r"(\| mean \| \*\*)[\d.]+", r"\g<1>99.9", page, count=1)
+    typed = re.sub(r"(\| CIFAR-10, mean \| )[\d.]+", r"\g<1>99.9", page, count=1)
     assert typed != page
     assert tables.filled(typed) == page
 
@@ -53,58 +53,46 @@ def test_ties_are_all_marked_and_missing_cells_are_dashes(tables: ModuleType) ->
     assert cells.number([1.0, 3.0]) == "2.0 ± 1.4"
 
 
-def test_f1_by_hand_and_of_an_empty_selection(tables: ModuleType) -> None:
-    thresholds = sys.modules["filling.labels_thresholds"]
-    assert thresholds.f1(0.2, 0.6) == pytest.approx(2 * 0.8 * 0.6 / 1.4)
-    assert thresholds.f1(None, 0.0) == 0
-
-
-def test_the_recall_of_a_list_without_a_mistake_by_hand(tables: ModuleType) -> None:
-    metrics = sys.modules["filling.labels_metrics"]
-    assert metrics.best_recall([0.05, 0.5], 0.1) == pytest.approx((1 + 0.2) / 2)
-
-
-def _line(method: str, aupr: float, *, seed: int = 3, gradual: float = 10) -> dict[str, Any]:
-    details = {"gradual_epochs": gradual} if method == "coteaching" else {}
-    line = {"set": "cifar10", "noise": "symmetric-20", "method": method, "seed": seed, "details": details}
+def _line(method: str, aupr: float, *, seed: int = 3, trainings: float = 1) -> dict[str, Any]:
+    line = {"noise": "symmetric-20", "method": method, "seed": seed, "trainings": trainings}
     return {**line, "metrics": {"aupr": aupr}}
 
 
 def test_the_best_rival_is_the_best_with_the_same_seed(tables: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
-    labels, verdict = sys.modules["filling.labels"], sys.modules["filling.labels_verdict"]
-    lines = [_line("sgoif", 0.9), _line("sce", 0.92), _line("aum", 0.91), _line("aum", 0.99, seed=4)]
-    lines += [_line("influence", 0.95), _line("sgoif", 0.5, seed=4)]
-    monkeypatch.setattr(labels, "read_lines", lambda name: lines)
-    monkeypatch.setattr(verdict, "NOISES", {"symmetric-20": "symmetric 20%"})
-    row = verdict.best_rivals().splitlines()[2]
-    assert row.startswith("| symmetric 20% | 90.0 | SCE loss | 92.0 | −2.00 |")
-    assert row.endswith(f" {len([name for name in labels.choose('all') if verdict.is_rival(name)]) - 2} |")
-
-
-def test_leads_over_rivals_are_of_what_both_were_run_on(tables: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
     labels = sys.modules["filling.labels"]
-    lines = [{**_line("sgoif", aupr), "noise": noise} for noise, aupr in (("symmetric-20", 0.9), ("symmetric-40", 0.8))]
-    lines += [
-        _line("sce", 0.92),
-        {**_line("sce", 0.7), "noise": "symmetric-40"},
-        _line("incv", 0.5),
-        _line("incv", 1, seed=4),
-    ]
-    monkeypatch.setattr(labels, "read_lines", lambda name: [{**line, "trainings": 1.0} for line in lines])
-    head, *rows = ([cell.strip() for cell in row.split("|")[1:-1]] for row in labels.heavy().splitlines())
-    leads = {row[0]: dict(zip(head, row, strict=True)) for row in rows}
-    assert [leads[row]["SCE loss"] for row in ("SG-OIF ahead by, mean", "at worst")] == ["+4.00", "−2.00"]
-    assert [leads[row]["INCV"] for row in ("SG-OIF ahead by, mean", "at worst")] == ["+40.00", "+40.00"]
-    assert leads["at worst"]["Mixup"] == "–"
+    lines = [_line("sgoif", 0.9), _line("coteaching", 0.92, trainings=2.96), _line("aum", 0.91)]
+    lines += [_line("aum", 0.99, seed=4), _line("influence", 0.95), _line("sgoif", 0.5, seed=4)]
+    monkeypatch.setattr(labels, "read_lines", lambda name: lines)
+    monkeypatch.setattr(labels, "SETS", {"CIFAR-10": "a.jsonl"})
+    first, mean = labels.best_rivals().splitlines()[2:]
+    assert first == "| CIFAR-10, symmetric 20% | 90.0 | Co-teaching | 92.0 | 3 | −2.00 | held-out |"
+    assert mean == "| CIFAR-10, mean | 90.0 | best of each | 92.0 |  | −2.00 |  |"
 
 
-def test_hurried_and_patient_rows_have_the_same_seeds(tables: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
-    coteaching = sys.modules["filling.labels_coteaching"]
-    files = {
-        coteaching.HURRIED: [_line("coteaching", 0.5, gradual=1), _line("coteaching", 0.1, seed=4, gradual=1)],
-        coteaching.CIFAR: [_line("coteaching", 0.8), _line("coteaching", 0.2, seed=5), _line("sce", 1.0)],
-    }
-    monkeypatch.setattr(coteaching, "read_lines", lambda name: files.get(name, []))
-    assert coteaching.hurried().splitlines()[2:] == ["| CIFAR-10 | symmetric 20% | 1 | 50.0 | **80.0** |"]
-    files[coteaching.CIFAR] = []
-    assert coteaching.hurried().splitlines()[2:] == ["| CIFAR-10 | symmetric 20% | 1 | **30.0 ± 28.3** | – |"]
+def test_what_was_stated_is_counted_by_hand(tables: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
+    errors = sys.modules["filling.label_errors"]
+
+    def run(rate: float, wrong: float, found: float | None, selected: int, ece: float = 0.01) -> dict[str, Any]:
+        stated = {"noise_rate": rate, "noise_rate_low": rate - 0.01, "noise_rate_high": rate + 0.01}
+        rest = {"false_discovery_rate": found, "selected": selected, "expected_calibration_error": ece}
+        return {"aupr": rate, "calibration": stated | rest | {"noise_rate_true": wrong}}
+
+    lines = [run(0.2, 0.2, 0.1, 9), run(0.3, 0.315, 0.3, 9, ece=0.1), run(0.4, 0.1, None, 0), run(0.1, 0.0, 1.0, 5)]
+    monkeypatch.setattr(errors, "groups", lambda: [("some", "dev", lines)])
+    assert errors.stated().splitlines()[2] == "| some | 3 | 30.0 | 2 | 2 | 1 | 1 | 1 | 5 (1) | dev |"
+
+
+def test_a_method_without_lines_of_its_own_is_the_first_of_two_trainings(tables: ModuleType) -> None:
+    curriculum = sys.modules["filling.curriculum"]
+    twice = {"method": "sce-twice", "metrics": {"accuracy": 0.9}, "details": {"first_accuracy": 0.8}}
+    assert curriculum._values([twice], "sce") == [80]
+    assert curriculum._values([twice, {"method": "sce", "metrics": {"accuracy": 0.7}}], "sce") == [70]
+    assert curriculum._values([twice], "plain") == []
+
+
+def test_every_row_of_the_benchmarks_says_how_it_was_selected(tables: ModuleType) -> None:
+    for name in ("labels", "label_errors", "curriculum", "engine"):
+        for make in sys.modules[f"filling.{name}"].TABLES.values():
+            head, _, *rows = ([cell.strip() for cell in row.split("|")[1:-1]] for row in make().splitlines())
+            assert head[-1] == "selection"
+            assert all(row[-1] in ("dev", "held-out") for row in rows if not row[0].endswith("mean"))
