@@ -35,7 +35,7 @@ def test_programs_are_not_published_and_nothing_is_fetched() -> None:
     ("source", "text", "expected"),
     [
         ("docs/a.md", "[x](b.md#c)", "[x](b.md#c)"),
-        ("docs/method.md", "[x](../README.md#settings)", "[x](readme.md#settings)"),
+        ("docs/method.md", "[x](../README.md#figures)", "[x](readme.md#figures)"),
         ("docs/tutorials/trainer.md", "[`x`](../../examples/digits.py)", "[`x`](../files/examples/digits.py)"),
         ("README.md", "[x](docs/method.md) ![y](docs/images/report.png)", "[x](method.md) ![y](images/report.png)"),
         ("README.md", "[`results/`](results/)", "`results/`"),
