@@ -1,4 +1,4 @@
-"""Reading a monitor: the table of scores, the error budget, the misranking bound and the top-K certificate."""
+"""Reading a monitor: the table of scores, the error budget, the misranking estimate and the top-K certificate."""
 
 from __future__ import annotations
 
@@ -351,7 +351,8 @@ def misranking(monitor: InfluenceMonitor, higher: int, lower: int, bias: float) 
     """exp(−(Δ − b)² m / 2σ²): how likely two examples this far apart are in the wrong order by sampling alone.
 
     Δ is the difference of the mean scores, σ² the sum of their variances, m the smaller number of observations, and
-    `bias` what systematic errors may add (0: sampling error only). 1 means that nothing can be said.
+    `bias` what systematic errors may add (0: sampling error only). 1 means that nothing can be said. All of them are
+    measured in the run and observations count as independent, so this is an estimate and not a bound known to hold.
     """
     monitor.flush()
     ledger = monitor.record()

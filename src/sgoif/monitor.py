@@ -611,7 +611,7 @@ class InfluenceMonitor:
         return instruments.error_budget(self)
 
     def misranking_bound(self, higher: int, lower: int, bias: float = 0.0) -> float:
-        """Bound on the probability that `higher` only seems more harmful than `lower`; see `instruments`."""
+        """Estimated chance that `higher` only seems more harmful than `lower`: measured variances put into a bound."""
         return instruments.misranking(self, higher, lower, bias)
 
     def certificate(self, k: int) -> instruments.Certificate:

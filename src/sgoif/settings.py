@@ -53,7 +53,8 @@ class Settings:
     replace_share: float = 0.05
     """Share of the bank that one replacement may exchange."""
     coverage_floor: float = 0.1
-    """λ_min of the Gram matrix of group directions below which the bank is refreshed early."""
+    """λ_min of the Gram matrix of group directions below which the bank is refreshed early; with `refresh_every` or
+    `budget`, which set the cadence themselves, it is only recorded."""
     refine: bool = True
     """Refine the anchors behind large but doubtful scores with short conjugate gradients."""
     sketch: int = 16
@@ -63,7 +64,7 @@ class Settings:
     temperature: float | None = 4.0
     """Each step's scores are squashed at this multiple of their mean size before they are averaged. None: raw."""
     competence: bool = True
-    """Weigh a step by what the model knows about held-out data then: little at first, little once it memorises."""
+    """Weigh a step by max(0.05, 1 − L/ln C)⁴, L being the anchors' loss: little at first, little once it memorises."""
     level: float = 0.9
     """Level of the confidence interval of a score."""
     projection: int = 64

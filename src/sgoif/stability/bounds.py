@@ -81,9 +81,10 @@ def averaging_width(variance: Tensor | float, count: Tensor | float, alpha: floa
 def misranking_bound(
     gap: Tensor | float, bias: Tensor | float, variance: Tensor | float, count: Tensor | float
 ) -> Tensor:
-    """Probability that two examples Δ = `gap` apart swap places after m = `count` probes; 1 where Δ ≤ b = `bias`.
+    """Bound on the chance that two examples Δ = `gap` apart swap places after m = `count` probes; 1 where Δ ≤ `bias`.
 
-    σ² = `variance` is the variance proxy of a sub-Gaussian probe (for a gated one, E[c²]σ²).
+    σ² = `variance` is the variance proxy of a sub-Gaussian probe (for a gated one, E[c²]σ²). It is a bound for the true
+    gap and variance; with estimates in their place it is an estimate.
     """
     excess = (_tensor(gap) - _tensor(bias)).clamp_min(0)
     # Zero over zero means no excess and no noise: nothing separates the two.

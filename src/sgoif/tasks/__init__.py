@@ -1,4 +1,8 @@
-"""From scores to decisions: each task reads a monitor and ends in something a person can do."""
+"""From a run to decisions: each task ends in something a person can do.
+
+Label errors and the curriculum rest on the scores of a monitor. The sentinel, the poison trace and the unlearner read
+activations and features of a trained network; a monitor lends them its held-out examples, or features on the way.
+"""
 
 from sgoif.tasks.curriculum import Curriculum, CurriculumReport, CurriculumSampler, CurriculumSettings
 from sgoif.tasks.labels import Decoys, LabelErrors, plant_decoys

@@ -5,8 +5,8 @@ With victims (`culprits`), examples that have the wrong label are ranked by kins
 whether any example stands apart at all and which (`mixture`), the thresholds below decide, and those selected are
 grouped into families (`families`).
 
-The thresholds were set on trained networks with and without poison; docs/poisoning.md has the figures. With victims the
-direction does not come from the training examples, so less is needed than without.
+The thresholds were set on trained networks with and without poison; docs/benchmarks/poisoning.md says which runs were
+in view. With victims the direction does not come from the training examples, so less is needed than without.
 """
 
 from __future__ import annotations
