@@ -195,5 +195,5 @@ def test_a_log_goes_on_when_the_clock_goes_back(tmp_path: Path) -> None:
     log = AuditLog(tmp_path / "log.jsonl", clock=lambda: times.pop(0) + timedelta(0))
     last = None
     for number in range(3):
-        last = log.append("request", f"number {number}", {}, last).hash
+        last = log.append("request", f"number {number}", {"request": 1, "ids": ["1"], "reason": ""}, last).hash
     assert verify_log(log.path, last).intact

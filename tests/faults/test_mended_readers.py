@@ -291,7 +291,7 @@ def test_a_checkpoint_whose_step_is_no_number_is_passed_over(step: Any, tmp_path
 @pytest.mark.parametrize("previous", [5, None, ["0" * 64], "\ud800"])
 def test_a_log_whose_hashes_are_no_texts(previous: Any, tmp_path: Path) -> None:
     path = tmp_path / "log.jsonl"
-    AuditLog(path).append("request", "asked", {"ids": ["1"]}, None)
+    AuditLog(path).append("request", "asked", {"request": 1, "ids": ["1"], "reason": ""}, None)
     entry = json.loads(path.read_text())
     path.write_text(json.dumps({**entry, "previous": previous}) + "\n")
     assert verify_log(path).line == 1

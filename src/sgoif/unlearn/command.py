@@ -25,6 +25,14 @@ State = Annotated[Path, typer.Option("--state", help="The file that `sgoif unlea
 Log = Annotated[
     Path | None, typer.Option("--log", help="The log, where it is not where it was.", show_default="that of the state")
 ]
+Key = Annotated[
+    Path | None,
+    typer.Option(
+        "--key",
+        help="The key that entries of the log are proven with; keep it outside the folder of the log.",
+        show_default="the one of `sgoif` in your configuration directory",
+    ),
+]
 Device = Annotated[str, typer.Option(help="auto, cpu or cuda.")]
 DEFAULT_STATE = Path("unlearning.npz")
 
@@ -49,6 +57,7 @@ def init_command(
     ] = None,
     state: Annotated[Path, typer.Option(help="The file to write; later commands read and change it.")] = DEFAULT_STATE,
     log: Annotated[Path, typer.Option(help="The audit log to begin.")] = Path("unlearning.jsonl"),
+    key: Key = None,
     continue_log: Annotated[
         bool,
         typer.Option("--continue", help="The network was trained again: go on with the log, and replace the state."),
@@ -87,7 +96,7 @@ def init_command(
         batch_size=batch_size,
         device=_device(device),
     )
-    unlearner = _shown_while(lambda show: init(settings, show))
+    unlearner = _shown_while(lambda show: init(settings, show, key))
     if as_json:
         _print_json({"state": str(state), **about(unlearner)})
         return
@@ -108,6 +117,7 @@ def request_command(
     reason: Annotated[str, typer.Option(help="Why, for the log.")] = "",
     state: State = DEFAULT_STATE,
     log: Log = None,
+    key: Key = None,
     device: Device = "auto",
     as_json: AsJson = False,
 ) -> None:
@@ -115,7 +125,7 @@ def request_command(
     from sgoif.unlearn.acting import brief, opened, read_ids
 
     names = read_ids(ids or [], listing)
-    with opened(state, log, device) as unlearner:
+    with opened(state, log, key, device) as unlearner:
         decision = unlearner.request(names, reason=reason)
         found = {**brief(decision), "log_head": unlearner.last_hash}
     if as_json:
@@ -125,14 +135,15 @@ def request_command(
 
 
 @app.command("plan")
-def plan_command(state: State = DEFAULT_STATE, log: Log = None, as_json: AsJson = False) -> None:
-    """List what waits to be removed, and what waits for a new training, the most urgent first."""
+def plan_command(state: State = DEFAULT_STATE, log: Log = None, key: Key = None, as_json: AsJson = False) -> None:
+    """List what waits to be removed, and what waits for a new training, the most urgent first. Changes nothing."""
     from sgoif.tasks.unlearning.text import counted
-    from sgoif.unlearn.acting import opened, plan
+    from sgoif.unlearn.acting import not_in_state, plan, read
 
-    with opened(state, log) as unlearner:
-        found = plan(unlearner)
-        pending, outstanding = unlearner.pending(), unlearner.outstanding()
+    unlearner = read(state, log)
+    later = not_in_state(unlearner, key, state)
+    found = plan(unlearner, later)
+    pending, outstanding = unlearner.pending(), unlearner.outstanding()
     if as_json:
         _print_json(found)
         return
@@ -141,6 +152,11 @@ def plan_command(state: State = DEFAULT_STATE, log: Log = None, as_json: AsJson 
     _tell_plan("removed from the head, waiting for the network to be trained again", done)
     if not pending and not done:
         print(f"nothing is waiting; deleted so far: {counted(found['deleted'], 'example')}")
+    if later:
+        print(
+            f"the log has {counted(later, 'entry', 'entries')} that the state does not have yet; the next `request`,"
+            " `remove`, `check` or `head` catches up where they are proven"
+        )
 
 
 @app.command("remove")
@@ -151,13 +167,14 @@ def remove_command(
     ] = None,
     state: State = DEFAULT_STATE,
     log: Log = None,
+    key: Key = None,
     device: Device = "auto",
     as_json: AsJson = False,
 ) -> None:
     """Take the examples of pending requests out of the head and out of the state, with a certificate."""
     from sgoif.unlearn.acting import brief, opened
 
-    with opened(state, log, device) as unlearner:
+    with opened(state, log, key, device) as unlearner:
         removal = unlearner.remove(request or None)
         found = {**brief(removal), "log_head": unlearner.last_hash}
     if as_json:
@@ -168,12 +185,12 @@ def remove_command(
 
 @app.command("check")
 def check_command(
-    state: State = DEFAULT_STATE, log: Log = None, device: Device = "auto", as_json: AsJson = False
+    state: State = DEFAULT_STATE, log: Log = None, key: Key = None, device: Device = "auto", as_json: AsJson = False
 ) -> None:
     """Train the head again from zeros without what was deleted, and compare it with the one that is there."""
     from sgoif.unlearn.acting import brief, opened
 
-    with opened(state, log, device) as unlearner:
+    with opened(state, log, key, device) as unlearner:
         check = unlearner.check()
         found = {**brief(check), "log_head": unlearner.last_hash}
     if as_json:
@@ -187,6 +204,7 @@ def head_command(
     out: Annotated[Path, typer.Option(help="FILE.npz to write: weight (classes × features) and bias.")],
     state: State = DEFAULT_STATE,
     log: Log = None,
+    key: Key = None,
     as_json: AsJson = False,
 ) -> None:
     """Write the head's weights, to be put into the last linear layer of the network."""
@@ -197,7 +215,7 @@ def head_command(
         raise SettingError(f"--out {out} cannot be written; give the name of another file, e.g. head.npz")
     if out.suffix.lower() != ".npz":
         raise SettingError(f"--out {out} would not be what it is called: a numpy archive is written. Give FILE.npz")
-    with opened(state, log) as unlearner:
+    with opened(state, log, key) as unlearner:
         write_head(unlearner, out)
         found = {"out": str(out), "layer": unlearner.head_name, **about(unlearner)}
     if as_json:
@@ -212,27 +230,26 @@ def verify_command(
     expect: Annotated[
         str | None, typer.Option(help="A hash that was noted before; without one, a cut-off end cannot be seen.")
     ] = None,
+    key: Key = None,
+    no_key: Annotated[bool, typer.Option("--no-key", help="Check the chain alone, as one who has no key.")] = False,
+    state: Annotated[
+        Path | None,
+        typer.Option(help="The state that the log belongs to.", show_default="unlearning.npz beside the log, if any"),
+    ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Check that no line of a log was changed, removed, added or moved.
+    """Check that no line of a log was changed, removed, added or moved, that the key wrote it, and that the state fits.
 
     Exit code 0: the log is sound. 3: it cannot be trusted; the first broken line is named. 2: it cannot be read.
     """
-    from sgoif.tasks.unlearning import verify_log
+    from sgoif.unlearn.verifying import verify
 
-    found = verify_log(log, expect)
+    verified = verify(log, expect=expect, key=key, no_key=no_key, state=state)
     if as_json:
-        _print_json({"log": str(log), **found.record()})
-    elif found.intact:
-        print(f"sound: {found.entries:,} entries, head {found.head}")
-        if found.expected_at is not None:
-            print(f"the expected hash is that of line {found.expected_at:,}")
-        else:
-            print("keep the head: with --expect it shows later whether the end was cut off or the log written anew")
+        _print_json(verified.record())
     else:
-        print(f"BROKEN: {found.problem}")
-        print(f"sound up to there: {found.entries:,} entries, head {found.head}")
-    if not found.intact:
+        print("\n".join(verified.lines()))
+    if not verified.found.intact:
         raise typer.Exit(BROKEN)
 
 

@@ -14,7 +14,7 @@ from sgoif.audit.plan import Indices, choose_device
 from sgoif.audit.progress import Progress
 from sgoif.errors import SettingError
 from sgoif.state import DAMAGE, check_unpacked
-from sgoif.tasks.unlearning import Unlearner
+from sgoif.tasks.unlearning import AuditLog, Unlearner
 from sgoif.unlearn.settings import InitSettings
 
 FEATURES, LABELS = ("features", "x"), ("labels", "y")
@@ -22,10 +22,10 @@ HELD_FEATURES, HELD_LABELS = ("held_features", "held_x"), ("held_labels", "held_
 Array = np.ndarray[Any, Any]
 
 
-def open_unlearner(settings: InitSettings, show: Progress) -> Unlearner:
+def open_unlearner(settings: InitSettings, show: Progress, log: AuditLog) -> Unlearner:
     """A new unlearner with its log begun."""
     options: dict[str, Any] = {
-        "log": settings.log,
+        "log": log,
         "continue_log": settings.continue_log,
         "l2": settings.head.l2,
         "steps": settings.head.steps,

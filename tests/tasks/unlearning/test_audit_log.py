@@ -21,6 +21,11 @@ from sgoif.tasks.unlearning.log import GENESIS, AuditLog, Entry, read_log, seal,
 NASTY = 'line\nbreak "quotes" \u202eevil\u2066 \udc80 \x1b[31m ü 名 🙂'
 
 
+def asked(number: int = 1, **more: Any) -> dict[str, Any]:
+    """Evidence of a request."""
+    return {"request": number or 1, "ids": [str(number)], "reason": "", **more}
+
+
 def written(path: Path, count: int = 5) -> list[Entry]:
     """A log of so many entries, a second apart."""
     times = iter(datetime(2025, 1, 1, tzinfo=UTC) + timedelta(seconds=n) for n in range(1000))
@@ -28,7 +33,7 @@ def written(path: Path, count: int = 5) -> list[Entry]:
     for number in range(count):
         after = entries[-1].hash if entries else None
         kind = "opened" if number == 0 else "request"
-        entries.append(log.append(kind, f"entry {number}", {"ids": [str(number)], "size": 0.1 * number}, after))
+        entries.append(log.append(kind, f"entry {number}", asked(number, size=0.1 * number), after))
     return entries
 
 
@@ -58,7 +63,7 @@ def resealed(line: str, previous: str | None = None, **changes: Any) -> str:
 
 class TestSound:
     def test_lines_can_be_read_and_checked_with_nothing_but_a_hash_function(self, log: Path) -> None:
-        AuditLog(log).append("request", NASTY, {"reason": NASTY}, read_log(log)[-1].hash)
+        AuditLog(log).append("request", NASTY, asked(reason=NASTY), read_log(log)[-1].hash)
         previous = "0" * 64
         for number, line in enumerate(lines_of(log), start=1):
             entry = json.loads(line)
@@ -78,19 +83,19 @@ class TestSound:
         assert (found.intact, found.entries, found.head, found.line) == (True, 4, entries[-1].hash, None)
 
     def test_text_from_outside_stays_on_its_line_and_comes_back(self, tmp_path: Path) -> None:
-        AuditLog(tmp_path / "l").append("request", NASTY, {"reason": NASTY, "pair": (1, 2)}, None)
+        AuditLog(tmp_path / "l").append("request", NASTY, asked(reason=NASTY, pair=(1, 2)), None)
         raw = (tmp_path / "l").read_bytes()
         assert raw.count(b"\n") == 1
         text = raw.decode("utf-8")
         assert all(character.isprintable() for character in text.rstrip("\n"))
         assert "ü 名 🙂" in text
         (entry,) = read_log(tmp_path / "l")
-        assert entry.evidence == {"reason": NASTY, "pair": [1, 2]}
+        assert entry.evidence == asked(reason=NASTY, pair=[1, 2])
 
     def test_numbers_that_are_none_are_refused_and_leave_no_trace(self, log: Path) -> None:
         before = log.read_bytes()
         with pytest.raises(ValueError, match="JSON"):
-            AuditLog(log).append("request", "x", {"size": float("nan")}, read_log(log)[-1].hash)
+            AuditLog(log).append("request", "x", asked(size=float("nan")), read_log(log)[-1].hash)
         assert log.read_bytes() == before
 
     def test_expected_hashes(self, log: Path) -> None:
@@ -242,14 +247,14 @@ class TestWriting:
         rewrite(log, [line.replace("entry 1", "entry X") for line in lines_of(log)])
         before = log.read_bytes()
         with pytest.raises(LogError, match="line 2"):
-            AuditLog(log).append("request", "x", {}, last)
+            AuditLog(log).append("request", "x", asked(), last)
         assert log.read_bytes() == before
 
     def test_somebody_else_has_written(self, log: Path) -> None:
         last = read_log(log)[-1].hash
-        AuditLog(log).append("request", "theirs", {}, last)
+        AuditLog(log).append("request", "theirs", asked(), last)
         with pytest.raises(LogError, match=r"its last entry is number 6.*Nothing was done"):
-            AuditLog(log).append("request", "mine", {}, last)
+            AuditLog(log).append("request", "mine", asked(), last)
         with pytest.raises(LogError, match="not where it was left"):
             AuditLog(log).append("opened", "a new one", {}, None)
         assert len(read_log(log)) == 6
@@ -259,9 +264,9 @@ class TestWriting:
         first, second = AuditLog(log), AuditLog(log)
         with first.held():
             with pytest.raises(LogError, match="another process is writing"):
-                second.append("request", "x", {}, last)
-            first.append("request", "y", {}, last)
-        second.append("request", "z", {}, read_log(log)[-1].hash)
+                second.append("request", "x", asked(), last)
+            first.append("request", "y", asked(), last)
+        second.append("request", "z", asked(), read_log(log)[-1].hash)
         assert [entry.summary for entry in read_log(log)][-2:] == ["y", "z"]
 
     def test_another_process_is_kept_out_too(self, log: Path) -> None:
@@ -276,9 +281,9 @@ class TestWriting:
             assert other.stdout is not None
             assert other.stdout.readline() == "held\n"
             with pytest.raises(LogError, match="another process is writing"):
-                AuditLog(log).append("request", "x", {}, last)
+                AuditLog(log).append("request", "x", asked(), last)
             other.communicate("")
-        AuditLog(log).append("request", "x", {}, last)
+        AuditLog(log).append("request", "x", asked(), last)
         assert len(read_log(log)) == 6
 
     def test_a_write_that_was_cut_short_is_taken_off_and_mentioned(self, log: Path) -> None:
@@ -286,7 +291,7 @@ class TestWriting:
         torn = b'{"sequence": 6, "time": "2025'
         log.write_bytes(log.read_bytes() + torn)
         assert verify_log(log).line == 6
-        AuditLog(log).append("request", "next", {}, last)
+        AuditLog(log).append("request", "next", asked(), last)
         entries = read_log(log)
         assert [entry.kind for entry in entries][-2:] == ["repaired", "request"]
         assert entries[-2].evidence == {"bytes": len(torn), "sha256": hashlib.sha256(torn).hexdigest()}
@@ -296,7 +301,7 @@ class TestWriting:
         log.write_bytes(log.read_bytes().replace(b"entry 2", b"entry X") + b"{")
         before = log.read_bytes()
         with pytest.raises(LogError, match="line 3"):
-            AuditLog(log).append("request", "next", {}, last)
+            AuditLog(log).append("request", "next", asked(), last)
         assert log.read_bytes() == before
 
     def test_a_full_disk_leaves_the_log_as_it_was(self, log: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -312,7 +317,7 @@ class TestWriting:
 
         monkeypatch.setattr(os, "write", full)
         with pytest.raises(OSError, match="No space"):
-            AuditLog(log).append("request", "x", {}, last)
+            AuditLog(log).append("request", "x", asked(), last)
         monkeypatch.undo()
         assert log.read_bytes() == before
 

@@ -20,6 +20,7 @@ from sgoif.tasks.unlearning.errors import LogError, RequestError
 from sgoif.tasks.unlearning.log import AuditLog, read_log, verify_log
 
 L2 = 0.01
+KEY = bytes(range(32))
 
 
 @pytest.fixture
@@ -28,7 +29,7 @@ def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def make(count: int = 80, log: str | None = "log.jsonl", **options: Any) -> Unlearner:
+def make(count: int = 80, log: str | AuditLog | None = "log.jsonl", **options: Any) -> Unlearner:
     features, labels = blobs(count + 40)
     held = features[count:], labels[count:]
     ids = [f"img/{number}.png" for number in range(count)]
@@ -444,13 +445,13 @@ class TestOverWeeks:
         assert len(Unlearner.load("after.npz")) == 29
 
     def test_what_was_logged_but_not_saved_is_done_again(self, place: Path) -> None:
-        unlearner = make()
+        unlearner = make(log=AuditLog("log.jsonl", key=KEY))
         unlearner.request("img/1.png")
         unlearner.save("state.npz")
         unlearner.request("img/2.png", reason="after the save")
         unlearner.remove([1])
         unlearner.request("img/3.png")
-        again = Unlearner.load("state.npz")
+        again = Unlearner.load("state.npz", key=KEY)
         assert (again.ids, again.pending()) == (unlearner.ids, unlearner.pending())
         assert [request.removed for request in again.requests] == [True, False, False]
         torch.testing.assert_close(again.fitted.w, unlearner.fitted.w)
@@ -459,11 +460,11 @@ class TestOverWeeks:
         again.remove()
         again.save("state.npz")
         length = len(read_log("log.jsonl"))
-        Unlearner.load("state.npz")
+        Unlearner.load("state.npz", key=KEY)
         assert len(read_log("log.jsonl")) == length  # nothing to do again
 
     def test_a_crash_between_request_and_decision(self, place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-        unlearner = make()
+        unlearner = make(log=AuditLog("log.jsonl", key=KEY))
         unlearner.save("state.npz")
 
         def crash(*_: object) -> None:
@@ -473,7 +474,7 @@ class TestOverWeeks:
             patched.setattr(Unlearner, "decide", crash)
             with pytest.raises(KeyboardInterrupt):
                 unlearner.request("img/4.png")
-        again = Unlearner.load("state.npz")
+        again = Unlearner.load("state.npz", key=KEY)
         assert [decision.ids for decision in again.pending()] == [("img/4.png",)]
         assert kinds() == ["opened", "request", "recovered", "decision"]
 

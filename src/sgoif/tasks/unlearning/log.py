@@ -1,60 +1,45 @@
-"""The audit log: JSON lines that can only be added to, each sealed with what came before it.
+"""The audit log, open for writing, and its verification; `entries` has the form of a line.
 
-    {"sequence": 2, "time": "2025-03-01T09:30:00Z", "kind": "request", "summary": "…", "evidence": {…},
-     "previous": "<hash of line 1>", "hash": "<hash of this line>"}
-
-    hash = sha256(previous + canonical JSON of sequence, time, kind, summary and evidence)
-
-canonical: as Python's json module writes it with sorted keys and no spaces, in ASCII; what precedes the first line is
-64 zeros. In the file only characters that cannot be printed are written out, so that people can read it. Whoever
-changes, removes, adds or moves a line has to seal every later line anew, and then the hash of the last line, the
-*head*, is another. So keep heads elsewhere: a log that was cut off at its end, or written anew as a whole, looks sound
-to anybody who does not know one.
+Whoever changes, removes, adds or moves a line has to seal every later line anew, and then the hash of the last line,
+the *head*, is another. With a key every line also carries a proof that nobody can make who does not have the key;
+without one, anybody who can write the file can write it anew. A log that was cut off at its end looks sound either way
+to anybody who does not know a head: the state of the unlearner knows one, and others can be kept elsewhere.
 
 A line is written in one piece and flushed to disk. Of a write that was cut short there is a line without its end, which
-the next writer takes off and mentions.
+the next writer takes off and mentions. A clock that was set back is mentioned too, so times that go back without a word
+show that somebody else wrote them.
 """
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import json
-import math
 import os
+import warnings
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass
-from datetime import UTC, datetime
+from dataclasses import asdict, dataclass, replace
+from datetime import UTC, datetime, timedelta
+from itertools import pairwise
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any, Literal
 
+from sgoif.errors import SettingError
+from sgoif.tasks.unlearning.entries import GENESIS, Entry, prove, read_entries, seal
 from sgoif.tasks.unlearning.errors import LogError
+from sgoif.tasks.unlearning.keys import LEAST_KEY
 from sgoif.tasks.unlearning.text import escaped
 
-GENESIS = "0" * 64
-FIELDS = ("sequence", "time", "kind", "summary", "evidence", "previous", "hash")
-SEALED = FIELDS[:-2]
-TEXTS = ("time", "kind", "summary", "previous", "hash")
-REPAIRED = "repaired"
+__all__ = ["GENESIS", "AuditLog", "Entry", "Verification", "as_log", "read_log", "seal", "utc_now", "verify_log"]
+
+REPAIRED, CLOCK = "repaired", "clock"
+CLOCK_MAY_DIFFER = timedelta(minutes=5)
+"""Two machines that write one log may differ by this much; a clock that is further behind gets an entry."""
+NO_LOCKS = {errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP, errno.ENOTSUP, errno.EINVAL}
+"""What a file system without locks answers."""
 Clock = Callable[[], datetime]
-
-
-@dataclass(frozen=True)
-class Entry:
-    """One line."""
-
-    sequence: int
-    time: str
-    kind: str
-    summary: str
-    """What happened, as a sentence."""
-    evidence: dict[str, Any]
-    previous: str
-    hash: str
-
-    def text(self) -> str:
-        """The line, without its end."""
-        return escaped(json.dumps({name: getattr(self, name) for name in FIELDS}, ensure_ascii=False, allow_nan=False))
+Proof = Literal["checked", "unchecked", "none"]
 
 
 @dataclass(frozen=True)
@@ -72,43 +57,77 @@ class Verification:
     """and what is wrong with it."""
     expected_at: int | None = None
     """Line of the expected hash."""
+    proof: Proof = "none"
+    """Whether the sound lines carry proofs, and whether these were checked with the key."""
+    proven_from: int | None = None
+    """The first line with a proof."""
+    state_at: int | None = None
+    """Line of the hash that the state ends with."""
 
     def record(self) -> dict[str, Any]:
         """In terms of JSON."""
         return asdict(self)
 
 
-def seal(previous: str, content: Mapping[str, Any]) -> str:
-    """The hash of a line with this content."""
-    sealed = {name: content[name] for name in SEALED}
-    text = json.dumps(sealed, sort_keys=True, separators=(",", ":"), ensure_ascii=True, allow_nan=False)
-    return hashlib.sha256((previous + text).encode()).hexdigest()
-
-
-def read_log(path: str | os.PathLike[str]) -> list[Entry]:
+def read_log(path: str | os.PathLike[str], key: bytes | None = None) -> list[Entry]:
     """Every entry of a log that is sound; raises and names the first broken line where it is not."""
-    entries, broken = _read(_content(Path(path)))
+    entries, broken = read_entries(_content(Path(path)), key)
     if broken is not None:
-        raise LogError(f"the log {os.fspath(path)} cannot be trusted: {broken[1]}")
+        raise _untrusted(path, broken[1])
     return entries
 
 
-def verify_log(path: str | os.PathLike[str], expect: str | None = None) -> Verification:
-    """Check every line of a log, and that it holds a hash that was noted before."""
-    entries, broken = _read(_content(Path(path)))
-    head = entries[-1].hash if entries else GENESIS
+def verify_log(
+    path: str | os.PathLike[str],
+    expect: str | None = None,
+    *,
+    key: bytes | None = None,
+    state_hash: str | None = None,
+) -> Verification:
+    """Check every line of a log, and that it holds a hash that was noted before and the one that a state ends with.
+
+    Without the key this shows only that the chain is unbroken. With it, a log without proofs is not intact.
+    """
+    entries, broken = read_entries(_content(Path(path)), key)
+    broken = broken or _back_in_time(entries)
     if broken is not None:
-        return Verification(False, len(entries), head, *broken)
-    if expect is None:
-        return Verification(True, len(entries), head)
-    at = next((entry.sequence for entry in entries if entry.hash == expect.strip().lower()), None)
-    if at is None:
+        entries = entries[: broken[0] - 1]
+    proven_from = next((entry.sequence for entry in entries if entry.mac is not None), None)
+    proof: Proof = "none" if proven_from is None else "unchecked" if key is None else "checked"
+    head = entries[-1].hash if entries else GENESIS
+    found = Verification(False, len(entries), head, proof=proof, proven_from=proven_from)
+    if broken is not None:
+        return replace(found, line=broken[0], problem=broken[1])
+    found = replace(found, expected_at=_line_of(entries, expect), state_at=_line_of(entries, state_hash))
+    problem = ""
+    if key is not None and proven_from is None:
+        problem = "no entry carries a proof: the log was begun without a key, or it was written anew without one"
+    elif expect is not None and found.expected_at is None:
         problem = (
             f"no line has the expected hash {escaped(expect.strip())[:64]}: the end of the log was cut off, or the log"
             " was written anew"
         )
-        return Verification(False, len(entries), head, None, problem)
-    return Verification(True, len(entries), head, expected_at=at)
+    elif state_hash is not None and found.state_at is None:
+        problem = (
+            f"no line has the hash {escaped(state_hash)[:64]} that the state ends with: the end of the log was cut off,"
+            " the log was written anew, or the state belongs to another log"
+        )
+    return replace(found, intact=not problem, problem=problem)
+
+
+def _line_of(entries: list[Entry], wanted: str | None) -> int | None:
+    return None if wanted is None else next((e.sequence for e in entries if e.hash == wanted.strip().lower()), None)
+
+
+def _back_in_time(entries: list[Entry]) -> tuple[int, str] | None:
+    """The first line whose time is before that of the line above it, where that is not said."""
+    for last, entry in pairwise(entries):
+        if entry.kind != CLOCK and entry.when < last.when - CLOCK_MAY_DIFFER:
+            return entry.sequence, (
+                f"line {entry.sequence} (entry {entry.sequence}, {entry.kind}) is dated {entry.time}, before line"
+                f" {last.sequence} of {last.time}, and no entry says that the clock was set back"
+            )
+    return None
 
 
 def _content(path: Path) -> bytes:
@@ -120,101 +139,18 @@ def _content(path: Path) -> bytes:
         raise LogError(f"{path} is a folder, not a log") from error
 
 
-def _read(content: bytes) -> tuple[list[Entry], tuple[int, str] | None]:
-    """The sound entries from the start, and the first broken line with what is wrong with it."""
-    *lines, rest = content.split(b"\n")
-    if rest:
-        lines.append(rest)
-    if not lines:
-        return [], (1, "line 1 is missing: the log is empty")
-    entries: list[Entry] = []
-    previous = GENESIS
-    for number, text in enumerate(lines, start=1):
-        try:
-            if number == len(lines) and rest:
-                raise _Broken("has no end: a write was cut short, or the line was cut")
-            entry = _entry(text)
-            _check_place(entry, number, previous, lines)
-        except _Broken as problem:
-            return entries, (number, f"line {number} {problem}")
-        entries.append(entry)
-        previous = entry.hash
-    return entries, None
-
-
-class _Broken(Exception):
-    """What is wrong with a line."""
-
-
-def _entry(text: bytes) -> Entry:
-    try:
-        found = json.loads(text.decode(), object_pairs_hook=_once, parse_constant=_no_number, parse_float=_finite)
-        entry = Entry(**found)
-        sound = set(found) == set(FIELDS) and isinstance(entry.evidence, dict) and type(entry.sequence) is int
-        sound = sound and all(isinstance(getattr(entry, name), str) for name in TEXTS)
-        sound = sound and entry.previous.isascii() and entry.hash.isascii()
-    except (ValueError, TypeError, RecursionError):
-        sound = False
-    if not sound:
-        raise _Broken("is not an entry of an audit log: it was changed or damaged")
-    return entry
-
-
-def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    """A JSON object in which every key stands once: of two, a reader might see the one that is not sealed."""
-    found = dict(pairs)
-    if len(found) < len(pairs):
-        raise ValueError("a key stands twice")
-    return found
-
-
-def _no_number(name: str) -> NoReturn:
-    raise ValueError(f"{name} is not a number")
-
-
-def _finite(text: str) -> float:
-    """A number; 1e999 is none that could have been written."""
-    number = float(text)
-    return number if math.isfinite(number) else _no_number(text)
-
-
-def _check_place(entry: Entry, number: int, previous: str, lines: list[bytes]) -> None:
-    """Raise unless the entry belongs on this line and is what was written there."""
-    if entry.sequence != number:
-        missing = number if entry.sequence > number else None
-        later = missing and next((at for at, text in enumerate(lines, 1) if _number(text) == missing), None)
-        if later:
-            raise _Broken(
-                f"holds entry {entry.sequence}, and entry {number} comes in line {later}: they were reordered"
-            )
-        if missing:
-            gap = f"entry {number}" if entry.sequence == number + 1 else f"entries {number} to {entry.sequence - 1}"
-            raise _Broken(f"holds entry {entry.sequence}: {gap} {'is' if 'entry' in gap else 'are'} missing")
-        raise _Broken(f"holds entry {entry.sequence} again: lines were added or reordered")
-    if entry.hash != seal(entry.previous, asdict(entry)):
-        raise _Broken(f"(entry {number}, {escaped(str(entry.kind))}) was changed after it was written")
-    if entry.previous != previous:
-        where = f"line {number - 1}" if number > 1 else "the start of a log"
-        raise _Broken(f"does not follow from {where}: one of the two was replaced")
-    if entry.text().encode() != lines[number - 1]:
-        raise _Broken(f"(entry {number}, {escaped(str(entry.kind))}) was written differently: its text was changed")
+def _untrusted(path: str | os.PathLike[str], problem: str) -> LogError:
+    return LogError(f"the log {os.fspath(path)} cannot be trusted: {problem}")
 
 
 def _ends(entries: list[Entry]) -> set[str]:
-    """The hashes after which somebody may go on writing: of the last entry, and of the one before a repair."""
+    """The hashes after which somebody may go on writing: of the last entry, and of those before remarks of the log."""
     ends = {entries[-1].hash if entries else GENESIS}
     for entry in reversed(entries):
-        if entry.kind != REPAIRED:
+        if entry.kind not in (REPAIRED, CLOCK):
             break
         ends.add(entry.previous)
     return ends
-
-
-def _number(text: bytes) -> int | None:
-    try:
-        return _entry(text).sequence
-    except _Broken:
-        return None
 
 
 def utc_now() -> datetime:
@@ -222,12 +158,27 @@ def utc_now() -> datetime:
     return datetime.now(UTC)
 
 
-class AuditLog:
-    """A log open for writing, now and then: the file is locked only while something is written or `held`."""
+def _text(time: datetime) -> str:
+    return time.isoformat(timespec="seconds").replace("+00:00", "Z")
 
-    def __init__(self, path: str | os.PathLike[str], clock: Clock = utc_now) -> None:
+
+class AuditLog:
+    """A log open for writing, now and then: the file is locked only while something is written or `held`.
+
+    With a `key` (`open_key` reads one from a file) every entry carries a proof, and what the log says can be done again
+    for a state that was saved earlier. Without one it is a chain of hashes that anybody could write: it is never acted
+    upon, and a log with proofs can only be read.
+    """
+
+    def __init__(self, path: str | os.PathLike[str], clock: Clock = utc_now, key: bytes | None = None) -> None:
+        if key is not None and (not isinstance(key, bytes) or len(key) < LEAST_KEY):
+            raise SettingError(
+                f"key={'…' if isinstance(key, bytes) else type(key).__name__} is not valid: expected at least"
+                f" {LEAST_KEY} random bytes, e.g. open_key(FILE)"
+            )
         self.path = Path(path)
-        self._clock = clock
+        self.key = key
+        self.clock = clock
         self._file: int | None = None
         self._depth = 0
 
@@ -262,19 +213,26 @@ class AuditLog:
         """All entries; raises where the log is not sound. A line that was cut short at the end is taken off first."""
         with self.held():
             self._repair()
-            return read_log(self.path)
+            return read_log(self.path, self.key)
+
+    def finished(self) -> list[Entry]:
+        """The same without a change to the file: of a line that was cut short nothing is said."""
+        content = _content(self.path)
+        entries, broken = read_entries(content[: content.rfind(b"\n") + 1], self.key)
+        if broken is not None:
+            raise _untrusted(self.path, broken[1])
+        return entries
 
     def append(self, kind: str, summary: str, evidence: Mapping[str, Any], after: str | None) -> Entry:
         """Add an entry; `after` is the hash that the last one must have, None for the first entry of a new log."""
         with self.held():
-            entries = self.check(after)
-            head, count = entries[-1].hash if entries else GENESIS, len(entries)
-            return self._write(count + 1, kind, summary, evidence, head)
+            return self._add(self.check(after), kind, summary, evidence)
 
     def check(self, after: str | None) -> list[Entry]:
-        """All entries; raises unless the log is sound and ends with this hash, or is empty where there is none."""
+        """All entries; raises unless they can be added to: sound, ending with this hash or empty, the key at hand."""
         with self.held():
             entries = self.entries() if os.path.getsize(self.path) else []
+            self.check_key(entries)
             if (after or GENESIS) in _ends(entries):
                 return entries
             head = entries[-1].hash if entries else GENESIS
@@ -284,16 +242,42 @@ class AuditLog:
                 " cut off, or it is another log. Nothing was done; load the state again"
             )
 
-    def _write(self, sequence: int, kind: str, summary: str, evidence: Mapping[str, Any], previous: str) -> Entry:
-        time = self._clock().astimezone(UTC).isoformat(timespec="seconds").replace("+00:00", "Z")
+    def check_key(self, entries: list[Entry]) -> None:
+        """Raise where these entries carry proofs and there is no key to go on with."""
+        if self.key is None and entries and entries[-1].mac is not None:
+            raise LogError(
+                f"the entries of the log {self.path} carry proofs, and no key was given to go on with; give the key"
+                " that they were written with: --key FILE, or in Python key=open_key(FILE)"
+            )
+
+    def _add(self, entries: list[Entry], kind: str, summary: str, evidence: Mapping[str, Any]) -> Entry:
+        """Write an entry behind these, and before it one about the clock where that was set back."""
+        now = self.clock().astimezone(UTC)
+        if entries and kind != CLOCK and now < entries[-1].when - CLOCK_MAY_DIFFER:
+            last = entries[-1]
+            told = f"The clock is behind: it says {_text(now)}, and entry {last.sequence} is dated {last.time}."
+            entries = [*entries, self._write(now, entries, CLOCK, told, {"before": last.time})]
+        return self._write(now, entries, kind, summary, evidence)
+
+    def _write(
+        self, now: datetime, entries: list[Entry], kind: str, summary: str, evidence: Mapping[str, Any]
+    ) -> Entry:
+        previous = entries[-1].hash if entries else GENESIS
         # What is sealed is what a reader will parse: tuples become lists, names of fields text.
         content = json.loads(
             json.dumps(
-                {"sequence": sequence, "time": time, "kind": kind, "summary": summary, "evidence": dict(evidence)},
+                {
+                    "sequence": len(entries) + 1,
+                    "time": _text(now),
+                    "kind": kind,
+                    "summary": summary,
+                    "evidence": dict(evidence),
+                },
                 allow_nan=False,
             )
         )
-        entry = Entry(**content, previous=previous, hash=seal(previous, content))
+        mac = None if self.key is None else prove(self.key, previous, content)
+        entry = Entry(**content, previous=previous, hash=seal(previous, content), mac=mac)
         self._append(entry.text().encode() + b"\n")
         return entry
 
@@ -315,18 +299,24 @@ class AuditLog:
         whole, _, torn = content.rpartition(b"\n")
         if not torn:
             return
-        entries, broken = _read(whole + b"\n") if whole else ([], None)
+        entries, broken = read_entries(whole + b"\n", self.key) if whole else ([], None)
         if broken is not None or not entries:
             return  # not ours to mend: reading it names the line
+        self.check_key(entries)
         os.ftruncate(self._file, len(content) - len(torn))
-        last = entries[-1]
-        self._write(
-            last.sequence + 1,
+        self._add(
+            entries,
             REPAIRED,
             f"An entry that was never finished ({len(torn)} bytes) was taken off the end of the log.",
             {"bytes": len(torn), "sha256": hashlib.sha256(torn).hexdigest()},
-            last.hash,
         )
+
+
+def as_log(given: str | os.PathLike[str] | AuditLog | None, key: bytes | None = None) -> AuditLog | None:
+    """A log from a log or the name of one; a key that is given is its key."""
+    if given is None or (isinstance(given, AuditLog) and key is None):
+        return given
+    return AuditLog(given.path, given.clock, key) if isinstance(given, AuditLog) else AuditLog(given, key=key)
 
 
 def _lock(file: int, path: Path) -> None:
@@ -337,7 +327,13 @@ def _lock(file: int, path: Path) -> None:
         return
     try:
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError as error:
-        raise LogError(f"another process is writing to the log {path}; wait for it and try again") from error
-    except OSError:  # a file system without locks
-        return
+    except OSError as error:
+        if error.errno in (errno.EWOULDBLOCK, errno.EAGAIN):
+            raise LogError(f"another process is writing to the log {path}; wait for it and try again") from error
+        if error.errno not in NO_LOCKS:
+            raise LogError(f"the log {path} cannot be locked ({(error.strerror or str(error)).lower()})") from error
+        warnings.warn(
+            f"the file system of the log {path} has no locks ({(error.strerror or str(error)).lower()}): make sure that"
+            " no second process writes to it",
+            stacklevel=2,
+        )

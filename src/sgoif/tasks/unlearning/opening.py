@@ -155,7 +155,7 @@ def check_log(log: AuditLog | None, continue_log: bool) -> None:
     if continue_log and not log.exists():
         raise LogError(f"there is no log {log.path} to go on with")
     if log.exists():
-        log.entries()
+        log.check_key(log.entries())
 
 
 def requested(entries: Sequence[Entry]) -> list[str]:

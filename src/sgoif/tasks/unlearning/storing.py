@@ -100,6 +100,15 @@ def load(kind: type[U], path: Path, device: torch.device) -> U:
     return made
 
 
+def position(path: Path) -> tuple[str | None, str | None]:
+    """The name of the log that a state belongs to, and the hash of the entry that it ends with."""
+    state = _read(path)
+    log, last = state.get("log"), state.get("last_hash")
+    if not isinstance(log, str | None) or not isinstance(last, str | None):
+        raise StateError(f"{path} is not the state of an unlearner, or is damaged")
+    return None if log is None else Path(log).name, last
+
+
 def _check_kinds(state: dict[str, Any]) -> None:
     """Raise where a value is of a kind that would only fail later."""
     counts = state["class_totals"]

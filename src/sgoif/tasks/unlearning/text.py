@@ -32,6 +32,6 @@ def few(items: Sequence[str]) -> str:
     return ", ".join(quoted(item) for item in items[:FEW]) + (f" and {rest} more" if rest > 0 else "")
 
 
-def counted(count: int, noun: str) -> str:
+def counted(count: int, noun: str, many: str | None = None) -> str:
     """A count with its noun."""
-    return f"{count:,} {noun if count == 1 else noun + 's'}"
+    return f"{count:,} {noun if count == 1 else many or noun + 's'}"

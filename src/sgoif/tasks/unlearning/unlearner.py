@@ -30,7 +30,7 @@ from sgoif.tasks.unlearning.features import HeadOf, read_features
 from sgoif.tasks.unlearning.head import Objective
 from sgoif.tasks.unlearning.influence import QueryEffects, first_order, query_effects
 from sgoif.tasks.unlearning.layer import Head, head_of, layer_for
-from sgoif.tasks.unlearning.log import AuditLog
+from sgoif.tasks.unlearning.log import AuditLog, as_log
 from sgoif.tasks.unlearning.newton import Fitted, fit_head
 from sgoif.tasks.unlearning.opening import Given, Ids, check_deleted, check_log, first_entry, gather, names_of, repeated
 from sgoif.tasks.unlearning.priority import Counts, Size, judge
@@ -94,7 +94,7 @@ class Unlearner:
         ids: Iterable[str | int] | None = None,
         held_out: Any = None,
         class_names: Sequence[str] | None = None,
-        log: Place | None = LOG,
+        log: Place | AuditLog | None = LOG,
         continue_log: bool = False,
         **options: Any,
     ) -> Self:
@@ -102,12 +102,12 @@ class Unlearner:
 
         `data` is a data set, a loader, or batches (x, y) or (x, y, index), with the transforms of evaluation; without
         `ids`, an example goes by its index. `held_out`, of the same kinds, are labelled examples that the network was
-        not trained on; without them a removal is judged by training examples, which says less. `log` None switches
-        the log off; `continue_log` goes on with one after the network was trained again, and refuses examples that
-        should have been deleted. Everything else is a field of `UnlearnerSettings`. The model is not changed;
-        `apply_to` does that.
+        not trained on; without them a removal is judged by training examples, which says less. `log` is a file,
+        or an `AuditLog` with a key, whose entries then carry proofs; None switches it off. `continue_log` goes on with
+        one after the network was trained again, and refuses examples that should have been deleted. Everything else
+        is a field of `UnlearnerSettings`. The model is not changed; `apply_to` does that.
         """
-        settings, trail = UnlearnerSettings.make(options), None if log is None else AuditLog(log)
+        settings, trail = UnlearnerSettings.make(options), as_log(log)
         check_log(trail, continue_log)
         read, head = read_features(model, data)
         held = None if held_out is None else read_features(model, held_out, head)[0]
@@ -137,12 +137,12 @@ class Unlearner:
         classes: int | None = None,
         bias: bool = True,
         class_names: Sequence[str] | None = None,
-        log: Place | None = LOG,
+        log: Place | AuditLog | None = LOG,
         continue_log: bool = False,
         **options: Any,
     ) -> Self:
         """The same from features [n, D] and labels [n] that are there already; `held_out` is such a pair too."""
-        settings, trail = UnlearnerSettings.make(options), None if log is None else AuditLog(log)
+        settings, trail = UnlearnerSettings.make(options), as_log(log)
         check_log(trail, continue_log)
         x = as_numbers(features, "features must be floating numbers [examples, features]")
         y = as_numbers(labels, "labels must be class numbers, one per example")
@@ -387,13 +387,24 @@ class Unlearner:
         storing.save(self, Path(path))
 
     @classmethod
-    def load(cls, path: Place, *, log: Place | AuditLog | None = None, device: torch.device | str = "cpu") -> Self:
-        """Read what `save` wrote. What the log says was done since then is done again, and that is logged."""
+    def load(
+        cls,
+        path: Place,
+        *,
+        log: Place | AuditLog | None = None,
+        key: bytes | None = None,
+        replay: bool = True,
+        device: torch.device | str = "cpu",
+    ) -> Self:
+        """Read what `save` wrote. What the log says was done since then is done again, and that is logged.
+
+        That takes the `key` of the log: without it, a log that has gone on is refused. `replay` False reads the state
+        as it was saved and leaves the log alone.
+        """
         made = storing.load(cls, Path(path), torch.device(device))
-        if log is not None:
-            made.log = log if isinstance(log, AuditLog) else AuditLog(log)
+        made.log = as_log(made.log if log is None else log, key)
         made.saved_hash = made.last_hash
-        if made.log is not None:
+        if made.log is not None and replay:
             catch_up(made, made.log, Path(path))
         return made
 
