@@ -149,6 +149,7 @@ def test_an_interrupt_at_any_line_leaves_the_loop_usable(layers: str) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(1800)
 @pytest.mark.parametrize("calls_only", [True, False], ids=["calls", "lines"])
 @pytest.mark.parametrize("layers", ["head", "all"])
 def test_an_interrupt_at_every_event_leaves_the_loop_usable(layers: str, calls_only: bool) -> None:
