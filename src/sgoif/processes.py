@@ -19,6 +19,7 @@ import torch.distributed as dist
 from torch.multiprocessing.spawn import ProcessContext, ProcessExitedException, ProcessRaisedException, start_processes
 
 from sgoif.errors import RankError, SgoifError
+from sgoif.imports import children_import_nothing_from_here
 from sgoif.ranks import ALONE, Ranks, SeveralRanks
 
 PLACE = ("RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
@@ -87,9 +88,10 @@ def launch(nproc: int, work: Callable[[], int], others: Callable[[], Any]) -> in
     """
     with tempfile.TemporaryDirectory(prefix="sgoif-") as folder:
         answer = os.path.join(folder, "answer")
-        started = start_processes(
-            _process, (nproc, _free_port(), answer, work, others), nprocs=nproc, join=False, start_method="spawn"
-        )
+        with children_import_nothing_from_here():
+            started = start_processes(
+                _process, (nproc, _free_port(), answer, work, others), nprocs=nproc, join=False, start_method="spawn"
+            )
         with _passing_on(started.pids()) as request:
             reason = _wait(started, request, lambda: os.path.exists(answer))
         if os.path.exists(answer) and (reason is None or request.number is not None):

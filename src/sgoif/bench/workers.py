@@ -20,6 +20,7 @@ from typing import Generic
 import torch
 
 from sgoif.bench.jobs import J, Result, Runner
+from sgoif.imports import children_import_nothing_from_here
 
 
 def results_here(jobs: Iterable[J], runner: Runner[J]) -> Generator[tuple[J, Result], None, None]:
@@ -89,7 +90,7 @@ def _start(number: int, count: int, runner: Runner[J], job: J) -> Worker[J]:
     theirs_alone = runner.moved(device_of(number, runner.device))
     threads = max(1, (os.cpu_count() or 1) // count)
     process = context.Process(target=_work, args=(theirs, theirs_alone, threads))
-    with _ignored_interrupts():
+    with _ignored_interrupts(), children_import_nothing_from_here():
         process.start()
     theirs.close()
     worker = Worker(process, ours, job)
