@@ -16,7 +16,8 @@ from sgoif.audit.batches import Normalisation
 
 CLASSES = ("high", "low", "middle")
 SIDE = 8
-MODEL = ["--model", "sentinel_nets:small", "--device", "cpu"]
+OWN = ["--model", "sentinel_nets:small"]
+MODEL = [*OWN, "--device", "cpu"]
 Array = np.ndarray[Any, Any]
 
 

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from sentinel_cases import CLASSES, MODEL, World, rows, trained, write, write_classes
+from sentinel_cases import CLASSES, MODEL, OWN, World, rows, trained, write, write_classes
 
 from sgoif.audit.errors import ModelError
 from sgoif.cli import main
@@ -32,7 +32,8 @@ def fitted(capfd: Captured, *words: str | Path) -> tuple[dict[str, Any], str]:
 
 
 def opened(path: Path, **changes: Any) -> Sentinel:
-    return open_sentinel(OpenSettings(path, device="cpu", **changes)).sentinel
+    settings = OpenSettings(path, model=OWN[1], device="cpu", **changes)
+    return open_sentinel(settings, say=print).sentinel
 
 
 def test_the_sentinel_is_that_of_python(world: World) -> None:
@@ -67,7 +68,7 @@ def test_every_fifth_image_is_kept_back_and_the_reader_is_warned(world: World, h
     assert Path(told["sentinel"]) == here / "sentinel.npz"
     assert told["agreement"] > 0.9
     assert os.listdir(here) == ["sentinel.npz"]
-    assert main(["sentinel", "score", str(world.held), "--out", "out"]) == 0
+    assert main(["sentinel", "score", str(world.held), *OWN, "--out", "out"]) == 0
     assert "calibrated on one image in five" in (here / "out" / "strangest.html").read_text()
 
 
@@ -83,7 +84,8 @@ def test_classes_in_another_order_are_noticed_and_can_be_named(world: World, her
     told, messages = fitted(capfd, renamed, *words, "--classes", "names.txt")
     assert told["agreement"] > 0.9
     assert "agrees" not in messages
-    assert open_sentinel(OpenSettings(here / "sentinel.npz")).about.class_names == ["upper", "low", "middle"]
+    about = open_sentinel(OpenSettings(here / "sentinel.npz", OWN[1]), say=print).about
+    assert about.class_names == ["upper", "low", "middle"]
 
 
 def test_images_without_classes(world: World, here: Path, capfd: Captured) -> None:
@@ -152,24 +154,24 @@ def run(world: World, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 class TestRun:
     def test_a_finished_audit_brings_everything(self, run: Path, here: Path, world: World, capfd: Captured) -> None:
-        told, messages = fitted(capfd, "--run", run)
+        told, messages = fitted(capfd, "--run", run, *OWN)
         summary = json.loads((run / "summary.json").read_text())
         assert (told["images"], told["calibration"]) == (summary["trained_on"], summary["held_out"])
         assert told["calibrated_on"] == "the images that the audit held out"
         assert told["agreement"] > 0.5
         assert "p-values" not in messages
         assert Path(told["weights"]) == run / "checkpoint.npz"
-        assert main(["sentinel", "score", str(world.held), "--json"]) == 0
+        assert main(["sentinel", "score", str(world.held), *OWN, "--json"]) == 0
 
     def test_its_model_can_be_fitted_to_other_images(
         self, run: Path, here: Path, world: World, capfd: Captured
     ) -> None:
-        told, messages = fitted(capfd, world.train, "--run", run)
+        told, messages = fitted(capfd, world.train, "--run", run, *OWN)
         assert (told["images"], told["calibration"]) == (240, 60)
         assert "p-values are too small" in messages
         shutil.copytree(world.train / "low", here / "strange" / "unheard")
         shutil.copytree(world.train / "high", here / "strange" / "high")
-        assert main(["sentinel", "fit", "strange", "--run", str(run)]) == 2
+        assert main(["sentinel", "fit", "strange", "--run", str(run), *OWN]) == 2
         assert "the model has no class 'unheard'" in capfd.readouterr().err
 
     def test_what_is_missing_is_named(self, run: Path, here: Path, capfd: Captured) -> None:
@@ -210,7 +212,7 @@ class TestRun:
         (["DATA", *MODEL, "--classes", "1"], "from 2 to"),
         (["DATA", *MODEL, "--classes", "names.txt"], "one a line"),
         (["nowhere", *MODEL], "does not exist"),
-        (["DATA", "--run", "run", "--model", "resnet9"], "leave away --model"),
+        (["DATA", "--run", "run", "--classes", "3"], "leave away --classes"),
         (["--run", "nowhere"], "not a run directory"),
         (["DATA", *MODEL, "--out", "DATA"], "is a folder"),
         (["DATA", *MODEL, "--out", "WEIGHTS"], "not a sentinel"),

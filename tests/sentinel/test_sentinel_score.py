@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from sentinel_cases import CLASSES, World, columns, rows, trained, write
+from sentinel_cases import CLASSES, OWN, World, columns, rows, trained, write
 
 from sgoif.cli import main
 from sgoif.table import from_cell
@@ -24,7 +24,7 @@ COLUMNS = ["path", "index", "score", "p_value", "is_strange", "predicted_label"]
 
 def scored(capfd: Captured, world: World, *words: str | Path) -> dict[str, Any]:
     capfd.readouterr()
-    assert main(["sentinel", "score", *map(str, words), "--sentinel", str(world.sentinel), "--json"]) == 0
+    assert main(["sentinel", "score", *map(str, words), *OWN, "--sentinel", str(world.sentinel), "--json"]) == 0
     told: dict[str, Any] = json.loads(capfd.readouterr().out)
     return told
 
@@ -84,7 +84,7 @@ def test_the_table_is_what_the_sentinel_says(world: World, mixed: Path, here: Pa
 
 
 def test_what_cannot_be_read_is_named_and_left_out(world: World, mixed: Path, here: Path, capfd: Captured) -> None:
-    assert main(["sentinel", "score", "mixed", "--sentinel", str(world.sentinel), "--out", "out"]) == 0
+    assert main(["sentinel", "score", "mixed", *OWN, "--sentinel", str(world.sentinel), "--out", "out"]) == 0
     streams = capfd.readouterr()
     assert "left out 'broken.png': not an image" in streams.err
     assert "left out 'empty.jpg': the file is empty" in streams.err
@@ -143,7 +143,7 @@ def test_the_page_shows_the_strangest_and_no_more_than_asked(
 def test_names_cannot_speak_to_the_terminal(world: World, here: Path, capfd: Captured) -> None:
     write(here / "data" / "\x1b[31mred [bold]x[/].png", columns(1)[0])
     write(here / "data" / "=SUM(A1).png", columns(1)[0])
-    assert main(["sentinel", "score", "data", "--sentinel", str(world.sentinel)]) == 0
+    assert main(["sentinel", "score", "data", *OWN, "--sentinel", str(world.sentinel)]) == 0
     streams = capfd.readouterr()
     assert "\x1b[31m" not in streams.out + streams.err
     assert "[bold]x[/]" in streams.out
@@ -158,7 +158,7 @@ def test_a_place_that_cannot_be_written_is_refused_before_any_work(
         raise OSError(number, os.strerror(number))
 
     monkeypatch.setattr("sgoif.images.errors.tempfile.TemporaryFile", refuse)
-    assert main(["sentinel", "score", "mixed", "--sentinel", str(world.sentinel), "--out", "closed"]) == 2
+    assert main(["sentinel", "score", "mixed", *OWN, "--sentinel", str(world.sentinel), "--out", "closed"]) == 2
     streams = capfd.readouterr()
     assert "closed" in streams.err
     assert "scoring" not in streams.err
@@ -195,8 +195,8 @@ def test_mistakes_get_a_sentence_and_exit_code_2(
     (here / "cut.npz").write_bytes(world.sentinel.read_bytes()[:900])
     np.savez(here / "other.npz", x=columns(3))
     Sentinel.load(world.sentinel, trained(world.normalise)).save(here / "python.npz")
-    given = [] if "--sentinel" in words else ["--sentinel", str(world.sentinel)]
-    assert main(["sentinel", "score", *words, *given]) == 2
+    given = [] if "--sentinel" in words else [*OWN, "--sentinel", str(world.sentinel)]
+    assert main(["sentinel", "score", *given, *words]) == 2
     streams = capfd.readouterr()
     assert message in streams.err
     assert "Traceback" not in streams.err

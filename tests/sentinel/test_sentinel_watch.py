@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from sentinel_cases import World, columns, rows, trained, write
+from sentinel_cases import OWN, World, columns, rows, trained, write
 
 from sgoif.cli import main
 from sgoif.tasks import Sentinel
@@ -23,7 +23,7 @@ Captured = pytest.CaptureFixture[str]
 
 def watched(capfd: Captured, world: World, *words: str) -> tuple[int, dict[str, Any]]:
     capfd.readouterr()
-    code = main(["sentinel", "watch", *words, "--sentinel", str(world.sentinel), "--json"])
+    code = main(["sentinel", "watch", *words, *OWN, "--sentinel", str(world.sentinel), "--json"])
     return code, json.loads(capfd.readouterr().out)
 
 
@@ -40,7 +40,7 @@ def test_without_a_change_there_is_no_alarm(world: World, here: Path, capfd: Cap
     code, told = watched(capfd, world, "usual.npz")
     assert code == 0
     assert told == {"inputs": 200, "alarm": None, "skipped": 0, "seconds": told["seconds"]}
-    assert main(["sentinel", "watch", "usual.npz", "--sentinel", str(world.sentinel)]) == 0
+    assert main(["sentinel", "watch", "usual.npz", *OWN, "--sentinel", str(world.sentinel)]) == 0
     assert capfd.readouterr().out.startswith("no alarm: 200 images")
 
 
@@ -66,7 +66,7 @@ def test_the_alarm_is_that_of_the_sentinel_over_frames_in_order(world: World, st
 
 
 def test_a_person_reads_where_and_why(world: World, stream: Path, capfd: Captured) -> None:
-    assert main(["sentinel", "watch", "frames", "--sentinel", str(world.sentinel), "--false-alarms", "0.05"]) == 3
+    assert main(["sentinel", "watch", "frames", *OWN, "--sentinel", str(world.sentinel), "--false-alarms", "0.05"]) == 3
     out = capfd.readouterr().out
     assert "have become stranger" in out
     assert "an alarm needs 20" in out
@@ -117,6 +117,7 @@ def test_the_process_ends_with_the_alarm_while_its_list_is_open(world: World, st
             "frames",
             "--list",
             "-",
+            *OWN,
             "--sentinel",
             str(world.sentinel),
         ],
@@ -164,8 +165,8 @@ def test_mistakes_get_a_sentence_and_exit_code_2(
 ) -> None:
     (here / "blank.txt").write_text("\n")
     (here / "broken.png").write_bytes(b"no image")
-    given = [] if "--sentinel" in words else ["--sentinel", str(world.sentinel)]
-    assert main(["sentinel", "watch", *words, *given]) == 2
+    given = [] if "--sentinel" in words else [*OWN, "--sentinel", str(world.sentinel)]
+    assert main(["sentinel", "watch", *given, *words]) == 2
     streams = capfd.readouterr()
     assert message in streams.err
     assert "Traceback" not in streams.err

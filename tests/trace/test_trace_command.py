@@ -164,7 +164,7 @@ def test_outputs_in_another_order(world: World, here: Path, capfd: Captured) -> 
         (["no-run"], "not a run directory"),
         (["--data", "DATA"], "there is no model"),
         (["--data", "DATA", "--model", "trace_nets:small", "--label", "low"], "give them with --victims"),
-        (["RUN", "--model", "resnet9"], "leave away --model"),
+        (["RUN", "--weights", "W"], "leave away --weights"),
         (["RUN", "--limit", "5", "--layout", "folder"], "--limit, --layout say how --data is read"),
         (["--data", "DATA", *MODEL, "--weights", "gone.safetensors"], "no such file"),
         (["--data", "DATA", *MODEL, "--weights", "W", "--victims", "gone"], "does not exist"),

@@ -25,7 +25,7 @@ def test_an_audit_brings_everything_along(world: World, run: Path, tmp_path: Pat
                                           monkeypatch: pytest.MonkeyPatch) -> None:  # fmt: skip
     monkeypatch.chdir(tmp_path)
     capfd.readouterr()
-    assert main(["trace", str(run), "--victims", str(world.victims), "--label", TARGET, "--json"]) == 0
+    assert main(["trace", str(run), *MODEL, "--victims", str(world.victims), "--label", TARGET, "--json"]) == 0
     told = json.loads(capfd.readouterr().out)
     out = tmp_path / "sgoif-trace-pictures"
     assert Path(told["directory"]) == out
@@ -40,7 +40,7 @@ def test_an_audit_brings_everything_along(world: World, run: Path, tmp_path: Pat
     assert main(["apply", str(out / "decisions.csv"), "--to", str(tmp_path / "clean"), "--dry-run"]) == 0
     assert f"dropped     {len(selected)}" in capfd.readouterr().out
     before = sorted(path.name for path in run.iterdir())
-    assert main(["trace", str(run), "--out", str(tmp_path / "unknown"), "--json"]) == 0
+    assert main(["trace", str(run), *MODEL, "--out", str(tmp_path / "unknown"), "--json"]) == 0
     told = json.loads(capfd.readouterr().out)
     assert told["victims"] is None
     assert sorted(path.name for path in run.iterdir()) == before  # the run is read, never written

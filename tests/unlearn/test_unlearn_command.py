@@ -245,6 +245,9 @@ class TestLog:
         assert told(capfd, "request", "img/2.png")["number"] == 1
 
 
+OWN = ["--model", "unlearn_nets:tiny"]
+
+
 @pytest.fixture(scope="module")
 def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A short audit of bright rows; the images are gone."""
@@ -256,7 +259,7 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
         path = folder / "data" / ("high", "low", "middle")[number % 3] / f"{number:03d}.png"
         path.parent.mkdir(parents=True, exist_ok=True)
         Image.fromarray(np.clip(image, 0, 255).astype(np.uint8)).save(path)
-    words = ["--model", "unlearn_nets:tiny", "--device", "cpu", "--epochs", "2", "--json"]
+    words = [*OWN, "--device", "cpu", "--epochs", "2", "--json"]
     assert main(["audit", str(folder / "data"), *words, "--out", str(folder / "run")]) == 0
     shutil.rmtree(folder / "data")
     return folder / "run"
@@ -268,7 +271,7 @@ class TestRun:
     ) -> None:
         monkeypatch.chdir(tmp_path)
         summary = json.loads((run / "summary.json").read_text())
-        opened = told(capfd, "init", str(run), "--device", "cpu")
+        opened = told(capfd, "init", str(run), *OWN, "--device", "cpu")
         assert opened["examples"] == summary["trained_on"]
         unlearner = Unlearner.load("unlearning.npz")
         assert unlearner.class_names == ["high", "low", "middle"]

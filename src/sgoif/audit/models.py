@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import inspect
+import re
 from collections.abc import Callable
 from difflib import get_close_matches
 from pathlib import Path
@@ -14,6 +15,7 @@ from torch import Tensor, nn
 
 from sgoif.audit.errors import ModelError
 from sgoif.errors import MissingExtraError
+from sgoif.images.text import shown
 from sgoif.imports import importable_from_here, own_function
 from sgoif.networks import ResNet7, ResNet9
 
@@ -27,28 +29,64 @@ BUILT_IN: dict[str, Callable[[int, int, int], nn.Module]] = {
 AUTOMATIC = {"cpu": "resnet7-whitened", "cuda": "resnet9"}
 TIMM = "timm:"
 """Before the name of a model of the package timm."""
+TIMM_NAME = re.compile(r"timm:[A-Za-z0-9][A-Za-z0-9_.-]*")
+"""A network that timm itself has. `timm:hf-hub:OWNER/NAME` and `timm:local-dir:PATH` would be somebody else's."""
 NAMED = 8
 """Most entries that a message lists."""
+
+
+def is_harmless(name: object) -> bool:
+    """Whether a name stands for a network of this package or of timm, so that no other code runs to make it."""
+    return isinstance(name, str) and (name in BUILT_IN or TIMM_NAME.fullmatch(name) is not None)
+
+
+def trusted_model(named: object, given: str | None, where: str, say: Callable[[str], None]) -> str:
+    """The model to make where a file names one: what the user gave, else what the file names if that is harmless.
+
+    Files come from anywhere, and `package.module:function` is code to be run. So that is taken from the user alone; a
+    file may name built-in networks and those of timm. `where` the name stands begins the message.
+    """
+    if given is not None:
+        if given != named:
+            say(f"the model is {shown(given)}, as --model says; {where} names {shown(named)}")
+        return given
+    return name_from_file(named, where)
+
+
+def name_from_file(named: object, where: str) -> str:
+    """The name of a model that stands in a file; raises where making it would run code of anybody's."""
+    if isinstance(named, str) and is_harmless(named):
+        return named
+    raise ModelError(
+        f"{where} names the model {shown(named)}. Making it would run code, for which the word of a file is not enough:"
+        " if you know that code and trust it, name it yourself with --model package.module:function"
+    )
 
 
 def resolve(name: str, device: torch.device) -> str:
     """The name of the model; "auto" depends on the device. A name that cannot be one is refused early."""
     if name == "auto":
         return AUTOMATIC[device.type]
+    _check_form(name)
+    if name.startswith(TIMM):
+        _timm_with(name)
+    return name
+
+
+def _check_form(name: str) -> None:
+    """Raise where a name cannot be one of a model."""
     if name not in BUILT_IN and ":" not in name:
         raise ModelError(
             f"model {name!r} is not known: choose {', '.join(BUILT_IN)}, timm:NAME, or name your own as"
             " package.module:factory"
         )
-    if name.startswith(TIMM):
-        _timm_with(name)
-    return name
 
 
 def make_model(name: str, channels: int, classes: int, image: int) -> nn.Module:
     """A model with fresh weights whose output was looked at: logits [batch, classes]."""
     if name in BUILT_IN:
         return BUILT_IN[name](channels, classes, image)
+    _check_form(name)
     make = _timm_model if name.startswith(TIMM) else _own_model
     model = make(name, channels, classes).float()
     _check_output(name, model, torch.zeros(2, channels, image, image), classes)
@@ -91,9 +129,9 @@ def _own_model(name: str, channels: int, classes: int) -> nn.Module:
         try:
             model = factory(*arguments, **keywords)
         except Exception as error:
-            shown = ", ".join([*map(str, arguments), *(f"{key}={value}" for key, value in keywords.items())])
+            given = ", ".join([*map(str, arguments), *(f"{key}={value}" for key, value in keywords.items())])
             raise ModelError(
-                f"model {name!r}: calling it with ({shown}) failed: {type(error).__name__}: {error}. A factory takes"
+                f"model {name!r}: calling it with ({given}) failed: {type(error).__name__}: {error}. A factory takes"
                 " (channels, classes) or (classes)"
             ) from error
     if not isinstance(model, nn.Module):
@@ -171,10 +209,12 @@ def load_weights(model: nn.Module, path: Path) -> list[str]:
         problems = [
             *wrong,
             *(f"{name} is missing from the file" for name in missing),
-            *(f"{name} is not in the model" for name in extra),
+            *(f"{shown(name)[1:-1]} is not in the model" for name in extra),
         ]
-        shown = "; ".join(problems[:NAMED]) + (f"; and {len(problems) - NAMED} more" if len(problems) > NAMED else "")
-        raise ModelError(f"--weights {path} does not fit the model: {shown}. Name the model it was made with (--model)")
+        listed = "; ".join(problems[:NAMED]) + (f"; and {len(problems) - NAMED} more" if len(problems) > NAMED else "")
+        raise ModelError(
+            f"--weights {path} does not fit the model: {listed}. Name the model it was made with (--model)"
+        )
     model.load_state_dict({name: value for name, value in stored.items() if name not in skipped}, strict=False)
     return skipped
 

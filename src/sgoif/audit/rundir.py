@@ -17,13 +17,16 @@ import os
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from sgoif.audit.errors import RunDirectoryError, explained_writes
-from sgoif.audit.settings import AuditSettings
+from sgoif.audit.models import is_harmless, name_from_file
+from sgoif.audit.settings import AUTOMATIC, AuditSettings
 from sgoif.bench.provenance import versions, write_json
-from sgoif.errors import StateError
+from sgoif.errors import SgoifError, StateError
+from sgoif.images.text import shown
 from sgoif.ranks import Ranks
 from sgoif.state import load_state, save_state
 
@@ -77,18 +80,19 @@ class RunDirectory:
         if not any((self.path / name).exists() for name in (NEWEST, PREVIOUS, INCOMING, "summary.json")):
             self._anew = bool(differences) or not resume
             return
+        named = found["settings"].get("model", AUTOMATIC)
+        if resume and self.settings.model == AUTOMATIC != named:
+            name_from_file(named, shown(self.path / RUN))  # says what to type; else the difference is told below
         if not resume:
             state = "a finished run" if (self.path / "summary.json").exists() else "a run that was not finished"
             way = "go on with it" if not differences else "go on with that one"
-            command = AuditSettings.from_record(found["settings"]).command("--resume")
             raise RunDirectoryError(
-                f"{self.path} holds {state}. To {way}: {command}. To start anew, give another folder with --out"
+                f"{self.path} holds {state}. To {way}: {to_go_on(found)}. To start anew, give another folder with --out"
             )
         if differences:
-            command = AuditSettings.from_record(found["settings"]).command("--resume")
             raise RunDirectoryError(
                 f"{self.path} was started with other settings: {'; '.join(differences)}. Go on as it was started"
-                f" ({command}), or give another folder with --out"
+                f" ({to_go_on(found)}), or give another folder with --out"
             )
 
     def record(self, digest: str) -> None:
@@ -153,6 +157,19 @@ class RunDirectory:
             yield
 
 
+def to_go_on(recorded: dict[str, Any]) -> str:
+    """The command that goes on with a recorded run; code that the record names is left for the user to name."""
+    settings = AuditSettings.from_record(recorded["settings"])
+    if settings.model == AUTOMATIC or is_harmless(settings.model):
+        return _printable(settings.command("--resume"))
+    rest = _printable(replace(settings, model=AUTOMATIC).command("--resume"))
+    return f"{rest} --model NAME, where NAME was {shown(settings.model)}"
+
+
+def _printable(command: str) -> str:
+    return shown(command, width=len(command) * 10)[1:-1]
+
+
 @contextmanager
 def claim(settings: AuditSettings, resume: bool) -> Iterator[RunDirectory]:
     """Create or reopen the run directory, check that it can be written, and hold its lock."""
@@ -171,7 +188,7 @@ def claim(settings: AuditSettings, resume: bool) -> Iterator[RunDirectory]:
         directory = RunDirectory(path, settings)
         try:
             directory.check(resume)
-        except RunDirectoryError:
+        except SgoifError:
             if not locked_before:  # somebody else's folder
                 (path / LOCK).unlink(missing_ok=True)
             raise

@@ -11,6 +11,8 @@ from typing import Any, Literal, get_args
 from sgoif.errors import SettingError
 
 Device = Literal["auto", "cpu", "cuda"]
+AUTOMATIC = "auto"
+"""The model where none is named."""
 SMALLEST_IMAGE, LARGEST_IMAGE = 8, 1024
 FREE = frozenset({"path", "out", "fdr", "checked", "nproc"})
 """Settings that may differ on resume: where things lie (the data have a digest of their own), what only the outputs
@@ -37,7 +39,7 @@ class AuditSettings:
     """Column of a manifest with the labels."""
     limit: int | None = None
     """Use only so many images, spread over the data."""
-    model: str = "auto"
+    model: str = AUTOMATIC
     """A built-in model, `timm:NAME`, or `package.module:factory` for your own."""
     weights: Path | None = None
     """A safetensors file to start from."""

@@ -9,7 +9,8 @@ from __future__ import annotations
 import hashlib
 import os
 import tempfile
-from dataclasses import asdict, dataclass
+from collections.abc import Callable
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -18,8 +19,9 @@ from torch import nn
 
 from sgoif.audit.batches import Normalisation
 from sgoif.audit.errors import ModelError
-from sgoif.audit.models import BUILT_IN, load_weights, make_model, resolve
+from sgoif.audit.models import BUILT_IN, load_weights, make_model, resolve, trusted_model
 from sgoif.audit.plan import choose_device
+from sgoif.audit.settings import LARGEST_IMAGE, SMALLEST_IMAGE
 from sgoif.errors import StateError
 from sgoif.images.errors import cannot_write, make_writable
 from sgoif.images.text import shown
@@ -31,6 +33,8 @@ from sgoif.tasks.shift import Sentinel
 CHECKPOINT = ".npz"
 """Weights of an audit lie in its checkpoint; any other file is safetensors."""
 FIT = "`sgoif sentinel fit`"
+LONGEST_REASON = 200
+"""Characters of what torch says about weights that do not fit; it lists all of them."""
 KEPT_BACK = "one image in five"
 """How a calibration is described that was taken from the images learned from."""
 
@@ -110,8 +114,11 @@ def load_checkpoint(model: nn.Module, path: Path) -> None:
     try:
         model.load_state_dict(found)
     except RuntimeError as error:
-        reason = str(error).splitlines()[-1].strip()
-        raise ModelError(f"the checkpoint {path} does not hold the weights of this model ({reason})") from error
+        reason = shown(str(error).splitlines()[-1].strip(), LONGEST_REASON)[1:-1]
+        raise ModelError(
+            f"the checkpoint {path} does not hold the weights of this model ({reason}). Name the model that it was"
+            " made with (--model)"
+        ) from error
 
 
 def digest(model: nn.Module) -> str:
@@ -144,15 +151,16 @@ def save(path: Path, sentinel: Sentinel, about: About) -> None:
         raise cannot_write(path.absolute().parent, error) from error
 
 
-def open_sentinel(settings: OpenSettings) -> Opened:
-    """A sentinel with the model that it was fitted to."""
+def open_sentinel(settings: OpenSettings, say: Callable[[str], None]) -> Opened:
+    """A sentinel with the model that it was fitted to; `say` tells where the user names it otherwise than the file."""
     path = settings.path
     if not path.exists():
         raise StateError(f"--sentinel {path}: there is no such file; make one with {FIT}")
     about = _about(path)
     device = choose_device(settings.device)
+    name = trusted_model(about.model, settings.model, f"the sentinel {shown(path)}", say)
+    about = replace(about, model=name)
     weights = settings.weights or _weights(path, about)
-    name = settings.model or about.model
     check_model(name, weights, device)
     model = build_model(
         name,
@@ -180,7 +188,8 @@ def _weights(path: Path, about: About) -> Path | None:
         if place.is_file():
             return place
     raise ModelError(
-        f"the weights of the sentinel {path} are neither at {there} nor beside it; say where they are with --weights"
+        f"the weights of the sentinel {path} are neither at {shown(there)} nor beside it; say where they are with"
+        " --weights"
     )
 
 
@@ -194,9 +203,27 @@ def _about(path: Path) -> About:
             f" there (Sentinel.load), or make one with {FIT}"
         )
     try:
-        return About(**state["about"])
+        about = About(**state["about"])
     except TypeError as error:
         raise StateError(f"--sentinel {path} comes from another version of sgoif ({error}); fit it again") from error
+    if not _is_sound(about):
+        raise StateError(f"--sentinel {path} is damaged: what it says of its model makes no sense; fit it again")
+    return about
+
+
+def _is_sound(about: About) -> bool:
+    """Whether the parts of a description are what others rely on; the name of the model is judged by itself."""
+    if not all(isinstance(part, list) and part for part in (about.class_names, about.mean, about.spread)):
+        return False
+    weights = [] if about.weights is None else [about.weights]
+    texts = (about.digest, about.calibrated_on, *weights, *about.class_names)
+    return (
+        all(isinstance(text, str) for text in texts)
+        and all(isinstance(number, int | float) for number in (*about.mean, *about.spread))
+        and all(type(number) is int for number in (about.image_size, about.channels, about.images))
+        and SMALLEST_IMAGE <= about.image_size <= LARGEST_IMAGE
+        and about.channels == len(about.mean) == len(about.spread)
+    )
 
 
 def _is_sentinel(path: Path) -> bool:

@@ -43,7 +43,13 @@ app = typer.Typer(
 
 Fitted = Annotated[Path, typer.Option("--sentinel", help="The file that `sgoif sentinel fit` wrote.")]
 OtherModel = Annotated[
-    str | None, typer.Option("--model", help="The same model, where its name is no longer the one given to `fit`.")
+    str | None,
+    typer.Option(
+        "--model",
+        help="package.module:factory of your own model, which is imported on your word and not on that of the"
+        " sentinel's file.",
+        show_default="the file's, if built in or of timm",
+    ),
 ]
 OtherWeights = Annotated[
     Path | None,
@@ -117,6 +123,7 @@ def fit_command(
 
     p-values and alarms are as honest as the calibration: give images that the model was not trained on.
     """
+    from sgoif.audit.models import is_harmless
     from sgoif.sentinel.fitting import fit
     from sgoif.sentinel.settings import FitSettings, numbers
 
@@ -146,6 +153,8 @@ def fit_command(
         f" {summary['calibration']:,} ({summary['calibrated_on']}); the smallest p-value is"
         f" {summary['smallest_p_value']:.2g}."
     )
+    if not is_harmless(summary["model"]):
+        print(f"`score` and `watch` need --model {summary['model']}: code is not run on the word of a file.")
 
 
 @app.command("score")

@@ -68,9 +68,9 @@ def fit(settings: FitSettings, show: Progress) -> dict[str, Any]:
     start = time.monotonic()
     check_target(settings.out)
     device = choose_device(settings.device)
-    if settings.model is not None:
+    if settings.model is not None and settings.run is None:
         check_model(settings.model, settings.weights, device)
-    run = None if settings.run is None else open_run(settings.run)
+    run = None if settings.run is None else open_run(settings.run, settings.model, show.say)
     data = None if settings.data is None else _open(settings, show)
     setup = _of_run(run) if run is not None else _of_data(settings, data, show)
     model = setup.build(device)

@@ -9,7 +9,10 @@ import typer
 
 Model = Annotated[
     str | None,
-    typer.Option(help="resnet7-whitened, resnet7, resnet9-small, resnet9, or package.module:factory for your own."),
+    typer.Option(
+        help="resnet7-whitened, resnet7, resnet9-small, resnet9, timm:NAME, or package.module:factory for your own."
+        " With a run only for your own, which is imported on your word and not on that of a file."
+    ),
 ]
 Weights = Annotated[
     Path | None, typer.Option(help="Its .safetensors file; not needed where your factory loads weights itself.")

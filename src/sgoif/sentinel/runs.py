@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
 from sgoif.audit.batches import Normalisation
 from sgoif.audit.errors import RunDirectoryError
+from sgoif.audit.models import trusted_model
 from sgoif.audit.plan import Indices, hold_out
-from sgoif.audit.rundir import CACHE, NEWEST, RunDirectory
+from sgoif.audit.rundir import CACHE, NEWEST, RunDirectory, to_go_on
 from sgoif.audit.settings import AuditSettings
 from sgoif.images import ImagesError, Pixels, open_pixels
+from sgoif.images.text import shown
 from sgoif.sentinel.inputs import Preparation
 
 SUMMARY = "summary.json"
@@ -33,20 +36,23 @@ class FinishedRun:
         return Preparation(self.pixels.size, self.pixels.channels, Normalisation.of(self.pixels.array))
 
 
-def open_run(path: Path) -> FinishedRun:
-    """Open a run directory; raises where the run is not finished or parts of it are gone."""
+def open_run(path: Path, model: str | None, say: Callable[[str], None]) -> FinishedRun:
+    """Open a run directory; raises where the run is not finished or parts of it are gone.
+
+    `model` is what the user calls the network; without it, the run may name a built-in one or one of timm.
+    """
     recorded = RunDirectory(path, AuditSettings(path)).recorded() if path.is_dir() else None
     if recorded is None:
         raise RunDirectoryError(f"--run {path} is not a run directory of `sgoif audit`: it holds no run.json")
     settings = AuditSettings.from_record(recorded["settings"])
     weights = path.absolute() / NEWEST
     try:
-        model = str(json.loads((path / SUMMARY).read_text(encoding="utf-8"))["plan"]["model"])
+        named = json.loads((path / SUMMARY).read_text(encoding="utf-8"))["plan"]["model"]
     except FileNotFoundError as error:
         raise RunDirectoryError(
-            f"the audit in {path} is not finished; go on with it first: {settings.command('--resume')}"
+            f"the audit in {path} is not finished; go on with it first: {to_go_on(recorded)}"
         ) from error
-    except (ValueError, KeyError, TypeError) as error:
+    except (ValueError, KeyError, TypeError, RecursionError) as error:
         raise RunDirectoryError(f"{path / SUMMARY} is damaged ({error!r}); write it again with --resume") from error
     if not weights.is_file():
         raise RunDirectoryError(f"{weights} is gone, and with it the weights; run the audit again")
@@ -54,7 +60,8 @@ def open_run(path: Path) -> FinishedRun:
         pixels = open_pixels(path / CACHE)
     except ImagesError as error:
         raise RunDirectoryError(
-            f"the prepared images of {path} are gone or damaged; {settings.command('--resume')} reads them again"
+            f"the prepared images of {path} are gone or damaged; to read them again: {to_go_on(recorded)}"
         ) from error
     trained, held = hold_out(pixels.labels, settings.holdout, settings.seed, pixels.repeated())
-    return FinishedRun(model, weights, pixels, trained, held)
+    name = trusted_model(named, model, shown(path / SUMMARY), say)
+    return FinishedRun(name, weights, pixels, trained, held)

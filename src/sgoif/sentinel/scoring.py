@@ -45,7 +45,7 @@ def score(settings: ScoreSettings, show: Progress) -> Scored:
     data = open_unlabelled(settings.data.path, **settings.data.options)
     for note in data.notes:
         show.say(note)
-    opened = open_sentinel(settings.sentinel)
+    opened = open_sentinel(settings.sentinel, show.say)
     make_writable(folder)
     unreadable = Unreadable(show.say)
     table = _table(settings, opened, data, unreadable, show)

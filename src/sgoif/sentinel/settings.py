@@ -40,7 +40,7 @@ class FitSettings:
     run: Path | None = None
     """Run directory of a finished `sgoif audit`, with its model, weights and preparation."""
     model: str | None = None
-    """A built-in model, or `package.module:factory` for your own."""
+    """A built-in model, or `package.module:factory` for your own, which a run cannot bring along."""
     weights: Path | None = None
     """A safetensors file. None: the factory loads weights itself."""
     calibration: Path | None = None
@@ -63,12 +63,12 @@ class FitSettings:
     def __post_init__(self) -> None:
         need = _Needs(self)
         if self.run is not None:
-            brought = ("model", "weights", "classes", "image_size", "channels", "mean", "spread")
+            brought = ("weights", "classes", "image_size", "channels", "mean", "spread")
             given = [name for name in brought if getattr(self, name) is not None]
             if given:
                 raise SettingError(
-                    f"--run brings the model and its preparation along; leave away {', '.join(map(_option, given))},"
-                    " or leave --run away"
+                    "--run brings the weights and their preparation along; leave away"
+                    f" {', '.join(map(_option, given))}, or leave --run away"
                 )
         elif self.data is None:
             raise SettingError("there is nothing to learn from: give DATA, images that belong, or --run RUN_DIR")

@@ -58,7 +58,7 @@ def watch(settings: WatchSettings, show: Progress) -> Watched:
     """Look at images in order until the stream ends or an alarm is raised."""
     start = time.monotonic()
     parts = _listed(settings) if settings.listing is not None else _collected(settings, show)
-    opened = open_sentinel(settings.sentinel)
+    opened = open_sentinel(settings.sentinel, show.say)
     unreadable = Unreadable(show.say)
     names, alarm = _follow(opened, parts, settings.false_alarms, unreadable, show)
     unreadable.told()

@@ -23,7 +23,7 @@ class TraceSettings:
     data: DataSettings | None = None
     """The training images, where there is no run."""
     model: str | None = None
-    """A built-in model, or `package.module:factory` for your own."""
+    """A built-in model, or `package.module:factory` for your own, which a run cannot bring along."""
     weights: Path | None = None
     """A safetensors file. None: the factory loads weights itself."""
     victims: Path | None = None
@@ -51,11 +51,11 @@ class TraceSettings:
                 " --model and --weights"
             )
         if self.run is not None:
-            brought = ("data", "model", "weights", "classes", "image_size", "channels", "mean", "spread")
+            brought = ("data", "weights", "classes", "image_size", "channels", "mean", "spread")
             given = [name for name in brought if getattr(self, name) is not None]
             if given:
                 options = ", ".join(f"--{name.replace('_', '-')}" for name in given)
-                raise SettingError(f"the run brings its model and images along; leave away {options}, or the run")
+                raise SettingError(f"the run brings its weights and images along; leave away {options}, or the run")
         elif self.model is None:
             raise SettingError(
                 "there is no model: name one with --model package.module:factory and --weights FILE.safetensors, or"

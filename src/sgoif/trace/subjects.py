@@ -55,13 +55,13 @@ class Subject(Protocol):
 
 def open_subject(settings: TraceSettings, show: Progress) -> Subject:
     """The model and images that the settings name."""
-    return RunSubject(settings) if settings.run is not None else DataSubject(settings, show)
+    return RunSubject(settings, show) if settings.run is not None else DataSubject(settings, show)
 
 
 class RunSubject:
     """What a finished audit left behind."""
 
-    def __init__(self, settings: TraceSettings) -> None:
+    def __init__(self, settings: TraceSettings, show: Progress) -> None:
         path = settings.run
         assert path is not None
         if not (path / RUN).is_file():
@@ -69,7 +69,7 @@ class RunSubject:
                 f"{path} is not a run directory of `sgoif audit`: it holds no {RUN}. Give one, or --data PATH with"
                 " --model and --weights"
             )
-        self._run: FinishedRun = open_run(path)
+        self._run: FinishedRun = open_run(path, settings.model, show.say)
         recorded = RunDirectory(path, AuditSettings(path)).recorded()
         assert recorded is not None  # open_run has read it
         audit = AuditSettings.from_record(recorded["settings"])

@@ -48,6 +48,14 @@ def init_command(
         Path | None,
         typer.Argument(help="Run directory of a finished `sgoif audit`; the ids are the paths of its images."),
     ] = None,
+    model: Annotated[
+        str | None,
+        typer.Option(
+            help="package.module:factory, where RUN trained a network of your own: it is imported on your word and not"
+            " on that of a file.",
+            show_default="the run's, if built in or of timm",
+        ),
+    ] = None,
     features: Annotated[
         Path | None,
         typer.Option(
@@ -88,6 +96,7 @@ def init_command(
     limits = Limits(logits=max_logits, flips=max_flips, loss=max_loss, share=max_share, class_share=max_class_share)
     settings = InitSettings(
         run=run,
+        model=model,
         features=features,
         state=state,
         log=log,

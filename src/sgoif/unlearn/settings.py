@@ -19,6 +19,8 @@ class InitSettings:
 
     run: Path | None = None
     """Run directory of a finished `sgoif audit`."""
+    model: str | None = None
+    """`package.module:factory` of the user's own network that the run trained."""
     features: Path | None = None
     """An .npz archive of features and labels."""
     state: Path = STATE
@@ -35,6 +37,8 @@ class InitSettings:
                 "give either RUN, the run directory of a finished `sgoif audit`, or --features FILE.npz with features"
                 " and labels"
             )
+        if self.model is not None and self.run is None:
+            raise SettingError("--model says what network RUN trained, and --features needs none; leave --model away")
         if self.batch_size < 1:
             raise SettingError(f"--batch-size {self.batch_size} is not valid: expected a whole number of at least 1")
         check_device(self.device)

@@ -42,7 +42,7 @@ def _of_run(path: Path, settings: InitSettings, options: dict[str, Any], show: P
     from sgoif.sentinel.archive import build_model
     from sgoif.sentinel.runs import FinishedRun, open_run
 
-    run = open_run(path)
+    run = open_run(path, settings.model, show.say)
     device = choose_device(settings.device)
     prepared = run.preparation
     sizes = {"channels": prepared.channels, "classes": len(run.pixels.class_names), "size": prepared.size}
