@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
 
@@ -32,26 +33,26 @@ def in_a_process(*words: str) -> subprocess.CompletedProcess[str]:
     )
 
 
-def test_files_here_do_not_stand_for_the_standard_library(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.fixture
+def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """The current folder, with a module of its own that has the name of one in the standard library."""
     monkeypatch.chdir(tmp_path)
-    witness(tmp_path / "colorsys.py", tmp_path / "imported")
-    (tmp_path / "my_own_module.py").write_text("import colorsys\ndef make(): return colorsys.rgb_to_hsv(1, 1, 1)\n")
-    monkeypatch.delitem(sys.modules, "colorsys", raising=False)
-    try:
-        assert own_function("my_own_module:make", "model")() == (0.0, 0.0, 1)
-    finally:
-        sys.modules.pop("my_own_module")
-        sys.modules.pop("colorsys")
-    assert not (tmp_path / "imported").exists()
+    witness(tmp_path / "sched.py", tmp_path / "imported", "def make(): pass")
+    sys.modules.pop("sched", None)
+    yield tmp_path
+    for name in ("sched", "my_own_module"):
+        sys.modules.pop(name, None)
 
 
-def test_an_installed_module_of_the_same_name_is_named_by_its_file(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "colorsys.py").write_text("def make(): pass\n")
-    with pytest.raises(ModelError, match=r"'colorsys' \(.*colorsys\.py\) has no 'make'"):
-        own_function("colorsys:make", "model", ModelError)
+def test_files_here_do_not_stand_for_the_standard_library(here: Path) -> None:
+    (here / "my_own_module.py").write_text("import sched\ndef make(): return sched.__file__\n")
+    assert Path(own_function("my_own_module:make", "model")()).parent != here
+    assert not (here / "imported").exists()
+
+
+def test_an_installed_module_of_the_same_name_is_named_by_its_file(here: Path) -> None:
+    with pytest.raises(ModelError, match=r"'sched' \(.*sched\.py\) has no 'make'"):
+        own_function("sched:make", "model", ModelError)
 
 
 @pytest.mark.parametrize("name", ["witness", "witness:", ":make", ""])
