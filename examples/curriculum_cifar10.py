@@ -18,13 +18,13 @@ import torch
 from torch import Tensor, nn
 
 from sgoif import InfluenceMonitor
-from sgoif.bench.batches import Batches
-from sgoif.bench.labels.datasets import load
-from sgoif.bench.labels.noises import make_noise
-from sgoif.bench.labels.problem import Problem
-from sgoif.bench.labels.recipes import training_for
-from sgoif.networks import ResNet9
+from sgoif.audit.networks import ResNet9
 from sgoif.tasks import Curriculum
+from sgoif_bench.batches import Batches
+from sgoif_bench.labels.datasets import load
+from sgoif_bench.labels.noises import make_noise
+from sgoif_bench.labels.problem import Problem
+from sgoif_bench.labels.recipes import training_for
 
 WATCHED = 0.75
 """Share of the epochs after which the hold-out joins the training."""

@@ -22,7 +22,7 @@ from torch import Tensor, nn
 from torch.utils.data import DataLoader, TensorDataset
 
 from sgoif import InfluenceMonitor, indexed
-from sgoif.data import Part
+from sgoif.core.data import Part
 from sgoif.tasks import PoisonTrace, PoisonWatch
 
 CLASSES, TEST_EVERY, HOLDOUT = 10, 4, 100

@@ -19,16 +19,16 @@ import torch
 from torch import Tensor, nn
 
 from sgoif import InfluenceMonitor
-from sgoif.bench.batches import LabelledImages, normalise
-from sgoif.bench.labels.datasets import load
-from sgoif.bench.labels.problem import Problem
-from sgoif.bench.labels.recipes import training_for
-from sgoif.bench.metrics import average_precision
-from sgoif.bench.poisoning.attacks.attack import Scene
-from sgoif.bench.poisoning.attacks.naming import make_attack
+from sgoif.audit.networks import ResNet9
 from sgoif.errors import SettingError
-from sgoif.networks import ResNet9
 from sgoif.tasks import PoisonTrace, PoisonWatch
+from sgoif_bench.batches import LabelledImages, normalise
+from sgoif_bench.labels.datasets import load
+from sgoif_bench.labels.problem import Problem
+from sgoif_bench.labels.recipes import training_for
+from sgoif_bench.metrics import average_precision
+from sgoif_bench.poisoning.attacks.attack import Scene
+from sgoif_bench.poisoning.attacks.naming import make_attack
 
 HOLDOUT = 1000
 SHOWN_AT_ONCE = 1000

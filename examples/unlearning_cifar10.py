@@ -17,11 +17,11 @@ import numpy as np
 import torch
 from unlearning import accuracy, story
 
-from sgoif.bench.labels.datasets import load
-from sgoif.bench.labels.problem import Problem
-from sgoif.bench.labels.recipes import training_for
-from sgoif.networks import ResNet9
+from sgoif.audit.networks import ResNet9
 from sgoif.tasks import Unlearner
+from sgoif_bench.labels.datasets import load
+from sgoif_bench.labels.problem import Problem
+from sgoif_bench.labels.recipes import training_for
 
 
 def main() -> dict[str, Any]:

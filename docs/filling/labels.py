@@ -6,7 +6,7 @@ import statistics
 from collections.abc import Callable
 
 from filling.cells import Line, read_lines, table
-from sgoif.bench.labels.registry import choose, is_rival, title_of
+from sgoif_bench.labels.registry import choose, is_rival, title_of
 
 PAGE = "labels.md"
 SEED = 3

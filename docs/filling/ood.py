@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from filling.cells import Line, read_lines, table
-from sgoif.bench.ood.registry import title_of
+from sgoif_bench.ood.registry import title_of
 
 PAGE = "ood.md"
 OURS, UNGATED = "sentinel", "sentinel-ungated"

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from statistics import mean
 
 from filling.cells import Line, number, read_lines, table
-from sgoif.bench.poisoning.attacks import naming
-from sgoif.bench.poisoning.registry import METHODS, title_of
+from sgoif_bench.poisoning.attacks import naming
+from sgoif_bench.poisoning.registry import METHODS, title_of
 
 PAGE = "poisoning.md"
 OURS = {True: "sgoif-known", False: "sgoif-unknown"}

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from filling.cells import Line, number, read_lines, table
-from sgoif.bench.unlearning.table import WHAT, over
+from sgoif_bench.unlearning.table import WHAT, over
 
 PAGE = "unlearning.md"
 

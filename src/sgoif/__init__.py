@@ -6,22 +6,22 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from sgoif.data import indexed, split_holdout
+    from sgoif.core.data import indexed, split_holdout
+    from sgoif.core.score_table import ScoreTable
     from sgoif.errors import SgoifError
     from sgoif.monitor import InfluenceMonitor
     from sgoif.settings import Settings
-    from sgoif.table import ScoreTable
 
 __version__ = "0.1.0"
 __all__ = ["InfluenceMonitor", "ScoreTable", "Settings", "SgoifError", "indexed", "split_holdout"]
 
 _HOMES = {
     "InfluenceMonitor": "sgoif.monitor",
-    "ScoreTable": "sgoif.table",
+    "ScoreTable": "sgoif.core.score_table",
     "Settings": "sgoif.settings",
     "SgoifError": "sgoif.errors",
-    "indexed": "sgoif.data",
-    "split_holdout": "sgoif.data",
+    "indexed": "sgoif.core.data",
+    "split_holdout": "sgoif.core.data",
 }
 
 

@@ -31,32 +31,26 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from sgoif import backlog, diary, instruments, looking, snapshot, stepping
-from sgoif.anchors import AnchorBank, Grouping
-from sgoif.cadence import Cadence, turn_of
-from sgoif.capture import Capture
-from sgoif.checks import (
-    Indices,
-    Mail,
-    check_finite,
-    check_record,
-    check_target,
-    is_finite,
-    raise_if_nonfinite,
-)
+from sgoif.analysis import attribution
+from sgoif.anchors.bank import AnchorBank, Grouping
+from sgoif.core.data import isolated_random_state
+from sgoif.core.interrupts import guarded
+from sgoif.core.losses import Loss, per_example
+from sgoif.core.score_table import ScoreTable
 from sgoif.curvature import make_curvature
 from sgoif.curvature.base import Factors, full_precision
-from sgoif.data import isolated_random_state
+from sgoif.device.timing import Clock, aside, moment
+from sgoif.distributed.communicator import ALONE, Word, find_ranks, unwrapped
+from sgoif.engine import anchor_refresher, checkpoint, pipeline, refresh_log
+from sgoif.engine.anchor_refresher import Look
+from sgoif.engine.pipeline import NOBODY, Begun, Ended, Step
+from sgoif.engine.refinement import doubtful_groups, refine
+from sgoif.engine.refresh_schedule import Cadence, turn_of
+from sgoif.engine.setup import choose_solver, fit_bank, probe, trained_by, warn_of_untrained
 from sgoif.errors import SettingError, StepError
-from sgoif.glimpse import Glimpse, Rows
-from sgoif.interrupts import guarded
-from sgoif.ledger import Ledger, merged
-from sgoif.looking import Look
-from sgoif.losses import Loss, per_example
-from sgoif.ranks import ALONE, Word, find_ranks, unwrapped
-from sgoif.recorded import Recorded
-from sgoif.refinement import doubtful_groups, refine
-from sgoif.scoring import (
+from sgoif.execution import deferred
+from sgoif.execution.graph_cache import Recorded
+from sgoif.scoring.influence import (
     Outputs,
     Squash,
     StepScores,
@@ -66,19 +60,27 @@ from sgoif.scoring import (
     read_outputs,
     remember,
 )
+from sgoif.scoring.ledger import Ledger, merged
+from sgoif.scoring.step_batch import Observation, WaitingSteps, lined_up, make_alike, named, together
 from sgoif.settings import Settings
-from sgoif.setup import choose_solver, fit_bank, probe, trained_by, warn_of_untrained
 from sgoif.solvers.base import Solution, row_norm, select_rows
 from sgoif.stability.bounds import coverage, solver_error_bound
-from sgoif.stability.competence import Competence
 from sgoif.stability.controller import StabilityController
 from sgoif.stability.gates import anomalies, group_tolerance, hard_gate, moving_average_gate, stability_gate
-from sgoif.stability.steering import observe_signals
-from sgoif.step_record import Record
-from sgoif.stepping import NOBODY, Begun, Ended, Step
-from sgoif.streams import Clock, aside, moment
-from sgoif.table import ScoreTable
-from sgoif.waiting import Observation, WaitingSteps, lined_up, make_alike, named, together
+from sgoif.stability.signals import observe_signals
+from sgoif.stability.step_weight import Competence
+from sgoif.tracking.capture import Capture
+from sgoif.tracking.head_snapshot import Glimpse, Rows
+from sgoif.tracking.pass_record import Record
+from sgoif.tracking.validation import (
+    Indices,
+    Mail,
+    check_finite,
+    check_record,
+    check_target,
+    is_finite,
+    raise_if_nonfinite,
+)
 
 CURVATURE_EXAMPLES = 64
 """Examples of a batch from which the curvature of layers below the head is read."""
@@ -140,7 +142,7 @@ class InfluenceMonitor:
         self.anchor_ledger = Ledger(groups_total, self.classes, self.device, setup.holdout_size)
         self.anchor_squash = Squash(s.temperature, self.device)
 
-        self._held_out = instruments.held_out_flags(self)
+        self._held_out = attribution.held_out_flags(self)
         self._head_alone, self._every_layer = frozenset({self.head.name}), frozenset(x.name for x in self.layers)
         self._turns = s.turns(len(self.layers) - 1)
         self._curvature_every = s.curvature_every or (32 if len(self.layers) == 1 else 64)
@@ -153,7 +155,7 @@ class InfluenceMonitor:
         self._last_size = 0
         self._waiting, self._recorded = WaitingSteps(self._on_host), Recorded(self)
         self._late: list[Ended | Glimpse] = []  # steps that were put off
-        self._rows = Rows(backlog.MOST_LATE)  # their indices
+        self._rows = Rows(deferred.MOST_LATE)  # their indices
         self._look: Look | None = None  # of a refresh that is not complete
         self._patience = 0  # so many more steps may be late
         self._patient = not self._on_host and self.ranks.size == 1 and s.budget is None and not s.allow_duplicates
@@ -195,12 +197,12 @@ class InfluenceMonitor:
         if begun.scored:
             self._autocast = begun.record.autocast
         if begun.late:
-            backlog.put_off(self, begun, target)
+            deferred.put_off(self, begun, target)
             return
         self.settle()
-        stepping.end(self, begun, target)
+        pipeline.end(self, begun, target)
         if self._patient:
-            self._patience = backlog.patience(self)
+            self._patience = deferred.patience(self)
             plain = not self._capture.compiled
             self._capture.brief = plain and begun.record.is_brief(self.head.name, self.classes)
             self._capture.sparing = plain and self._patience > 0
@@ -212,13 +214,13 @@ class InfluenceMonitor:
             return
         if target is not None:
             glimpse.target = check_target(target, glimpse.shape[0], self.classes, self.device)
-        backlog.add(self, glimpse)
+        deferred.add(self, glimpse)
 
     @guarded
     def settle(self) -> None:
         """Do what was put off: the bookkeeping of steps, and the rest of a refresh."""
         if self._late:
-            backlog.settle(self)
+            deferred.settle(self)
         self._complete_refresh()
 
     def weights(self, index: Any) -> Tensor:
@@ -419,9 +421,9 @@ class InfluenceMonitor:
             self._score_waiting()  # their responses belong to the old directions; the head alone is scored afresh
         start, clock = perf_counter(), Clock(self.device)
         with isolated_random_state(self.device):
-            found = looking.at_anchors(self)
+            found = anchor_refresher.at_anchors(self)
         after = moment(self.device) if self._completes_later and self.device.type == "cuda" else None
-        self._look = Look(self.steps, *found, looking.pace(self), clock, perf_counter() - start, after)
+        self._look = Look(self.steps, *found, anchor_refresher.pace(self), clock, perf_counter() - start, after)
         self.cadence.refreshing()
 
     @property
@@ -447,7 +449,7 @@ class InfluenceMonitor:
     def _renew(self, look: Look) -> dict[str, float]:
         """Everything that follows from the gradients of the anchors; what there is to say about it."""
         bank, s = self.anchors, self.settings
-        gradient, losses, logits = looking.whole(self, look.gradients), look.losses, look.logits
+        gradient, losses, logits = anchor_refresher.whole(self, look.gradients), look.losses, look.logits
         self.ranks.agree(self._raise_if_nonfinite)
         self.competence.refresh(losses)
         control = self.controller.control()
@@ -469,12 +471,12 @@ class InfluenceMonitor:
         covered = coverage(self.directions) if self.directions is not None else 0.0
         self._score_anchors(gradient, losses, logits)
         probes = observe_signals(self.controller, self.curvature, self.solver, gradient, s.seed, self.ranks)
-        entry = diary.entry(look.step, bank, solution, tolerance, covered, self.competence)
+        entry = refresh_log.entry(look.step, bank, solution, tolerance, covered, self.competence)
         entry["products"] += probes
         if tidying:
             bank.replace(s.replace_share)
         self.cadence.urgent = covered < s.coverage_floor
-        return {**entry, **diary.signals(self.controller)}
+        return {**entry, **refresh_log.signals(self.controller)}
 
     def _read_mail(self) -> None:
         if (note := self._mail.arrived()) is not None and bool(note.isnan()):
@@ -497,8 +499,8 @@ class InfluenceMonitor:
 
         With hooks of one's own the monitor may be closed.
         """
-        found, losses, logits = looking.at_anchors(self, capture)
-        return looking.whole(self, found), losses, logits
+        found, losses, logits = anchor_refresher.at_anchors(self, capture)
+        return anchor_refresher.whole(self, found), losses, logits
 
     @guarded
     def anchor_pass(
@@ -508,8 +510,8 @@ class InfluenceMonitor:
 
         `loss` takes the place of the monitor's own.
         """
-        found, losses, logits = looking.at_examples(self, inputs, labels, capture, loss)
-        return looking.joined(self, found), losses, logits
+        found, losses, logits = anchor_refresher.at_examples(self, inputs, labels, capture, loss)
+        return anchor_refresher.joined(self, found), losses, logits
 
     def _gate(self, tau: float, rows: Tensor | slice = slice(None)) -> Tensor:
         """Confidences of these anchors, on the host."""
@@ -529,7 +531,7 @@ class InfluenceMonitor:
     def _refine(self, gradient: Tensor, solution: Solution, tau: float) -> None:
         """Short conjugate gradients for the anchors behind large but doubtful scores."""
         ledger = self.record()
-        groups = doubtful_groups(ledger, instruments.half_width(self, ledger))
+        groups = doubtful_groups(ledger, attribution.half_width(self, ledger))
         rows = refine(self.anchors, gradient, self.curvature, solution, groups, self.settings.sketch)
         self.anchors.confidence[rows] = self._gate(tau, rows).to(self.device)
 
@@ -571,7 +573,7 @@ class InfluenceMonitor:
     def scores(self, anchors: bool | None = None) -> ScoreTable:
         """The table of scores. Anchors are included when they came from `split_holdout`, unless told otherwise."""
         self.flush()
-        return instruments.scores(self, anchors)
+        return attribution.scores(self, anchors)
 
     def record(self) -> Ledger:
         """What is remembered about every training example, by all ranks together."""
@@ -587,51 +589,51 @@ class InfluenceMonitor:
 
     def anchor_scores(self) -> ScoreTable:
         """Scores of the whole hold-out, `index` being the position in it."""
-        return instruments.anchor_scores(self)
+        return attribution.anchor_scores(self)
 
     def anchor_record(self) -> Ledger:
         """What is remembered about every held-out example, those scored that were never an anchor."""
         self.flush()
-        return instruments.anchor_record(self)
+        return attribution.anchor_record(self)
 
     def held_out_indices(self) -> np.ndarray[Any, np.dtype[np.int64]] | None:
         """Indices of the hold-out in the data set it was split off; None where it is numbered apart."""
-        return instruments.held_out_indices(self)
+        return attribution.held_out_indices(self)
 
     def most_harmed(self, inputs: Any, labels: Tensor, count: int = 4) -> Tensor:
         """Positions in the hold-out of the examples that training on these would hurt most, [B, count]; −1: no more."""
-        return instruments.most_harmed(self, inputs, labels, count)
+        return attribution.most_harmed(self, inputs, labels, count)
 
     def expected_error(self, inputs: Any, labels: Tensor) -> Tensor:
         """How far predicted changes of the margin of these examples will be off, [B], up to a factor all share."""
-        return instruments.expected_error(self, inputs, labels)
+        return attribution.expected_error(self, inputs, labels)
 
-    def error_budget(self) -> instruments.ErrorBudget:
+    def error_budget(self) -> attribution.ErrorBudget:
         """Measured parts of the error of a score; see `ErrorBudget`."""
-        return instruments.error_budget(self)
+        return attribution.error_budget(self)
 
     def misranking_bound(self, higher: int, lower: int, bias: float = 0.0) -> float:
         """Estimated chance that `higher` only seems more harmful than `lower`: measured variances put into a bound."""
-        return instruments.misranking(self, higher, lower, bias)
+        return attribution.misranking(self, higher, lower, bias)
 
-    def certificate(self, k: int) -> instruments.Certificate:
+    def certificate(self, k: int) -> attribution.Certificate:
         """Whether the k most harmful examples are the true ones under the curvature surrogate."""
-        return instruments.certificate(self, k)
+        return attribution.certificate(self, k)
 
     def state_dict(self) -> dict[str, Any]:
         """Everything needed to resume exactly: tensors and plain values, no code."""
-        return snapshot.collect(self)
+        return checkpoint.collect(self)
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        snapshot.restore(self, state)
+        checkpoint.restore(self, state)
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the state to a file, atomically and without pickle."""
-        snapshot.save(self, path)
+        checkpoint.save(self, path)
 
     def load(self, path: str | os.PathLike[str]) -> None:
         """Read a state that `save` wrote."""
-        snapshot.load(self, path)
+        checkpoint.load(self, path)
 
     @property
     def group_names(self) -> Sequence[Any]:

@@ -67,7 +67,7 @@ def read_issues(folder: Path) -> list[dict[str, Any]]:
     """Rows of issues.csv, as they were before `to_cell`."""
     import csv
 
-    from sgoif.table import from_cell
+    from sgoif.core.score_table import from_cell
 
     with (folder / "issues.csv").open(newline="", encoding="utf-8") as handle:
         return [{key: from_cell(value) for key, value in row.items()} for row in csv.DictReader(handle)]

@@ -21,8 +21,8 @@ from PIL import Image
 from sgoif.audit import apply as module
 from sgoif.audit.apply import Applied, DecisionsError, apply_decisions
 from sgoif.audit.placement import Places, safe_name
+from sgoif.core.score_table import to_cell
 from sgoif.images import ImagesError, open_images
-from sgoif.table import to_cell
 
 Row = tuple[str, str, str, str]
 HEADER = ["path", "decision", "given_label", "new_label", "source"]

@@ -12,7 +12,7 @@ import pandas as pd
 import pytest
 from audit_cases import make_folder
 
-from sgoif.audit import command
+from sgoif.cli import audit as command
 from sgoif.cli import main
 
 QUICK = ["--model", "tiny_nets:tiny", "--device", "cpu", "--epochs", "2"]

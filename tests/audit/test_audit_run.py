@@ -16,13 +16,13 @@ import torch
 from audit_cases import FLIPPED, make_folder, read_issues
 from PIL import Image
 
-from sgoif.audit import outputs, rundir
+from sgoif.audit import outputs, run_directory
 from sgoif.audit.audit import AuditResult, audit
 from sgoif.audit.errors import AuditError, AuditInterrupted, ModelError, RunDirectoryError
 from sgoif.audit.progress import Silent
 from sgoif.audit.settings import AuditSettings
+from sgoif.core.score_table import ScoreTable
 from sgoif.errors import SgoifError
-from sgoif.table import ScoreTable
 
 QUICK: dict[str, Any] = {"model": "tiny_nets:tiny", "device": "cpu", "epochs": 3}
 FILES = {"issues.csv", "issues.parquet", "report.html", "summary.json", "skipped.csv", "copies.csv", "run.json"}
@@ -157,8 +157,8 @@ def test_a_full_disk_in_the_middle_is_explained_and_the_run_goes_on_later(
     photos: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     audit(settings(photos, tmp_path / "whole"))
-    monkeypatch.setattr(rundir, "EVERY", 0.0)
-    written, save = [], rundir.save_state
+    monkeypatch.setattr(run_directory, "EVERY", 0.0)
+    written, save = [], run_directory.save_state
 
     def filling(path: Path, state: dict[str, Any]) -> None:
         if len(written) == 5:
@@ -166,7 +166,7 @@ def test_a_full_disk_in_the_middle_is_explained_and_the_run_goes_on_later(
         written.append(path)
         save(path, state)
 
-    monkeypatch.setattr(rundir, "save_state", filling)
+    monkeypatch.setattr(run_directory, "save_state", filling)
     with pytest.raises(RunDirectoryError, match=r"disk is full.*after step 5 is kept.*--resume"):
         audit(settings(photos, tmp_path / "run"))
     monkeypatch.undo()

@@ -11,9 +11,9 @@ import numpy as np
 import pytest
 
 from sgoif.audit.errors import AuditError
-from sgoif.audit.handover import read_table, to_datalab, to_fiftyone
+from sgoif.audit.exporters import read_table, to_datalab, to_fiftyone
+from sgoif.core.score_table import ScoreTable
 from sgoif.errors import MissingExtraError
-from sgoif.table import ScoreTable
 
 
 @pytest.fixture

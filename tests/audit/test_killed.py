@@ -19,7 +19,7 @@ from sgoif.audit.settings import AuditSettings
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="POSIX signals")
 
 OPTIONS = {"model": "tiny_nets:tiny", "epochs": 6, "device": "cpu", "early_stop": False}
-OFTEN = "import sgoif.audit.rundir as r; r.EVERY = r.EPOCH_EVERY = {seconds}"
+OFTEN = "import sgoif.audit.run_directory as r; r.EVERY = r.EPOCH_EVERY = {seconds}"
 SUICIDE = """
 import os, signal, {module} as module
 calls, inner = [], {target}

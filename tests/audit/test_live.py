@@ -11,13 +11,13 @@ import numpy as np
 import pytest
 from audit_cases import FLIPPED
 
-from sgoif.audit import live as live_module
+from sgoif.audit import live_status as live_module
 from sgoif.audit.audit import audit
-from sgoif.audit.live import LIVE, Live, alarms
-from sgoif.audit.looks import Look, expected_aupr
+from sgoif.audit.live_status import LIVE, Live, alarms
+from sgoif.audit.preview import Look, expected_aupr
 from sgoif.audit.settings import AuditSettings
-from sgoif.bench.metrics import average_precision
-from sgoif.table import ScoreTable
+from sgoif.core.score_table import ScoreTable
+from sgoif_bench.metrics import average_precision
 
 
 def test_a_run_tells_its_state_and_its_worst_images(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from sgoif.audit.terminal import results
+from sgoif.cli.terminal import results
 
 SENTENCE = (
     "12 of 1,200 labels look wrong (at most 10% of these by mistake); estimated in all: 11.2%, between 0 and 399."

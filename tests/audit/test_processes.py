@@ -62,7 +62,7 @@ def test_two_processes_find_what_one_finds_and_one_finishes_what_two_began(photo
     assert close(read_issues(tmp_path / "two"), expected)
 
 
-OFTEN = "import sgoif.audit.rundir as r; r.EVERY = r.EPOCH_EVERY = 0.0"
+OFTEN = "import sgoif.audit.run_directory as r; r.EVERY = r.EPOCH_EVERY = 0.0"
 
 
 def wait_for(path: Path, process: Any) -> None:

@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 import torch
 
-from sgoif.audit import rundir
+from sgoif.audit import run_directory
 from sgoif.audit.errors import RunDirectoryError
-from sgoif.audit.rundir import RunDirectory, claim
+from sgoif.audit.run_directory import RunDirectory, claim
 from sgoif.audit.settings import AuditSettings
 
 
@@ -122,7 +122,7 @@ def test_two_generations_are_kept_and_damage_falls_back(settings: AuditSettings)
         directory.record("digest")
         for step in (1, 2, 3):
             directory.save(state(step))
-        newest = settings.directory / rundir.NEWEST
+        newest = settings.directory / run_directory.NEWEST
         newest.write_bytes(newest.read_bytes()[:-50])
         found, problems = RunDirectory(directory.path, settings).load()
     assert found is not None
@@ -165,7 +165,7 @@ def test_a_kill_between_the_renames_loses_nothing(
         assert found["step"] == 3
         directory.save(state(4))
         assert directory.load()[0]["step"] == 4  # type: ignore[index]
-        assert not (directory.path / rundir.INCOMING).exists()
+        assert not (directory.path / run_directory.INCOMING).exists()
 
 
 def test_a_full_disk_keeps_the_last_checkpoint_and_says_so(

@@ -14,8 +14,8 @@ from sgoif.audit.errors import AuditError
 from sgoif.audit.plan import hold_out, make_plan
 from sgoif.audit.settings import AuditSettings
 from sgoif.audit.training import Training, learning_rate
+from sgoif.core.serialization import load_state, save_state
 from sgoif.errors import StateError
-from sgoif.state import load_state, save_state
 from sgoif.tasks.labels.decoys import flip_some
 
 

@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from sgoif.networks import ResNet7, Whitening, fit_whitening
+from sgoif.audit.networks import ResNet7, Whitening, fit_whitening
 
 
 def smooth(count: int, channels: int, size: int) -> Tensor:

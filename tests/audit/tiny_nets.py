@@ -6,7 +6,7 @@ from typing import Any
 
 from torch import Tensor, nn
 
-from sgoif.networks import conv_block
+from sgoif.audit.networks import conv_block
 
 
 def tiny(channels: int, classes: int) -> nn.Module:

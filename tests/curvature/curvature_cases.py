@@ -7,8 +7,8 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
+from sgoif.core.parameter_layout import Block, Layout
 from sgoif.curvature import Factors
-from sgoif.vectors import Block, Layout
 
 # name -> one (rows, cols, positions, elementwise) per block
 CASES: dict[str, list[tuple[int, int, int, bool]]] = {

@@ -13,9 +13,9 @@ from curvature_cases import (
     slow_gradients,
 )
 
+from sgoif.core.parameter_layout import Block, Layout
 from sgoif.curvature import KFAC, Factors
 from sgoif.errors import LayerError, SgoifError
-from sgoif.vectors import Block, Layout
 
 
 def slow_factors(factor: Factors) -> tuple[torch.Tensor, torch.Tensor]:

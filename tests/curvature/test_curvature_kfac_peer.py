@@ -8,8 +8,8 @@ from curvature_cases import close, random_vectors
 from curvlinops import FisherType, KFACLinearOperator, KFACType
 from torch import Tensor, nn
 
+from sgoif.core.parameter_layout import Block, Layout
 from sgoif.curvature import KFAC, Factors
-from sgoif.vectors import Block, Layout
 
 
 def capture(model: nn.Module, layers: list[nn.Module], x: Tensor, y: Tensor) -> dict[nn.Module, tuple[Tensor, Tensor]]:

@@ -13,9 +13,9 @@ from curvature_cases import (
     slow_gradients,
 )
 
+from sgoif.core.parameter_layout import Block, Layout
 from sgoif.curvature import Factors, LowRankDiagonal
 from sgoif.errors import SettingError
-from sgoif.vectors import Block, Layout
 
 
 def low_rank_part(curvature: LowRankDiagonal) -> torch.Tensor:

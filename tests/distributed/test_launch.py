@@ -10,7 +10,7 @@ from collections.abc import Callable
 
 import pytest
 
-from sgoif import processes
+from sgoif.distributed import launch as processes
 from sgoif.errors import RankError
 
 

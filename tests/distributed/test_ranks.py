@@ -14,9 +14,9 @@ from rank_cases import EXAMPLES, batches, columns, data, network, on_ranks, trai
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
+from sgoif.distributed.communicator import ALONE, find_ranks, unwrapped
 from sgoif.errors import IndexingError, NonFiniteError, RankError
-from sgoif.ledger import Ledger, merged
-from sgoif.ranks import ALONE, find_ranks, unwrapped
+from sgoif.scoring.ledger import Ledger, merged
 
 pytestmark = pytest.mark.skipif(not dist.is_gloo_available(), reason="needs torch.distributed with gloo")
 CASES = {

@@ -10,7 +10,7 @@ from unittest import mock
 
 import typer
 
-from sgoif.commands import app
+from sgoif.cli.app import app
 
 
 class Parsed(Exception):

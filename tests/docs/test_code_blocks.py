@@ -11,11 +11,11 @@ import pytest
 from doc_pages import ROOT, Block, Page, command_lines, name_of, pages, read, words
 from doc_preludes import PRELUDES
 
-from sgoif.bench.labels.registry import METHODS as RIVALS
-from sgoif.bench.ood.registry import METHODS
 from sgoif.cli import main
 from sgoif.curvature import CURVATURES
 from sgoif.solvers import SOLVERS
+from sgoif_bench.labels.registry import METHODS as RIVALS
+from sgoif_bench.ood.registry import METHODS
 
 PAGES = [page for page in map(read, pages()) if page.blocks]
 SKIPPED = [block for page in PAGES for block in page.blocks if block.skip]

@@ -116,7 +116,7 @@ def test_lines_are_read_whole() -> None:
         ("sgoif bench ood --data ROOT  --sets mnist", False),
         ("sgoif sentinel watch --list -", False),
     ]
-    assert words("python -m sgoif.bench.errors --again E.npz") == ["bench", "errors", "--again", "E.npz"]
+    assert words("python -m sgoif_bench.errors --again E.npz") == ["bench", "errors", "--again", "E.npz"]
     assert words("torchrun --nproc-per-node 4 -m sgoif audit photos/") == ["audit", "photos/"]
 
 

@@ -60,7 +60,7 @@ import sys, types
 package = types.ModuleType("sgoif")
 package.__path__, package.__version__ = [sys.argv[1]], "0"
 sys.modules["sgoif"] = package
-import sgoif.commands
+import sgoif.cli.app
 heavy, inner = (set(words.split(",")) for words in sys.argv[2:])
 print(sorted(name for name in sys.modules if name.partition(".")[0] in heavy or name in inner))
 """
@@ -69,7 +69,7 @@ print(sorted(name for name in sys.modules if name.partition(".")[0] in heavy or 
 def test_the_command_line_itself_imports_neither_torch_nor_numpy() -> None:
     """The package is put in place without its `__init__`, so that only what the commands import counts."""
     heavy = "torch,numpy,matplotlib,pandas,pyarrow,sklearn,scipy,PIL,lightning,transformers"
-    inner = "sgoif.monitor,sgoif.audit.audit,sgoif.bench.command,sgoif.sentinel.fitting,sgoif.tasks"
+    inner = "sgoif.monitor,sgoif.audit.audit,sgoif_bench.command,sgoif.commands.sentinel.fitting,sgoif.tasks"
     done = subprocess.run(
         [sys.executable, "-c", BARE, str(SOURCES / "sgoif"), heavy, inner],
         capture_output=True, text=True, timeout=120, check=False,
@@ -80,7 +80,7 @@ def test_the_command_line_itself_imports_neither_torch_nor_numpy() -> None:
 
 def test_an_answer_does_not_wait_for_torch() -> None:
     done = subprocess.run(
-        [sys.executable, "-c", "import sys, sgoif.commands; print('torch' in sys.modules)"],
+        [sys.executable, "-c", "import sys, sgoif.cli.app; print('torch' in sys.modules)"],
         env={**os.environ, "PYTHONPATH": str(SOURCES)}, capture_output=True, text=True, timeout=120, check=False,
     )  # fmt: skip
     assert done.stdout.strip() == "False", done.stderr

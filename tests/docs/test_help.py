@@ -9,7 +9,7 @@ import pytest
 from cli_parts import Parsed, bench_parser, walk
 
 from sgoif.cli import main
-from sgoif.commands import PANELS
+from sgoif.cli.app import PANELS
 
 COMMANDS = list(walk())
 BENCHMARKS = [(path, command) for path, command in COMMANDS if command.context_settings.get("ignore_unknown_options")]
@@ -75,7 +75,7 @@ def test_the_first_help_groups_all_commands(
     text = capsys.readouterr().out
     places = [text.index(panel) for panel in PANELS]
     assert places == sorted(places)
-    assert " Commands " not in text, "a command is in no panel: name it in sgoif.commands.PANELS"
+    assert " Commands " not in text, "a command is in no panel: name it in sgoif.cli.app.PANELS"
     for panel, commands in PANELS.items():
         section = text[text.index(panel) :].split("╰", 1)[0]
         assert all(f"│ {command} " in section for command in commands)

@@ -28,9 +28,9 @@ from torch import Tensor, nn
 from torch.utils.data import Dataset
 
 from sgoif import InfluenceMonitor
-from sgoif.bench.models import tiny_vit
 from sgoif.curvature.base import Factors
-from sgoif.layers import WatchedLayer
+from sgoif.tracking.layers import WatchedLayer
+from sgoif_bench.models import tiny_vit
 
 ANCHORS = 10
 
@@ -196,7 +196,7 @@ def random_states() -> tuple[Any, ...]:
 @pytest.mark.parametrize("layers", ["head", "all"])
 def test_a_refresh_leaves_no_trace(layers: str, cached: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     if not cached:
-        monkeypatch.setattr("sgoif.anchors.CACHE_BYTES", 0)
+        monkeypatch.setattr("sgoif.anchors.bank.CACHE_BYTES", 0)
     model, holdout = mixed_model(), Drawing()
     before_making = random_states()
     monitor = make_monitor(model, holdout, layers=layers)  # type: ignore[arg-type]

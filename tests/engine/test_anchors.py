@@ -11,13 +11,13 @@ from torch import nn
 from torch.utils.data import DataLoader, Dataset, IterableDataset, TensorDataset
 
 from sgoif import InfluenceMonitor, indexed, split_holdout
-from sgoif.anchors import AnchorBank, as_dataset
+from sgoif.anchors.bank import AnchorBank, as_dataset
+from sgoif.core.parameter_layout import Block, Layout
+from sgoif.engine.refinement import doubtful_groups, refine
 from sgoif.errors import AnchorError
-from sgoif.ledger import Ledger
-from sgoif.refinement import doubtful_groups, refine
+from sgoif.scoring.ledger import Ledger
 from sgoif.solvers.base import Norms, Solution
 from sgoif.stability.bounds import coverage
-from sgoif.vectors import Block, Layout
 
 CPU = torch.device("cpu")
 
@@ -421,7 +421,7 @@ def test_a_hold_out_that_does_not_fit_the_cache_is_read_again(kind: str, monkeyp
     inputs, labels = problem(90)
     influences = []
     for room in (2**20, 100):
-        monkeypatch.setattr("sgoif.anchors.CACHE_BYTES", room)
+        monkeypatch.setattr("sgoif.anchors.bank.CACHE_BYTES", room)
         data = Reads(inputs[50:] if kind == "tensor" else inputs[50:].numpy(), labels[50:])
         torch.manual_seed(5)
         monitor = monitored(data, refresh_every=2, replace_every=0)

@@ -10,15 +10,16 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from sgoif import InfluenceMonitor, backlog
+from sgoif import InfluenceMonitor
 from sgoif.errors import IndexingError, NonFiniteError, StepError
+from sgoif.execution import deferred
 
 CLASSES, TRAINING = 4, 120
 
 
 @pytest.fixture(autouse=True)
 def _soon(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(backlog, "PROMPT_STEPS", 3)
+    monkeypatch.setattr(deferred, "PROMPT_STEPS", 3)
 
 
 class Run:
@@ -97,7 +98,7 @@ def test_steps_are_late_for_as_long_as_nothing_is_due() -> None:
         run.step(next(run.batches))
         late.append(len(run.monitor._late))
     assert late[:3] == [0, 0, 0]
-    assert max(late) == backlog.MOST_LATE - 1
+    assert max(late) == deferred.MOST_LATE - 1
     assert late.count(0) == 4
     assert run.monitor.steps == 36
 

@@ -11,7 +11,7 @@ import torch
 from torch import nn
 
 from sgoif import InfluenceMonitor
-from sgoif.cadence import EPOCHS, EXAMPLES_PER_ANCHOR, LONGEST_STRIDE, WARM_UP, Cadence, turn_of
+from sgoif.engine.refresh_schedule import EPOCHS, EXAMPLES_PER_ANCHOR, LONGEST_STRIDE, WARM_UP, Cadence, turn_of
 
 CPU = torch.device("cpu")
 
@@ -29,8 +29,8 @@ class Clock:
 @pytest.fixture
 def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     clock = Clock()
-    monkeypatch.setattr("sgoif.cadence.perf_counter", clock)
-    monkeypatch.setattr("sgoif.streams.perf_counter", clock)
+    monkeypatch.setattr("sgoif.engine.refresh_schedule.perf_counter", clock)
+    monkeypatch.setattr("sgoif.device.timing.perf_counter", clock)
     return clock
 
 

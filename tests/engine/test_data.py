@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from torch.utils.data import ConcatDataset, DataLoader, Dataset, IterableDataset, Subset, TensorDataset, random_split
 
 from sgoif import indexed, split_holdout
-from sgoif.data import isolated_random_state, read_labels, split_item
+from sgoif.core.data import isolated_random_state, read_labels, split_item
 from sgoif.errors import AnchorError, IndexingError
 
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 import torch
 
-from sgoif import streams
-from sgoif.cadence import Cadence
-from sgoif.streams import Clock, Meter
+from sgoif.device import timing as streams
+from sgoif.device.timing import Clock, Meter
+from sgoif.engine.refresh_schedule import Cadence
 
 CPU = torch.device("cpu")
 GPU = torch.device("cuda")
@@ -15,7 +15,7 @@ GPU = torch.device("cuda")
 
 def test_clock_counts_from_where_it_was_made(monkeypatch: pytest.MonkeyPatch) -> None:
     now = [5.0]
-    monkeypatch.setattr("sgoif.streams.perf_counter", lambda: now[0])
+    monkeypatch.setattr("sgoif.device.timing.perf_counter", lambda: now[0])
     clock = Clock(CPU)
     now[0] = 7.5
     assert clock.seconds() == 2.5
@@ -90,7 +90,7 @@ def test_a_budget_scores_every_step_where_the_device_is_slower(
 ) -> None:
     """The host takes a tenth of a step for scoring, the device a thousandth."""
     now, card = [0.0], Card(monkeypatch)
-    monkeypatch.setattr("sgoif.cadence.perf_counter", lambda: now[0])
+    monkeypatch.setattr("sgoif.engine.refresh_schedule.perf_counter", lambda: now[0])
     cadence = Cadence(None, 0.05, 100, GPU)
     for step in range(200):
         cadence.begin()

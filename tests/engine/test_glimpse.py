@@ -10,9 +10,10 @@ import torch
 from test_backlog import Run, assert_same
 from torch import Tensor, nn
 
-from sgoif import InfluenceMonitor, backlog
+from sgoif import InfluenceMonitor
 from sgoif.errors import IndexingError, LayerError, StepError
-from sgoif.glimpse import Glimpse, Rows
+from sgoif.execution import deferred
+from sgoif.tracking.head_snapshot import Glimpse, Rows
 
 CALM: dict[str, Any] = {"refresh_every": 60, "curvature_every": 1000}
 """Nothing is due in the runs of these tests."""
@@ -21,7 +22,7 @@ Loop = Callable[[Run, int], None]
 
 @pytest.fixture(autouse=True)
 def _soon(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(backlog, "PROMPT_STEPS", 3)
+    monkeypatch.setattr(deferred, "PROMPT_STEPS", 3)
 
 
 def glimpses(run: Run) -> list[Glimpse]:
@@ -270,8 +271,8 @@ def test_another_monitor_may_look_at_its_anchors_meanwhile() -> None:
 
 def test_an_epoch_that_ends_between_late_steps_parts_them_once(monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[int] = []
-    joined = backlog._joined
-    monkeypatch.setattr(backlog, "_joined", lambda monitor, late: asked.append(len(late)) or joined(monitor, late))
+    joined = deferred._joined
+    monkeypatch.setattr(deferred, "_joined", lambda monitor, late: asked.append(len(late)) or joined(monitor, late))
     run = Run(True, **CALM, size=120).train(15 + 9)
     late = len(run.monitor._late)
     assert late > 15

@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 import torch
 
-from sgoif import scoring
 from sgoif.curvature.base import Factors
-from sgoif.scoring import gradient_norms, group_scores
+from sgoif.scoring import influence as scoring
+from sgoif.scoring.influence import gradient_norms, group_scores
 
 
 def factors(positions: int, rows: int, cols: int, elementwise: bool = False) -> Factors:

@@ -7,8 +7,8 @@ import pytest
 import torch
 
 from sgoif.errors import StateError
-from sgoif.halves import LEAST, SAMPLE, Halves, half_ratio
-from sgoif.ledger import SUMS, Ledger
+from sgoif.scoring.autocorrelation import LEAST, SAMPLE, Halves, half_ratio
+from sgoif.scoring.ledger import SUMS, Ledger
 
 CPU = torch.device("cpu")
 

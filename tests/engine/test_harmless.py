@@ -20,8 +20,8 @@ from torch import Tensor, nn
 from torch.utils.data import DataLoader, Dataset
 
 from sgoif import InfluenceMonitor, indexed
-from sgoif.bench.models import tiny_vit
-from sgoif.waiting import WaitingSteps
+from sgoif.scoring.step_batch import WaitingSteps
+from sgoif_bench.models import tiny_vit
 
 
 class Augmented(Dataset[Any]):
@@ -316,7 +316,7 @@ def test_activations_are_released() -> None:
 
 
 def test_steps_that_wait_for_scoring_are_few_and_let_go(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("sgoif.waiting.BLOCK_STEPS", 4)
+    monkeypatch.setattr("sgoif.scoring.step_batch.BLOCK_STEPS", 4)
     model = convolutional()
     monitor = make_monitor(model, anchors(), layers="all")
     waiting = []

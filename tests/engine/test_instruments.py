@@ -8,7 +8,7 @@ from torch import Tensor, nn
 
 from sgoif import InfluenceMonitor
 from sgoif.errors import IndexingError, SgoifError
-from sgoif.scoring import group_scores
+from sgoif.scoring.influence import group_scores
 
 TRAIN = 24
 

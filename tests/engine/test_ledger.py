@@ -14,7 +14,7 @@ from torch import nn
 
 from sgoif import InfluenceMonitor
 from sgoif.errors import IndexingError, SettingError, StateError
-from sgoif.ledger import DENSE_GROUPS, FLOAT_GROUPS, Ledger
+from sgoif.scoring.ledger import DENSE_GROUPS, FLOAT_GROUPS, Ledger
 
 CPU = torch.device("cpu")
 COLUMNS = ("score", "support", "margin", "logit_margin", "loss", "bound")
@@ -206,7 +206,7 @@ def test_memory_that_does_not_suffice_is_explained_and_leaves_the_ledger_whole(m
             raise error
         return real(*args, **kwargs)
 
-    monkeypatch.setattr("sgoif.ledger.torch.zeros", failing)
+    monkeypatch.setattr("sgoif.scoring.ledger.torch.zeros", failing)
     with pytest.raises(IndexingError, match="do not fit the memory"):
         ledger.reserve(10**6)
     monkeypatch.undo()

@@ -17,10 +17,10 @@ from sklearn.datasets import load_digits
 from torch import Tensor, nn
 
 from sgoif import InfluenceMonitor
+from sgoif.core.parameter_layout import Layout
 from sgoif.curvature import ExactGGN, ExactHessian
-from sgoif.layers import LinearLayer
-from sgoif.operators import watched_output
-from sgoif.vectors import Layout
+from sgoif.tracking.functional_model import watched_output
+from sgoif.tracking.layers import LinearLayer
 
 TRAIN, HELD_OUT, REMOVED, DECAY, WRONG = 300, 300, 120, 0.02, 30
 

@@ -12,7 +12,6 @@ from torch import nn
 from torch.utils.data import DataLoader, Subset, TensorDataset
 
 from sgoif import InfluenceMonitor, Settings, SgoifError, indexed, split_holdout
-from sgoif.checks import check_finite, check_index
 from sgoif.errors import (
     AnchorError,
     DeviceError,
@@ -23,6 +22,7 @@ from sgoif.errors import (
     StepError,
 )
 from sgoif.tasks import Curriculum
+from sgoif.tracking.validation import check_finite, check_index
 
 CLASSES, TRAINING, BATCH = 3, 60, 10
 

@@ -12,8 +12,8 @@ from torch import Tensor, nn
 from torch.utils.data import DataLoader, TensorDataset
 
 from sgoif import InfluenceMonitor, indexed, split_holdout
-from sgoif.instruments import score_now
-from sgoif.ledger import Ledger
+from sgoif.analysis.attribution import score_now
+from sgoif.scoring.ledger import Ledger
 
 ANCHORS, COUNT = 40, 12
 

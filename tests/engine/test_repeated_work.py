@@ -14,8 +14,11 @@ import torch
 from test_backlog import TRAINING, Run, assert_same
 from torch import Tensor
 
-from sgoif import InfluenceMonitor, recorded, recording, scoring, waiting
-from sgoif.recording import Recording, joined
+from sgoif import InfluenceMonitor
+from sgoif.device import cuda_graph
+from sgoif.device.cuda_graph import Recording, joined
+from sgoif.execution import graph_cache
+from sgoif.scoring import influence, step_batch
 
 
 def tensors_in(value: Any) -> list[Tensor]:
@@ -52,10 +55,10 @@ class StandIn:
 @pytest.fixture
 def stand_in(monkeypatch: pytest.MonkeyPatch) -> StandIn:
     made = StandIn()
-    monkeypatch.setattr(recording, "record", made)
-    for module in (scoring, recorded):
+    monkeypatch.setattr(cuda_graph, "record", made)
+    for module in (influence, graph_cache):
         monkeypatch.setattr(module, "SETTLED", 10)
-    monkeypatch.setattr(waiting, "RECORDED_STEPS", 4)
+    monkeypatch.setattr(step_batch, "RECORDED_STEPS", 4)
     return made
 
 
@@ -137,7 +140,7 @@ def test_work_that_cannot_be_recorded_is_done_plainly(stand_in: StandIn, monkeyp
     def refuse(*_: Any) -> Any:
         raise RuntimeError("operation not permitted when stream is capturing")
 
-    monkeypatch.setattr(recording, "record", refuse)
+    monkeypatch.setattr(cuda_graph, "record", refuse)
     run = recorded_run().train(80)
     assert run.monitor._recorded._blocks.broken
     assert not run.monitor._recorded.blocks(run.monitor)

@@ -15,8 +15,8 @@ import torch
 from torch import nn
 
 from sgoif import InfluenceMonitor
+from sgoif.core.serialization import load_state, save_state
 from sgoif.errors import StateError
-from sgoif.state import load_state, save_state
 
 STEPS, BATCH, TRAINING, CLASSES = 24, 8, 48, 4
 

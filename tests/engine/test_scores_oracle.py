@@ -31,11 +31,11 @@ from torch import Tensor, nn
 
 from sgoif import InfluenceMonitor
 from sgoif import monitor as monitor_module
-from sgoif import setup as engine_setup
-from sgoif.bench.models import ResNet9, digits_net, tiny_vit
 from sgoif.curvature import Factors
+from sgoif.engine import setup as engine_setup
 from sgoif.errors import StepError
-from sgoif.layers import watch
+from sgoif.tracking.layers import watch
+from sgoif_bench.models import ResNet9, digits_net, tiny_vit
 
 BATCH, ANCHORS = 6, 9
 

@@ -12,8 +12,8 @@ from torch import Tensor
 
 from sgoif import InfluenceMonitor
 from sgoif.errors import StepError
-from sgoif.scoring import StepScores
-from sgoif.waiting import Observation
+from sgoif.scoring.influence import StepScores
+from sgoif.scoring.step_batch import Observation
 
 BATCH, ANCHORS, KIND = 6, 9, "conv_groups"
 WEIGHTS = torch.tensor([0.05, 1.0, 2.5, 0.3, 0.7, 1.45])

@@ -14,8 +14,8 @@ import torch
 from torch import nn
 
 from sgoif import InfluenceMonitor, ScoreTable
+from sgoif.core.score_table import from_cell, to_cell
 from sgoif.errors import MissingExtraError
-from sgoif.table import from_cell, to_cell
 
 DOCUMENTED = ["index", "influence", "interval_low", "interval_high", "confidence", "n_observations", "margin", "group"]
 
@@ -137,7 +137,7 @@ def test_a_real_table_is_written_and_read_back(tmp_path: Path) -> None:
 def test_writing_is_all_or_nothing(table: ScoreTable, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = tmp_path / "scores.csv"
     path.write_text("old")
-    monkeypatch.setattr("sgoif.table.to_cell", lambda value: 1 / 0)
+    monkeypatch.setattr("sgoif.core.score_table.to_cell", lambda value: 1 / 0)
     with pytest.raises(ZeroDivisionError):
         table.to_csv(path)
     assert path.read_text() == "old"

@@ -8,8 +8,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from sgoif import InfluenceMonitor, backlog
-from sgoif.table import ScoreTable
+from sgoif import InfluenceMonitor
+from sgoif.core.score_table import ScoreTable
+from sgoif.execution import deferred
 
 TRAINING, CLASSES = 120, 4
 
@@ -56,7 +57,7 @@ def train(model: nn.Module, given: int = 0, late: bool = False, **options: objec
 
 @pytest.fixture(params=[False, True], ids=["prompt", "late"])
 def late(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> bool:
-    monkeypatch.setattr(backlog, "PROMPT_STEPS", 3)
+    monkeypatch.setattr(deferred, "PROMPT_STEPS", 3)
     return bool(request.param)
 
 
@@ -74,7 +75,7 @@ def test_targets_may_be_given_now_and_then(late: bool) -> None:
 def test_a_layer_may_be_left_out_of_steps(late: bool, share: float, monkeypatch: pytest.MonkeyPatch) -> None:
     tables = []
     for steps in (64, 1):  # scored together, or one by one
-        monkeypatch.setattr("sgoif.waiting.BLOCK_STEPS", steps)
+        monkeypatch.setattr("sgoif.scoring.step_batch.BLOCK_STEPS", steps)
         torch.manual_seed(0)
         tables.append(train(Shortened(), late=late, layers=["first", "second", "head"], body_share=share))
     together, alone = tables

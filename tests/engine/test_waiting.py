@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import torch
 
-from sgoif.checks import Indices
-from sgoif.waiting import Observation, WaitingSteps, lined_up, named, together
+from sgoif.scoring.step_batch import Observation, WaitingSteps, lined_up, named, together
+from sgoif.tracking.validation import Indices
 
 
 def _indices(*values: int) -> Indices:

@@ -20,12 +20,12 @@ from engine_cases import (
 from torch import Tensor, nn
 
 from sgoif import InfluenceMonitor
-from sgoif.anchors import forward
-from sgoif.bench.models import ResNet9, digits_net, resnet18_cifar, small_cnn, tiny_vit
-from sgoif.choosing import choose_layers, trace
+from sgoif.anchors.bank import forward
 from sgoif.curvature import ExactGGN
 from sgoif.errors import LayerError, SettingError, StepError
-from sgoif.operators import watched_output
+from sgoif.tracking.functional_model import watched_output
+from sgoif.tracking.layer_selection import choose_layers, trace
+from sgoif_bench.models import ResNet9, digits_net, resnet18_cifar, small_cnn, tiny_vit
 
 
 def names(model: nn.Module, layers: Any, *shape: int, classes: int = CLASSES) -> list[str]:
@@ -345,7 +345,7 @@ def test_displacements_move_the_watched_weights(
 ) -> None:
     """The derivative of the logits along a displacement is what finite differences of the weights give."""
     if projected:
-        monkeypatch.setattr("sgoif.setup.BODY_BLOCK", 8)
+        monkeypatch.setattr("sgoif.engine.setup.BODY_BLOCK", 8)
     model = tiny_vit(2, CLASSES, image=8, patch=4, width=8, depth=1, heads=2).to(dtype)
     x = torch.randn(4, 2, 8, 8).to(dtype)
     monitor = make_monitor(model, (x, make_labels(4)), layers="all", projection=3)

@@ -21,10 +21,10 @@ from sgoif import InfluenceMonitor
 from sgoif.audit.audit import audit
 from sgoif.audit.progress import Lines
 from sgoif.audit.settings import AuditSettings
-from sgoif.bench.faults.digits import MODEL, make_folder
-from sgoif.bench.faults.kills import arguments
 from sgoif.cli import main
 from sgoif.tasks.unlearning.log import AuditLog, verify_log
+from sgoif_bench.faults.digits import MODEL, make_folder
+from sgoif_bench.faults.kills import arguments
 
 HERE = Path(__file__).resolve()
 ENVIRONMENT = {**os.environ, "PYTHONPATH": str(HERE.parents[2] / "src"), "OMP_NUM_THREADS": "1", "NO_COLOR": "1"}

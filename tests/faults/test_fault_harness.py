@@ -11,13 +11,13 @@ from typing import Any
 
 import pytest
 
-from sgoif.bench.faults import child
-from sgoif.bench.faults.cases import CASES, RAN, Case, names, tried
-from sgoif.bench.faults.inspection import PHASES, Seen, look
-from sgoif.bench.faults.kills import _shrunk
-from sgoif.bench.faults.run import failed, main, run_sound, summary
-from sgoif.bench.faults.settings import FaultSettings
 from sgoif.errors import SettingError
+from sgoif_bench.faults import child
+from sgoif_bench.faults.cases import CASES, RAN, Case, names, tried
+from sgoif_bench.faults.inspection import PHASES, Seen, look
+from sgoif_bench.faults.kills import _shrunk
+from sgoif_bench.faults.run import failed, main, run_sound, summary
+from sgoif_bench.faults.settings import FaultSettings
 
 pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="processes are forked")
 KILLS = 6
@@ -29,7 +29,7 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     out = tmp_path_factory.mktemp("faults") / "faults.json"
     source = Path(__file__).resolve().parents[2] / "src"
     environment = {**os.environ, "PYTHONPATH": str(source), "OMP_NUM_THREADS": "1", "NO_COLOR": "1", "COLUMNS": "120"}
-    program = [sys.executable, "-m", "sgoif.bench.faults.run", "--kills", str(KILLS), "--epochs", "4"]
+    program = [sys.executable, "-m", "sgoif_bench.faults.run", "--kills", str(KILLS), "--epochs", "4"]
     done = subprocess.run(
         [*program, "--out", str(out), "--json"], env=environment, capture_output=True, text=True, timeout=280
     )

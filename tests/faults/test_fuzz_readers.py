@@ -11,10 +11,10 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from sgoif.bench.faults.damage import INSIDE, damaged
-from sgoif.bench.faults.fuzz import LIMIT_BYTES, LIMIT_SECONDS, Bench, fuzz, memory
-from sgoif.bench.faults.readers import READERS, Reader
 from sgoif.errors import SgoifError
+from sgoif_bench.faults.damage import INSIDE, damaged
+from sgoif_bench.faults.fuzz import LIMIT_BYTES, LIMIT_SECONDS, Bench, fuzz, memory
+from sgoif_bench.faults.readers import READERS, Reader
 
 EXAMPLES = 25
 FEW = partial(
@@ -90,8 +90,8 @@ def _brittle(folder: Path) -> None:
 
 def test_a_crash_is_noticed_and_its_file_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     brittle = Reader("brittle reader", "file", _write, _brittle)
-    monkeypatch.setattr("sgoif.bench.faults.fuzz.READERS", [brittle])
-    monkeypatch.setattr("sgoif.bench.faults.fuzz.TURN", 1.0)
+    monkeypatch.setattr("sgoif_bench.faults.fuzz.READERS", [brittle])
+    monkeypatch.setattr("sgoif_bench.faults.fuzz.TURN", 1.0)
     found = fuzz(tmp_path / "work", 1.5, 0, tmp_path / "crashes", lambda message: None)
     counts = found["readers"]["brittle reader"]
     assert counts["crashes"][0]["why"] == "ZeroDivisionError: as nobody expected"

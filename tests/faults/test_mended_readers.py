@@ -16,16 +16,16 @@ import pytest
 import torch
 
 from sgoif.audit.errors import RunDirectoryError
-from sgoif.audit.rundir import claim
+from sgoif.audit.run_directory import claim
 from sgoif.audit.settings import AuditSettings
-from sgoif.bench.faults.readers import _cifar_python, _idx, _images, _npz, _prepared, _saved_to_disk, _unlearner
+from sgoif.commands.unlearn.sources import read_arrays
+from sgoif.core.serialization import load_state, save_state
 from sgoif.errors import SettingError, StateError
 from sgoif.images import ImagesError, open_images, open_pixels
-from sgoif.state import load_state, save_state
 from sgoif.tasks.unlearning import Unlearner
 from sgoif.tasks.unlearning.errors import LogError
 from sgoif.tasks.unlearning.log import AuditLog, read_log, seal, verify_log
-from sgoif.unlearn.sources import read_arrays
+from sgoif_bench.faults.readers import _cifar_python, _idx, _images, _npz, _prepared, _saved_to_disk, _unlearner
 
 
 def array(values: Any) -> bytes:

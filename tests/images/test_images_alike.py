@@ -10,8 +10,8 @@ import pytest
 from PIL import Image, ImageEnhance
 from sklearn.datasets import load_digits, load_sample_images
 
-from sgoif.images import alike as module
-from sgoif.images.alike import alike
+from sgoif.images import near_duplicates as module
+from sgoif.images.near_duplicates import alike
 
 Array = np.ndarray[Any, Any]
 SIDE = 32

@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 from image_cases import class_folder, picture, same_pixels, save
 
+from sgoif.core.score_table import ScoreTable
 from sgoif.images import ImagesError, open_images
 from sgoif.images.sources.csv_table import read_csv
-from sgoif.table import ScoreTable
 
 
 @pytest.fixture

@@ -23,9 +23,9 @@ from sgoif.errors import SettingError
 from sgoif.images import Collection, ImagesError, Pixels, open_images, open_pixels, prepare
 from sgoif.images import reading as reading_module
 from sgoif.images import writing as writing_module
+from sgoif.images.backends import Files
 from sgoif.images.pixels import IMAGES, PIXELS, THUMBS
 from sgoif.images.reading import centre_square
-from sgoif.images.stores import Files
 
 
 def planes(image: Image.Image) -> Any:

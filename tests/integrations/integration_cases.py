@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from torch.utils.data import Dataset, TensorDataset
 
 from sgoif import InfluenceMonitor
-from sgoif.table import ScoreTable
+from sgoif.core.score_table import ScoreTable
 
 CLASSES, COUNT, BATCH = 3, 48, 8
 SETTINGS: dict[str, Any] = {"refresh_every": 3}

@@ -6,7 +6,7 @@ import json
 from dataclasses import dataclass
 from pathlib import Path
 
-from sgoif.state import load_state, save_state
+from sgoif.core.serialization import load_state, save_state
 
 OWN = ["--model", "name_nets:tiny"]
 COMMANDS = {

@@ -13,8 +13,8 @@ import pytest
 from name_cases import COMMANDS, Received, rename, witness
 
 from sgoif.audit.errors import ModelError
-from sgoif.imports import SAFE_PATH, importable_from_here, own_function
-from sgoif.processes import launch
+from sgoif.core.user_code import SAFE_PATH, importable_from_here, own_function
+from sgoif.distributed.launch import launch
 
 SOURCES = Path(__file__).resolve().parents[2] / "src"
 

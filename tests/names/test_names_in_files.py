@@ -14,7 +14,7 @@ from name_cases import COMMANDS, OWN, Received, rename, rename_in_sentinel
 from sgoif.audit.errors import ModelError
 from sgoif.audit.models import BUILT_IN, trusted_model
 from sgoif.cli import main
-from sgoif.state import load_state, save_state
+from sgoif.core.serialization import load_state, save_state
 
 Captured = pytest.CaptureFixture[str]
 WITNESS = "witness:make"

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 import torch
 
-from sgoif import info
 from sgoif.cli import main
+from sgoif.commands import info
 
 ROOT = Path(__file__).resolve().parents[2]
 WANTED = {
@@ -113,7 +113,7 @@ def test_the_revision_is_that_of_the_checkout_and_no_other(tmp_path: Path, monke
 
     (tmp_path / "src" / "sgoif").mkdir(parents=True)
     (tmp_path / "pyproject.toml").write_text('[project]\nname = "sgoif"\n')
-    monkeypatch.setattr(info, "__file__", str(tmp_path / "src" / "sgoif" / "info.py"))
+    monkeypatch.setattr(info, "__file__", str(tmp_path / "src" / "sgoif" / "commands" / "info.py"))
     assert info.checkout() == tmp_path
     assert info.revision() is None, "no repository"
     git("init", "-q")

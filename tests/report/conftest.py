@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from sgoif.report.page import PageData, write_page
+from sgoif.reports.page import PageData, write_page
 
 Opened = Callable[..., Any]
 

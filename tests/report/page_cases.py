@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from sgoif.report.page import PageData
+from sgoif.reports.page import PageData
 
 HOSTILE = [
     "<img src=x onerror=\"document.title='owned'\">",

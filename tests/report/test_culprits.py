@@ -12,7 +12,7 @@ import pytest
 from page_cases import HOSTILE, png
 from test_page_looks import LOW_CONTRAST, PHONE
 
-from sgoif.report.culprits import CulpritsPage, Group, Shown, Victim, culprits_html, write_culprits
+from sgoif.reports.culprits import CulpritsPage, Group, Shown, Victim, culprits_html, write_culprits
 from sgoif.tasks.poisoning import RestoreEstimate
 
 Opened = Callable[..., Any]

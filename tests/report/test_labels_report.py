@@ -17,8 +17,8 @@ from torch import Tensor, nn
 from torch.utils.data import DataLoader, Dataset, TensorDataset
 
 from sgoif import InfluenceMonitor, indexed, split_holdout
-from sgoif.report.labels import FROM_DECOYS, UNTOLD, WITHOUT_DECOYS, as_pixels, precision
-from sgoif.table import ScoreTable
+from sgoif.core.score_table import ScoreTable
+from sgoif.reports.labels import FROM_DECOYS, UNTOLD, WITHOUT_DECOYS, as_pixels, precision
 from sgoif.tasks import Decoys, LabelErrors, plant_decoys
 from sgoif.tasks.labels.likelihood import NoiseRate
 

@@ -17,9 +17,9 @@ from hypothesis import strategies as st
 from page_cases import HOSTILE, page_data, png, stored, thumbnail
 
 from sgoif.errors import SettingError
-from sgoif.report.page import page_html, write_page
-from sgoif.report.page_payload import natural_order, to_json, worst_first
-from sgoif.report.page_pictures import CHUNK, by_need
+from sgoif.reports.page import page_html, write_page
+from sgoif.reports.page_payload import natural_order, to_json, worst_first
+from sgoif.reports.page_pictures import CHUNK, by_need
 
 
 def pictures(html: str) -> list[str]:

@@ -11,8 +11,8 @@ from typing import Any
 import numpy as np
 from page_cases import HOSTILE, page_data
 
-from sgoif.report.page import write_page
-from sgoif.table import from_cell, to_cell
+from sgoif.core.score_table import from_cell, to_cell
+from sgoif.reports.page import write_page
 
 Opened = Callable[..., Any]
 HEADER = ["path", "decision", "given_label", "new_label", "source"]

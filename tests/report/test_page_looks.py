@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from page_cases import HOSTILE, page_data, png
 
-from sgoif.report.page import write_page
+from sgoif.reports.page import write_page
 
 Opened = Callable[..., Any]
 PHONE = {"width": 360, "height": 740}

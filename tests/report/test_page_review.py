@@ -10,7 +10,7 @@ import pytest
 from page_cases import page_data, thumbnail
 
 from sgoif.errors import SettingError
-from sgoif.report.page import PageData
+from sgoif.reports.page import PageData
 
 Opened = Callable[..., Any]
 

@@ -11,7 +11,7 @@ import pytest
 from page_cases import HOSTILE, png
 from test_page_looks import LOW_CONTRAST, PHONE
 
-from sgoif.report.strangest import Stranger, StrangestPage, strangest_html, write_strangest
+from sgoif.reports.strangest import Stranger, StrangestPage, strangest_html, write_strangest
 
 Opened = Callable[..., Any]
 

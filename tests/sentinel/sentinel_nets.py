@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from torch import nn
 
-from sgoif.networks import conv_block
+from sgoif.audit.networks import conv_block
 
 
 def small(channels: int, classes: int) -> nn.Module:

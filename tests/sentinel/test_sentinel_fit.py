@@ -15,9 +15,9 @@ from sentinel_cases import CLASSES, MODEL, OWN, World, rows, trained, write, wri
 
 from sgoif.audit.errors import ModelError
 from sgoif.cli import main
+from sgoif.commands.sentinel.archive import open_sentinel
+from sgoif.commands.sentinel.settings import OpenSettings
 from sgoif.errors import StateError
-from sgoif.sentinel.archive import open_sentinel
-from sgoif.sentinel.settings import OpenSettings
 from sgoif.tasks import Sentinel
 
 Captured = pytest.CaptureFixture[str]

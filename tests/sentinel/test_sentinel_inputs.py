@@ -11,8 +11,8 @@ from PIL import Image
 from sentinel_cases import write
 
 from sgoif.audit.batches import Normalisation
+from sgoif.commands.sentinel.inputs import Unreadable, batches, in_channels, preparation_for
 from sgoif.images import open_images, prepare
-from sgoif.sentinel.inputs import Unreadable, batches, in_channels, preparation_for
 
 
 def test_channels_are_repeated_or_weighed_as_pillow_does() -> None:

@@ -15,7 +15,7 @@ import torch
 from sentinel_cases import CLASSES, OWN, World, columns, rows, trained, write
 
 from sgoif.cli import main
-from sgoif.table import from_cell
+from sgoif.core.score_table import from_cell
 from sgoif.tasks import Sentinel
 
 Captured = pytest.CaptureFixture[str]

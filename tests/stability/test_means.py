@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from sgoif.stability.means import finite_or_zero, fold_mean
+from sgoif.stability.running_mean import finite_or_zero, fold_mean
 
 ODD = torch.tensor([1.0, float("nan"), 3.0, float("inf"), float("-inf")])
 

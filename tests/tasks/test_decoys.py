@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from torch.utils.data import DataLoader, Dataset, TensorDataset
 
 from sgoif import indexed, split_holdout
-from sgoif.data import Part, read_labels
+from sgoif.core.data import Part, read_labels
 from sgoif.errors import AnchorError, SettingError
 from sgoif.tasks import Decoys, plant_decoys
 from sgoif.tasks.labels.decoys import LEAST, MOST_SHARE, SHARE, draw_decoys, how_many

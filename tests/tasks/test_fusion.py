@@ -12,9 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
-from sgoif.bench.metrics import detection_metrics
-from sgoif.bench.noise import noise_matrix_from_trace
-from sgoif.ledger import DENSE_CLASSES, Ledger
+from sgoif.scoring.ledger import DENSE_CLASSES, Ledger
 from sgoif.tasks.labels.channel import SMALLEST, posterior
 from sgoif.tasks.labels.evidence import Evidence, Rows, from_ledger
 from sgoif.tasks.labels.fusion import (
@@ -31,6 +29,8 @@ from sgoif.tasks.labels.fusion import (
     suspicion,
     weights,
 )
+from sgoif_bench.metrics import detection_metrics
+from sgoif_bench.noise import noise_matrix_from_trace
 
 CPU = torch.device("cpu")
 FINITE = st.floats(-1e6, 1e6)

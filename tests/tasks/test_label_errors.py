@@ -18,7 +18,7 @@ from torch.utils.data import DataLoader, Dataset, TensorDataset
 
 from sgoif import InfluenceMonitor, indexed, split_holdout
 from sgoif.errors import SettingError, SgoifError
-from sgoif.report import labels as page
+from sgoif.reports import labels as page
 from sgoif.tasks import Decoys, LabelErrors, plant_decoys
 from sgoif.tasks.labels.confused import Limits
 from sgoif.tasks.labels.evidence import Rows

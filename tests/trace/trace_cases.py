@@ -14,7 +14,7 @@ import trace_nets
 from PIL import Image
 
 from sgoif.audit.batches import Normalisation
-from sgoif.table import from_cell
+from sgoif.core.score_table import from_cell
 
 CLASSES = ("high", "low", "middle")
 TARGET = "low"

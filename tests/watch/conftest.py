@@ -13,10 +13,10 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from sgoif.audit.live import CURVES, LIVE
-from sgoif.audit.rundir import CACHE, RUN
+from sgoif.audit.live_status import CURVES, LIVE
+from sgoif.audit.run_directory import CACHE, RUN
+from sgoif.commands.watch.server import WatchServer
 from sgoif.images import open_images, prepare
-from sgoif.watch.server import WatchServer
 
 Tell = Callable[..., None]
 

@@ -15,7 +15,7 @@ from urllib.parse import quote, urlsplit
 import pytest
 from watch_visits import ask, cookie, send, visit
 
-from sgoif.watch.server import WatchServer
+from sgoif.commands.watch.server import WatchServer
 
 Serve = Callable[..., WatchServer]
 POLICIES = ("content-security-policy", "x-content-type-options", "referrer-policy", "cross-origin-resource-policy")
@@ -145,7 +145,7 @@ def test_a_line_break_in_a_header_is_refused(
     serve: Serve, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
     server = serve()
-    monkeypatch.setattr("sgoif.watch.answers.image_type", lambda content: "image/webp\r\nX-Injected: yes")
+    monkeypatch.setattr("sgoif.commands.watch.answers.image_type", lambda content: "image/webp\r\nX-Injected: yes")
     status, headers, content = visit(server, "/thumb/0")
     assert status == 500
     assert "x-injected" not in headers

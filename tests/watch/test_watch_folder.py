@@ -11,11 +11,11 @@ import numpy as np
 import pytest
 from watch_visits import visit
 
-from sgoif.audit.live import LIVE
-from sgoif.audit.rundir import CACHE
+from sgoif.audit.live_status import LIVE
+from sgoif.audit.run_directory import CACHE
+from sgoif.commands.watch.server import WatchServer
 from sgoif.images import ImagesError, open_pixels
 from sgoif.images.pixels import IMAGES, PIXELS, THUMBS
-from sgoif.watch.server import WatchServer
 
 Serve = Callable[..., WatchServer]
 SCRIPT = b"<script>alert(document.domain)</script>"

@@ -10,7 +10,7 @@ from urllib.parse import quote, urlsplit
 
 import pytest
 
-from sgoif.watch.server import WatchServer
+from sgoif.commands.watch.server import WatchServer
 
 ATTACK = """async (at) => {
   const seen = {};

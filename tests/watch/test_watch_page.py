@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from sgoif.watch.server import WatchServer
+from sgoif.commands.watch.server import WatchServer
 
 HOSTILE = "<img src=x onerror=alert(1)>\n\u202eevil"
 WORST = [

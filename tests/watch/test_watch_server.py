@@ -15,9 +15,9 @@ from urllib.parse import urlsplit
 import pytest
 from watch_visits import ask, cookie, visit
 
-from sgoif.audit.live import LIVE
+from sgoif.audit.live_status import LIVE
+from sgoif.commands.watch.server import WatchServer
 from sgoif.errors import SettingError
-from sgoif.watch.server import WatchServer
 
 
 def test_page_state_and_pictures(serve: Callable[..., WatchServer], tell: Any) -> None:

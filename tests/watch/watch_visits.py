@@ -6,7 +6,7 @@ import http.client
 import socket
 from urllib.parse import urlsplit
 
-from sgoif.watch.server import WatchServer
+from sgoif.commands.watch.server import WatchServer
 
 Answer = tuple[int, dict[str, str], bytes]
 

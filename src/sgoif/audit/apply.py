@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from sgoif.audit.cleaned import ARCHIVE, WRITERS, Cleaning
+from sgoif.audit.dataset_writers import ARCHIVE, WRITERS, Cleaning
 from sgoif.audit.decisions import (
     DROPPED,
     Decision,
@@ -27,7 +27,7 @@ from sgoif.audit.decisions import (
 from sgoif.audit.progress import Progress, Silent
 from sgoif.images.collection import Collection
 from sgoif.images.errors import cannot_write
-from sgoif.images.opening import open_images
+from sgoif.images.open import open_images
 from sgoif.images.text import few, plural, shown
 
 __all__ = ["Applied", "DecisionsError", "apply_decisions"]

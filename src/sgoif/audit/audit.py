@@ -24,19 +24,19 @@ from sgoif.audit import outputs, small_classes
 from sgoif.audit.checked import read_checked, write_to_check
 from sgoif.audit.errors import AuditError, AuditInterrupted, ModelError
 from sgoif.audit.interruption import Interruption
-from sgoif.audit.live import Live
+from sgoif.audit.live_status import Live
 from sgoif.audit.models import resolve
 from sgoif.audit.plan import LEAST_TRAINED, Indices, Plan, choose_device, hold_out, make_plan
 from sgoif.audit.progress import Progress, Silent
-from sgoif.audit.rundir import RunDirectory, claimed
+from sgoif.audit.run_directory import RunDirectory, claimed
 from sgoif.audit.settings import AuditSettings
 from sgoif.audit.training import Training
-from sgoif.bench.provenance import package_version, versions
-from sgoif.data import isolated_random_state
-from sgoif.processes import choose_gpu, joined
-from sgoif.ranks import Ranks
-from sgoif.report.labels import precision, worst_first
-from sgoif.table import ScoreTable
+from sgoif.core.data import isolated_random_state
+from sgoif.core.provenance import package_version, versions
+from sgoif.core.score_table import ScoreTable
+from sgoif.distributed.communicator import Ranks
+from sgoif.distributed.launch import choose_gpu, joined
+from sgoif.reports.labels import precision, worst_first
 
 if TYPE_CHECKING:
     from sgoif.images import Collection, Pixels

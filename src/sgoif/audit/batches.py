@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch.utils.data import Dataset
 
-from sgoif.ranks import ALONE, Ranks
+from sgoif.distributed.communicator import ALONE, Ranks
 
 Bytes = NDArray[np.uint8]
 Indices = NDArray[np.int64]

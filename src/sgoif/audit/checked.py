@@ -13,11 +13,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from sgoif.audit.decisions import DROPPED, NEEDED, DecisionsError, new_labels, read_decisions
+from sgoif.core.score_table import to_cell
+from sgoif.core.serialization import atomic_write
 from sgoif.errors import SgoifError
 from sgoif.images.collection import Collection
 from sgoif.images.text import plural, shown
-from sgoif.state import atomic_write
-from sgoif.table import to_cell
 
 if TYPE_CHECKING:
     from sgoif.images import Pixels

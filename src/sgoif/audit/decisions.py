@@ -11,11 +11,11 @@ from typing import Any
 
 import numpy as np
 
+from sgoif.core.score_table import from_cell
 from sgoif.errors import SgoifError
 from sgoif.images.collection import Collection
 from sgoif.images.sources.csv_table import read_csv
 from sgoif.images.text import few, plural, shown
-from sgoif.table import from_cell
 
 Array = np.ndarray[Any, Any]
 KEEP, RELABEL, DROP = "keep", "relabel", "drop"

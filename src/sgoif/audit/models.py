@@ -14,10 +14,10 @@ import torch
 from torch import Tensor, nn
 
 from sgoif.audit.errors import ModelError
+from sgoif.audit.networks import ResNet7, ResNet9
+from sgoif.core.user_code import importable_from_here, own_function
 from sgoif.errors import MissingExtraError
 from sgoif.images.text import shown
-from sgoif.imports import importable_from_here, own_function
-from sgoif.networks import ResNet7, ResNet9
 
 BUILT_IN: dict[str, Callable[[int, int, int], nn.Module]] = {
     "resnet7": lambda channels, classes, image: ResNet7(channels, classes, 24, image),

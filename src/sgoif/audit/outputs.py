@@ -8,11 +8,11 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from sgoif.bench.provenance import write_json
-from sgoif.report.labels import Shown, page_data
-from sgoif.report.page import write_page
-from sgoif.state import atomic_write
-from sgoif.table import Array, ScoreTable, texts, to_cell
+from sgoif.core.provenance import write_json
+from sgoif.core.score_table import Array, ScoreTable, texts, to_cell
+from sgoif.core.serialization import atomic_write
+from sgoif.reports.labels import Shown, page_data
+from sgoif.reports.page import write_page
 
 if TYPE_CHECKING:
     from collections.abc import Callable

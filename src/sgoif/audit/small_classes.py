@@ -12,8 +12,8 @@ from typing import Any
 
 import numpy as np
 
+from sgoif.core.score_table import Array, ScoreTable
 from sgoif.images.text import few, plural
-from sgoif.table import Array, ScoreTable
 from sgoif.tasks.labels.confused import LEAST_OF_CLASS
 
 MOST = 0.5

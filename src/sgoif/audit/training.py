@@ -19,17 +19,17 @@ from torch import Tensor, nn
 
 from sgoif.audit.batches import DROPOUT, Batches, LabelledPixels, Normalisation, stream
 from sgoif.audit.errors import AuditError
-from sgoif.audit.looks import Estimate, Look, estimated
 from sgoif.audit.models import load_weights, make_model
+from sgoif.audit.networks import fit_whitening
 from sgoif.audit.plan import Indices, Plan
+from sgoif.audit.preview import Estimate, Look, estimated
 from sgoif.audit.settings import AuditSettings
 from sgoif.audit.stopping import EarlyStop
-from sgoif.data import Part
+from sgoif.core.data import Part
+from sgoif.core.serialization import nest, unnest
+from sgoif.distributed.communicator import ALONE, Ranks
 from sgoif.errors import NonFiniteError, StateError
 from sgoif.monitor import InfluenceMonitor
-from sgoif.networks import fit_whitening
-from sgoif.ranks import ALONE, Ranks
-from sgoif.state import nest, unnest
 from sgoif.tasks.labels.decoys import flip_some
 
 MOMENTUM, WEIGHT_DECAY = 0.9, 5e-4

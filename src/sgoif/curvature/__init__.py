@@ -7,6 +7,7 @@ from typing import Any, Literal, get_args
 
 import torch
 
+from sgoif.core.parameter_layout import Layout
 from sgoif.curvature.base import Curvature, Factors, Spectrum
 from sgoif.curvature.diagonal import Diagonal
 from sgoif.curvature.exact import ExactGGN, ExactHessian
@@ -14,7 +15,6 @@ from sgoif.curvature.fisher import EmpiricalFisher
 from sgoif.curvature.kfac import KFAC
 from sgoif.curvature.lowrank import LowRankDiagonal
 from sgoif.errors import SettingError
-from sgoif.vectors import Layout
 
 CurvatureName = Literal["diagonal", "fisher", "kfac", "lowrank"]
 

@@ -8,7 +8,7 @@ diagonal of H. It sees gradients as factors, never as a P × P matrix:
                                  =  Σ_t  δ_it[:, None] · a_it   (`elementwise` True: scale and shift of a norm layer)
 
 with t running over positions (pixels of a feature map, tokens of a sequence; one position for a plain linear layer).
-Vectors are [K, P] tensors laid out by `sgoif.vectors.Layout`.
+Vectors are [K, P] tensors laid out by `sgoif.core.parameter_layout.Layout`.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ from typing import Any, Concatenate, ParamSpec, TypeVar
 import torch
 from torch import Tensor
 
+from sgoif.core.interrupts import TorchModes
+from sgoif.core.parameter_layout import Layout
 from sgoif.errors import LayerError, SettingError, StateError
-from sgoif.interrupts import TorchModes
-from sgoif.vectors import Layout
 
 # Smallest λ once there is data: a curvature that is exactly zero must still be invertible in float32.
 RIDGE_FLOOR = 1e-16

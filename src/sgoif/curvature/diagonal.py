@@ -15,8 +15,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from sgoif.core.parameter_layout import Layout
 from sgoif.curvature.base import Curvature, Factors, Spectrum, accumulate, all_finite, full_precision
-from sgoif.vectors import Layout
 
 # Entries of per-example gradients held at once (64 MiB of float32).
 CHUNK = 2**24

@@ -18,9 +18,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from sgoif.core.parameter_layout import Layout
 from sgoif.curvature.base import Curvature, Factors, Spectrum, all_finite, full_precision, to_float64
 from sgoif.errors import SettingError
-from sgoif.vectors import Layout
 
 # Entries of a float64 copy held at once (64 MiB).
 CHUNK = 2**23

@@ -23,6 +23,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from sgoif.core.parameter_layout import Layout
 from sgoif.curvature.base import (
     Curvature,
     Factors,
@@ -34,7 +35,6 @@ from sgoif.curvature.base import (
 )
 from sgoif.curvature.diagonal import mean_square
 from sgoif.errors import LayerError, SgoifError, StateError
-from sgoif.vectors import Layout
 
 # A layer that gets (nearly) no gradient is damped as if its mean diagonal were this share of the average layer's:
 # otherwise one dead layer makes the condition number of the whole operator meaningless.

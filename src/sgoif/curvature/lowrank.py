@@ -21,11 +21,11 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from sgoif.core.parameter_layout import Layout
 from sgoif.curvature.base import Curvature, Factors, Spectrum, accumulate, all_finite, full_precision, to_float64
 from sgoif.curvature.diagonal import mean_square
 from sgoif.curvature.fisher import Window, column_slices, factor_capacitance, gram, pick, woodbury
 from sgoif.errors import SettingError
-from sgoif.vectors import Layout
 
 # Eigenvalues below this share of the largest are rounding noise of the Gram matrix.
 NEGLIGIBLE = 1e-10

@@ -8,7 +8,7 @@ except ImportError as error:
     raise MissingExtraError("pillow", "audit", "Reading images") from error
 
 from sgoif.images.collection import Collection, ImagesError, Skipped, UnreadableImageError
-from sgoif.images.opening import open_images, open_unlabelled
+from sgoif.images.open import open_images, open_unlabelled
 from sgoif.images.pixels import Duplicate, Pixels, open_pixels
 from sgoif.images.preparation import prepare
 

@@ -16,7 +16,7 @@ from sgoif.images.text import shown
 if TYPE_CHECKING:
     from PIL import Image
 
-    from sgoif.images.stores import Store
+    from sgoif.images.backends import Store
 
 __all__ = ["Collection", "ImagesError", "ManifestRows", "Skipped", "UnreadableImageError"]
 

@@ -19,11 +19,11 @@ from typing import Any
 import numpy as np
 from PIL import Image, features
 
+from sgoif.core.serialization import DAMAGE
 from sgoif.images.collection import Skipped
 from sgoif.images.containment import contained_file
 from sgoif.images.errors import ImagesError
 from sgoif.images.text import shown
-from sgoif.state import DAMAGE
 
 Array = np.ndarray[Any, Any]
 VERSION = 1

@@ -11,15 +11,15 @@ from typing import Any
 
 import numpy as np
 
+from sgoif.core.serialization import atomic_write
 from sgoif.errors import SettingError
-from sgoif.images.alike import alike
 from sgoif.images.collection import Collection, Skipped
 from sgoif.images.errors import ImagesError, cannot_write
-from sgoif.images.opening import check, without_empty_classes
+from sgoif.images.near_duplicates import alike
+from sgoif.images.open import check, without_empty_classes
 from sgoif.images.pixels import IMAGES, PIXELS, THUMBNAIL_TYPE, VERSION, Duplicate, Pixels, open_pixels
 from sgoif.images.reading import common_size, readings
 from sgoif.images.writing import PixelFile, remove_leftovers
-from sgoif.state import atomic_write
 
 LEAST, MOST = 8, 1024
 Progress = Callable[[int, int], None]

@@ -15,10 +15,10 @@ from typing import Any, TypeVar
 import numpy as np
 from PIL import Image
 
+from sgoif.images.backends import Store
 from sgoif.images.decode import LargeImageError
 from sgoif.images.errors import UnreadableImageError
 from sgoif.images.pixels import thumbnail
-from sgoif.images.stores import Store
 
 Array = np.ndarray[Any, Any]
 Seen = TypeVar("Seen")

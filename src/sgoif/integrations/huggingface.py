@@ -27,12 +27,12 @@ import torch
 from torch import Tensor, nn
 from torch.utils.data import Dataset
 
+from sgoif.core.score_table import ScoreTable
 from sgoif.errors import IndexingError, MissingExtraError, SettingError
-from sgoif.hooks import uncompiled
 from sgoif.integrations.records import Records, follow
 from sgoif.integrations.steps import INDEX, OpenStep, release
 from sgoif.monitor import InfluenceMonitor
-from sgoif.table import ScoreTable
+from sgoif.tracking.hooks import uncompiled
 
 if TYPE_CHECKING:
     from sgoif.tasks import LabelErrors

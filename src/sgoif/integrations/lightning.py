@@ -20,11 +20,11 @@ import torch
 from torch import Tensor, nn
 from torch.utils.data import Dataset
 
+from sgoif.core.score_table import ScoreTable
 from sgoif.errors import MissingExtraError, SettingError, StepError
 from sgoif.integrations.records import Records, follow
 from sgoif.integrations.steps import OpenStep, Place, find, find_index, release
 from sgoif.monitor import InfluenceMonitor
-from sgoif.table import ScoreTable
 
 if TYPE_CHECKING:
     from sgoif.tasks import LabelErrors

@@ -10,7 +10,7 @@ import numpy as np
 from torch import Tensor
 from torch.utils.data import Dataset
 
-from sgoif.data import isolated_random_state, split_item
+from sgoif.core.data import isolated_random_state, split_item
 from sgoif.errors import MissingExtraError, SettingError
 
 if TYPE_CHECKING:

@@ -19,8 +19,8 @@ import torch
 from torch import Tensor
 
 from sgoif.solvers.base import Control
-from sgoif.stability.means import fold_mean
 from sgoif.stability.probes import ProbeVariance
+from sgoif.stability.running_mean import fold_mean
 
 NORM_DECAY = 0.98
 SMOOTHING = 0.5

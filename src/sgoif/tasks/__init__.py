@@ -6,8 +6,8 @@ activations and features of a trained network; a monitor lends them its held-out
 
 from sgoif.tasks.curriculum import Curriculum, CurriculumReport, CurriculumSampler, CurriculumSettings
 from sgoif.tasks.labels import Decoys, LabelErrors, plant_decoys
+from sgoif.tasks.ood import Alarm, Sentinel, ShiftWatch
 from sgoif.tasks.poisoning import Family, Found, PoisonTrace, PoisonWatch, RestoreEstimate
-from sgoif.tasks.shift import Alarm, Sentinel, ShiftWatch
 from sgoif.tasks.unlearning import Limits, Unlearner
 
 __all__ = [

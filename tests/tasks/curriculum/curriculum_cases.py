@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from torch.utils.data import TensorDataset
 
 from sgoif import InfluenceMonitor, split_holdout
-from sgoif.data import Part
+from sgoif.core.data import Part
 from sgoif.tasks import Curriculum
 
 DIMENSIONS, CLASSES, COUNT, BATCH = 12, 4, 800, 50

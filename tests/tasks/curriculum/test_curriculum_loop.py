@@ -13,8 +13,8 @@ import torch
 from curriculum_cases import BATCH, Blobs, Run, blobs
 from torch import Tensor
 
+from sgoif.core.serialization import load_state
 from sgoif.errors import IndexingError, SettingError, SgoifError, StateError
-from sgoif.state import load_state
 from sgoif.tasks import Curriculum, CurriculumSettings
 from sgoif.tasks.curriculum import curriculum as module
 from sgoif.tasks.curriculum import judging

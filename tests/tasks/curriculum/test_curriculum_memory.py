@@ -10,7 +10,7 @@ import torch
 from curriculum_cases import Blobs, Run, blobs
 
 from sgoif.errors import StateError
-from sgoif.scoring import StepScores
+from sgoif.scoring.influence import StepScores
 from sgoif.tasks import Curriculum
 
 NEVER = 100

@@ -7,11 +7,11 @@ import pytest
 import torch
 from poison_cases import CLASSES, Cloud, cloud
 
-from sgoif.bench.metrics import average_precision
-from sgoif.tasks.poisoning import kinship as module
+from sgoif.tasks.poisoning import victim_similarity as module
 from sgoif.tasks.poisoning.geometry import measure
-from sgoif.tasks.poisoning.kinship import direction_of, kinship
 from sgoif.tasks.poisoning.mixture import robust_units
+from sgoif.tasks.poisoning.victim_similarity import direction_of, kinship
+from sgoif_bench.metrics import average_precision
 
 
 def placed(case: Cloud) -> tuple[torch.Tensor, torch.Tensor, np.ndarray]:

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from sgoif.tasks.poisoning.restoring import Level, estimate, fit_linear
+from sgoif.tasks.poisoning.removal_estimate import Level, estimate, fit_linear
 
 
 def test_the_refit_is_the_optimum_of_penalised_regression() -> None:

@@ -18,12 +18,12 @@ from torch.utils.data import (
     WeightedRandomSampler,
 )
 
-from sgoif.bench.metrics import average_precision
-from sgoif.data import Part, indexed
+from sgoif.core.data import Part, indexed
 from sgoif.errors import SettingError
 from sgoif.tasks import PoisonTrace
-from sgoif.tasks.poisoning import reading
+from sgoif.tasks.poisoning import feature_extraction
 from sgoif.tasks.poisoning.trace import OUTSTANDING, UNKNOWN
+from sgoif_bench.metrics import average_precision
 
 
 @pytest.fixture(scope="module")
@@ -246,8 +246,8 @@ def test_stages_are_left_out_where_they_would_not_fit(case: Cloud, monkeypatch: 
     model = nn.Sequential(nn.Conv2d(1, 2, 1), nn.ReLU(), nn.MaxPool2d(2), nn.Flatten(), nn.Linear(12, CLASSES))
     whole = PoisonTrace.fit(model, TensorDataset(images, case.y))
     assert [stage.shape for stage in whole.views.stages] == [(len(images), 2), (len(images), 2)]
-    monkeypatch.setattr(reading, "MOST_STAGE_BYTES", 100)
-    monkeypatch.setattr(reading, "KEEP_ON_DEVICE", 100)
+    monkeypatch.setattr(feature_extraction, "MOST_STAGE_BYTES", 100)
+    monkeypatch.setattr(feature_extraction, "KEEP_ON_DEVICE", 100)
     small = PoisonTrace.fit(model, TensorDataset(images, case.y))
     assert small.views.stages == []
     np.testing.assert_array_equal(small.suspects().score, whole.suspects().score)

@@ -17,9 +17,9 @@ from sgoif import InfluenceMonitor
 from sgoif.errors import SettingError, StateError
 from sgoif.tasks import PoisonTrace, PoisonWatch
 from sgoif.tasks.poisoning.geometry import measure
-from sgoif.tasks.poisoning.kinship import direction_of
 from sgoif.tasks.poisoning.mixture import robust_units
 from sgoif.tasks.poisoning.signature import signature
+from sgoif.tasks.poisoning.victim_similarity import direction_of
 from sgoif.tasks.poisoning.watch import FOLDS, due
 
 EPOCHS, BATCH = 3, 64
@@ -119,7 +119,7 @@ def test_training_is_not_disturbed() -> None:
 
 
 def test_with_little_memory_a_pass_is_looked_at_in_parts(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("sgoif.waiting.BLOCK_STEPS", 1)
+    monkeypatch.setattr("sgoif.scoring.step_batch.BLOCK_STEPS", 1)
     case = cloud(per_class=120)
     run = Run(case, memory=3 * BATCH * 16 * 4)
     run.epoch()

@@ -8,7 +8,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from sgoif.networks import conv_block
+from sgoif.audit.networks import conv_block
 
 CLASSES, SIDE = 3, 8
 

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from sgoif.errors import SettingError
-from sgoif.tasks.shift.conformal import p_values, threshold
+from sgoif.tasks.ood.conformal import p_values, threshold
 
 
 def test_p_values_by_counting() -> None:

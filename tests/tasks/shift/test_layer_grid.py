@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import torch
 
-from sgoif.tasks.shift.grid import Grid
+from sgoif.tasks.ood.activation_matrix import Grid
 
 SIZES = (2, 3, 1)
 

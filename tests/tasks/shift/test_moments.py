@@ -8,8 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from sgoif.errors import SettingError
-from sgoif.tasks.shift.grid import Grid
-from sgoif.tasks.shift.moments import LEAST_SHRINKAGE, Layer, Spread, Sums, shrinkage
+from sgoif.tasks.ood.activation_matrix import Grid
+from sgoif.tasks.ood.moments import LEAST_SHRINKAGE, Layer, Spread, Sums, shrinkage
 
 
 def sample(count: int, size: int, seed: int = 0) -> torch.Tensor:

@@ -8,9 +8,9 @@ import pytest
 import torch
 
 from sgoif.errors import SettingError
-from sgoif.tasks.shift import neighbours as module
-from sgoif.tasks.shift.grid import Grid
-from sgoif.tasks.shift.neighbours import Sample, multiplies_halves
+from sgoif.tasks.ood import neighbours as module
+from sgoif.tasks.ood.activation_matrix import Grid
+from sgoif.tasks.ood.neighbours import Sample, multiplies_halves
 
 SIZES = (3, 5)
 

@@ -12,10 +12,10 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from sgoif.bench.models import digits_net, resnet18_cifar, small_cnn, tiny_vit
+from sgoif.audit.networks import ResNet9
 from sgoif.errors import AnchorError, LayerError
-from sgoif.networks import ResNet9
-from sgoif.tasks.shift.network import Network
+from sgoif.tasks.ood.network import Network
+from sgoif_bench.models import digits_net, resnet18_cifar, small_cnn, tiny_vit
 
 MODELS = {
     "resnet9": (lambda: ResNet9(3, 10, width=8), (3, 32, 32), 4),

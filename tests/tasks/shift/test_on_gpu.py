@@ -16,7 +16,7 @@ from torch import Tensor
 
 from sgoif.errors import StateError
 from sgoif.tasks import Sentinel
-from sgoif.tasks.shift.recorded import AFTER
+from sgoif.tasks.ood.recorded import AFTER
 
 pytestmark = pytest.mark.gpu
 GPU = torch.device("cuda")

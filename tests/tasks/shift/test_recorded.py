@@ -10,8 +10,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from sgoif.tasks.shift import recorded as module
-from sgoif.tasks.shift.recorded import AFTER, IN_ALL, LARGEST, MOST, Recorded, can_record
+from sgoif.tasks.ood import recorded as module
+from sgoif.tasks.ood.recorded import AFTER, IN_ALL, LARGEST, MOST, Recorded, can_record
 
 
 class Recorder:

@@ -20,15 +20,15 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.data import DataLoader, TensorDataset
 
 from sgoif import InfluenceMonitor, indexed
-from sgoif.anchors import evaluation
-from sgoif.bench.metrics import auroc
+from sgoif.anchors.bank import evaluation
+from sgoif.core.serialization import load_state, save_state
 from sgoif.errors import LayerError, SettingError, StateError
-from sgoif.state import load_state, save_state
 from sgoif.tasks import Sentinel
-from sgoif.tasks.shift.formula import minus_energy
-from sgoif.tasks.shift.grid import Grid
-from sgoif.tasks.shift.reference import LEAST_TRUST, OneIn, outvoted
-from sgoif.tasks.shift.sentinel import HELD_BACK
+from sgoif.tasks.ood.activation_matrix import Grid
+from sgoif.tasks.ood.ood_score import minus_energy
+from sgoif.tasks.ood.reference import LEAST_TRUST, OneIn, outvoted
+from sgoif.tasks.ood.sentinel import HELD_BACK
+from sgoif_bench.metrics import auroc
 
 
 @pytest.fixture(scope="module")

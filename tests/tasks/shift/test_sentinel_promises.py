@@ -14,12 +14,12 @@ from torch import Tensor, nn
 from torch.utils.data import TensorDataset
 
 from sgoif import InfluenceMonitor
+from sgoif.core.serialization import load_state, save_state
 from sgoif.errors import StateError
-from sgoif.state import load_state, save_state
 from sgoif.tasks import Sentinel
-from sgoif.tasks.shift import reference
-from sgoif.tasks.shift.network import Network
-from sgoif.tasks.shift.reference import OneIn
+from sgoif.tasks.ood import reference
+from sgoif.tasks.ood.network import Network
+from sgoif.tasks.ood.reference import OneIn
 
 CLASSES, SIZE = 5, 10
 

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from sgoif.errors import SettingError
-from sgoif.tasks.shift.stream import PRIOR_TOTAL, ShiftWatch
+from sgoif.tasks.ood.stream import PRIOR_TOTAL, ShiftWatch
 
 
 def normal(count: int, seed: int) -> torch.Tensor:

@@ -8,18 +8,18 @@ import torch
 from unlearning_cases import L2, blobs, extended, head_data, others, slow_gradient, slow_optimum
 
 from sgoif.errors import NonFiniteError
+from sgoif.tasks.unlearning import linear_solver
 from sgoif.tasks.unlearning import newton as newton_module
-from sgoif.tasks.unlearning import solving
 from sgoif.tasks.unlearning.head import HeadData, Objective
+from sgoif.tasks.unlearning.linear_solver import Factor, LeftOut, Whitened, solve
 from sgoif.tasks.unlearning.newton import Fitted, fit_head, minimise, reference_norm
-from sgoif.tasks.unlearning.solving import Factor, LeftOut, Whitened, solve
 
 
 @pytest.fixture(params=["factored", "conjugate"])
 def way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
     """Heads that are small enough for a factor, and heads that are not."""
     if request.param == "conjugate":
-        monkeypatch.setitem(solving.DENSE_LIMIT, "cpu", 0)
+        monkeypatch.setitem(linear_solver.DENSE_LIMIT, "cpu", 0)
     return str(request.param)
 
 

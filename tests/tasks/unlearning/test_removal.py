@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from unlearning_cases import L2, fitted_head, head_data, others, slow_gradient, slow_hessian, slow_optimum
 
 from sgoif.errors import SettingError
-from sgoif.tasks.unlearning import solving
+from sgoif.tasks.unlearning import linear_solver
 from sgoif.tasks.unlearning.newton import fit_head, minimise
 from sgoif.tasks.unlearning.removal import Certificate, Leaving, certify, remove_rows
 
@@ -17,7 +17,7 @@ from sgoif.tasks.unlearning.removal import Certificate, Leaving, certify, remove
 @pytest.fixture(params=["factored", "conjugate"])
 def way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     if request.param == "conjugate":
-        monkeypatch.setitem(solving.DENSE_LIMIT, "cpu", 0)
+        monkeypatch.setitem(linear_solver.DENSE_LIMIT, "cpu", 0)
 
 
 ROWS = torch.tensor([5, 1, 30])

@@ -11,10 +11,10 @@ from typing import Any
 import numpy as np
 from PIL import Image
 
+from sgoif.images.backends import Update, stamp
 from sgoif.images.decode import decode, size_of
 from sgoif.images.errors import ImagesError, UnreadableImageError
 from sgoif.images.sources.base import check_rows, pyarrow_for
-from sgoif.images.stores import Update, stamp
 from sgoif.images.text import shown
 
 GROUPS_KEPT = 4

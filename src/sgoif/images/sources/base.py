@@ -8,11 +8,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from sgoif.core.serialization import DENSEST, LARGE
+from sgoif.images.backends import Store
 from sgoif.images.collection import Skipped
 from sgoif.images.errors import ImagesError
-from sgoif.images.stores import Store
 from sgoif.images.text import few, shown
-from sgoif.state import DENSEST, LARGE
 
 TRAIN = "train"
 MANY_ROWS, ROWS_PER_BYTE = 10_000_000, 10

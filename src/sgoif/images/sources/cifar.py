@@ -11,10 +11,10 @@ from typing import Any, TypeGuard
 
 import numpy as np
 
+from sgoif.images.backends import Arrays
 from sgoif.images.errors import ImagesError
 from sgoif.images.sources.base import TRAIN, Found, Request, choose_split, numbers_as_names, split_note
 from sgoif.images.sources.safe_pickle import read_pickle
-from sgoif.images.stores import Arrays
 from sgoif.images.text import few, shown
 
 Array = np.ndarray[Any, Any]

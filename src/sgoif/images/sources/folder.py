@@ -5,11 +5,11 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
+from sgoif.images.backends import Files
 from sgoif.images.collection import Skipped
 from sgoif.images.decode import SUFFIXES
 from sgoif.images.errors import ImagesError
 from sgoif.images.sources.base import SPLIT_NAMES, Found, Request, choose_split, listing, split_note
-from sgoif.images.stores import Files
 from sgoif.images.text import as_unicode, few, shown
 
 MANIFESTS = (".csv", ".tsv", ".parquet", ".pq")

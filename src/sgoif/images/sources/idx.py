@@ -12,10 +12,10 @@ from typing import Any
 
 import numpy as np
 
+from sgoif.images.backends import Arrays
 from sgoif.images.errors import ImagesError
 from sgoif.images.sources.base import TRAIN, Found, Request, choose_split, listing, numbers_as_names, split_note
 from sgoif.images.sources.spill import stored
-from sgoif.images.stores import Arrays
 from sgoif.images.text import few, shown
 
 Array = np.ndarray[Any, Any]

@@ -12,14 +12,14 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from sgoif.core.score_table import from_cell
+from sgoif.images.backends import Files
 from sgoif.images.classes import class_text
 from sgoif.images.collection import Skipped
 from sgoif.images.errors import ImagesError
 from sgoif.images.sources.base import Found, Request, check_rows, choose_split, pyarrow_for
 from sgoif.images.sources.csv_table import read_csv
-from sgoif.images.stores import Files
 from sgoif.images.text import as_unicode, few, plural, shown
-from sgoif.table import from_cell
 
 IMAGE_COLUMNS = ("path", "file", "filename", "image", "image_path", "file_name", "filepath", "file_path", "img")
 LABEL_COLUMNS = ("label", "class", "target", "category", "given_label", "label_name", "class_name")

@@ -11,12 +11,12 @@ from typing import Any
 
 import numpy as np
 
+from sgoif.core.serialization import DAMAGE, check_unpacked
+from sgoif.images.backends import Arrays
 from sgoif.images.errors import ImagesError
 from sgoif.images.sources.base import TRAIN, Found, Request, choose_split, split_note
 from sgoif.images.sources.spill import stored
-from sgoif.images.stores import Arrays
 from sgoif.images.text import as_unicode, few, shown
-from sgoif.state import DAMAGE, check_unpacked
 
 Array = np.ndarray[Any, Any]
 IMAGE_KEYS = ("x", "images", "image", "data", "imgs", "arr_0")

@@ -9,7 +9,7 @@ from typing import IO, Any
 
 import numpy as np
 
-from sgoif.state import DENSEST, LARGE
+from sgoif.core.serialization import DENSEST, LARGE
 
 Array = np.ndarray[Any, Any]
 IN_MEMORY = 1 << 28

@@ -51,11 +51,10 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch.utils.data import Dataset
 
-from sgoif.checks import Indices, check_index, check_target
+from sgoif.core.serialization import load_state, nest, save_state, unnest
+from sgoif.distributed.communicator import Word
+from sgoif.engine.pipeline import NOBODY
 from sgoif.errors import SettingError, SgoifError, StateError
-from sgoif.ranks import Word
-from sgoif.state import load_state, nest, save_state, unnest
-from sgoif.stepping import NOBODY
 from sgoif.tasks.curriculum.influences import Influences
 from sgoif.tasks.curriculum.judging import Opinion, form_opinion
 from sgoif.tasks.curriculum.memory import Memory
@@ -67,6 +66,7 @@ from sgoif.tasks.curriculum.summary import CurriculumReport, changes, summarise
 from sgoif.tasks.curriculum.targets import blended, decided_answers, doubts
 from sgoif.tasks.given import check_monitor
 from sgoif.tasks.labels.channel import Array, Labels
+from sgoif.tracking.validation import Indices, check_index, check_target
 
 if TYPE_CHECKING:
     from sgoif.monitor import InfluenceMonitor

@@ -16,9 +16,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 import torch
 
-from sgoif.instruments import half_width
-from sgoif.ledger import Ledger
-from sgoif.stability.competence import SUSPICIOUS, concentration
+from sgoif.analysis.attribution import half_width
+from sgoif.scoring.ledger import Ledger
+from sgoif.stability.step_weight import SUSPICIOUS, concentration
 from sgoif.tasks.curriculum.influences import Influences
 from sgoif.tasks.curriculum.memory import Memory
 from sgoif.tasks.curriculum.settings import CurriculumSettings

@@ -15,11 +15,11 @@ from typing import TYPE_CHECKING, Any
 
 from torch import Tensor
 
-from sgoif.instruments import score_now
-from sgoif.ledger import SUMS, Ledger, merged
-from sgoif.scoring import StepScores, remember
-from sgoif.state import nest, unnest
-from sgoif.waiting import Observation
+from sgoif.analysis.attribution import score_now
+from sgoif.core.serialization import nest, unnest
+from sgoif.scoring.influence import StepScores, remember
+from sgoif.scoring.ledger import SUMS, Ledger, merged
+from sgoif.scoring.step_batch import Observation
 
 if TYPE_CHECKING:
     from sgoif.monitor import InfluenceMonitor

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from sgoif.checks import Indices
+from sgoif.tracking.validation import Indices
 
 
 class Passes:

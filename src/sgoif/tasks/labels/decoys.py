@@ -20,7 +20,7 @@ import torch
 from torch import Tensor
 from torch.utils.data import Dataset
 
-from sgoif.data import Indexed, Part, read_labels, split_item
+from sgoif.core.data import Indexed, Part, read_labels, split_item
 from sgoif.errors import SettingError
 from sgoif.tasks.labels.channel import Labels
 

@@ -16,11 +16,11 @@ import torch
 from torch import Tensor
 from torch.utils.data import Dataset
 
-from sgoif.anchors import read_items
-from sgoif.data import Indexed, Part, isolated_random_state, read_labels
+from sgoif.anchors.bank import read_items
+from sgoif.core.data import Indexed, Part, isolated_random_state, read_labels
+from sgoif.core.score_table import ScoreTable
 from sgoif.errors import SettingError, SgoifError
-from sgoif.ledger import Ledger
-from sgoif.table import ScoreTable
+from sgoif.scoring.ledger import Ledger
 from sgoif.tasks.given import check_monitor, is_share
 from sgoif.tasks.labels.calibration import KNOWS_LITTLE, TOO_LITTLE
 from sgoif.tasks.labels.channel import Array, Labels
@@ -189,7 +189,7 @@ class LabelErrors:
 
     def report(self, path: str | os.PathLike[str], *, title: str = "Label errors", fdr: float = FDR) -> Path:
         """Write a page to look through the suspicious examples and decide about them; one file, works offline."""
-        from sgoif.report.labels import write_report
+        from sgoif.reports.labels import write_report
 
         return write_report(self, Path(path), title=title, fdr=fdr)
 
@@ -357,7 +357,7 @@ class LabelErrors:
         return self.monitor.anchors.read(some)
 
     def _score_now(self, count: int, read: Any, index: Labels) -> Evidence:
-        from sgoif.instruments import score_now
+        from sgoif.analysis.attribution import score_now
 
         monitor = self.monitor
         ledger = Ledger(len(monitor.group_names), monitor.classes, monitor.device, count)

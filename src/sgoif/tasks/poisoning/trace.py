@@ -20,20 +20,20 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from sgoif.anchors import evaluation
-from sgoif.answers import two_classes
-from sgoif.data import isolated_random_state
+from sgoif.anchors.bank import evaluation
+from sgoif.core.data import isolated_random_state
+from sgoif.core.logits import two_classes
 from sgoif.errors import SettingError
+from sgoif.tasks.ood.network import Seen
 from sgoif.tasks.poisoning.families import find_families
-from sgoif.tasks.poisoning.found import Evidence, Found, Responsible, Thresholds
+from sgoif.tasks.poisoning.feature_extraction import Views, view
 from sgoif.tasks.poisoning.geometry import Geometry, measure, narrowed
-from sgoif.tasks.poisoning.kinship import Kinship, kinship
 from sgoif.tasks.poisoning.mixture import Mixture, Values, fit_mixture, robust_units
-from sgoif.tasks.poisoning.reading import Views, view
-from sgoif.tasks.poisoning.restoring import Level, RestoreEstimate, estimate
+from sgoif.tasks.poisoning.removal_estimate import Level, RestoreEstimate, estimate
 from sgoif.tasks.poisoning.signature import LARGE_APART, LARGEST_SHARE, LEAST_EXAMPLES, apart, signature
+from sgoif.tasks.poisoning.trace_result import Evidence, Found, Responsible, Thresholds
+from sgoif.tasks.poisoning.victim_similarity import Kinship, kinship
 from sgoif.tasks.poisoning.watch import PoisonWatch, wrong_labels
-from sgoif.tasks.shift.network import Seen
 
 Rows = NDArray[np.int64]
 LARGE = Thresholds(separation=LARGE_APART, contrast=LARGE_APART, members=3, share=0.5)

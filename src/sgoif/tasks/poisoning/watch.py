@@ -18,19 +18,19 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from sgoif.anchors import evaluation, forward
-from sgoif.data import isolated_random_state
+from sgoif.anchors.bank import evaluation, forward
+from sgoif.core.data import isolated_random_state
 from sgoif.errors import SettingError, StateError
 from sgoif.tasks.given import as_numbers, check_monitor
 from sgoif.tasks.poisoning.geometry import Geometry, measure, narrowed
-from sgoif.tasks.poisoning.kinship import direction_of
 from sgoif.tasks.poisoning.mixture import Values, robust_units
 from sgoif.tasks.poisoning.signature import LEAST_EXAMPLES, signature
+from sgoif.tasks.poisoning.victim_similarity import direction_of
 
 if TYPE_CHECKING:
     from sgoif.monitor import InfluenceMonitor
-    from sgoif.scoring import StepScores
-    from sgoif.waiting import Observation
+    from sgoif.scoring.influence import StepScores
+    from sgoif.scoring.step_batch import Observation
 
 MEMORY = 256 * 2**20
 """Bytes of features that may be kept."""

@@ -7,9 +7,9 @@ from typing import NamedTuple
 from torch import Tensor, nn
 
 from sgoif.errors import LayerError
-from sgoif.heads import bare
 from sgoif.tasks.given import check_model
 from sgoif.tasks.unlearning.newton import Fitted
+from sgoif.tracking.head_detection import bare
 
 
 class Head(NamedTuple):

@@ -15,7 +15,7 @@ from torch import Tensor
 
 from sgoif.errors import NonFiniteError
 from sgoif.tasks.unlearning.head import HeadData, Objective
-from sgoif.tasks.unlearning.solving import EXACT, Factor, factors, solve
+from sgoif.tasks.unlearning.linear_solver import EXACT, Factor, factors, solve
 
 TOLERANCE = 1e-10
 """Gradient norm of a fitted head, relative to that of a head of zeros."""

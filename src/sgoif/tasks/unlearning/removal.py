@@ -26,8 +26,8 @@ from torch import Tensor
 
 from sgoif.errors import SettingError
 from sgoif.tasks.unlearning.head import Objective
+from sgoif.tasks.unlearning.linear_solver import LeftOut, solve, solve_whitened
 from sgoif.tasks.unlearning.newton import Fitted, line_search
-from sgoif.tasks.unlearning.solving import LeftOut, solve, solve_whitened
 
 UNIT_ROUNDOFF = 2.0**-53
 STEPS = 6

@@ -23,21 +23,21 @@ import torch
 from torch import Tensor, nn
 
 from sgoif.tasks.given import as_numbers, check_monitor
-from sgoif.tasks.unlearning import storing
+from sgoif.tasks.unlearning import persistence
 from sgoif.tasks.unlearning.comparison import beside_retrained
 from sgoif.tasks.unlearning.errors import RequestError
 from sgoif.tasks.unlearning.features import HeadOf, read_features
 from sgoif.tasks.unlearning.head import Objective
 from sgoif.tasks.unlearning.influence import QueryEffects, first_order, query_effects
+from sgoif.tasks.unlearning.inputs import Given, Ids, check_deleted, check_log, first_entry, gather, names_of, repeated
 from sgoif.tasks.unlearning.layer import Head, head_of, layer_for
 from sgoif.tasks.unlearning.log import AuditLog, as_log
 from sgoif.tasks.unlearning.newton import Fitted, fit_head
-from sgoif.tasks.unlearning.opening import Given, Ids, check_deleted, check_log, first_entry, gather, names_of, repeated
 from sgoif.tasks.unlearning.priority import Counts, Size, judge
 from sgoif.tasks.unlearning.records import Check, Decision, Removal, Request
-from sgoif.tasks.unlearning.refusals import refusal
 from sgoif.tasks.unlearning.removal import Certificate, Removed, certify, remove_rows
 from sgoif.tasks.unlearning.replay import catch_up
+from sgoif.tasks.unlearning.request_validation import refusal
 from sgoif.tasks.unlearning.settings import UnlearnerSettings
 from sgoif.tasks.unlearning.text import counted, few, quoted
 
@@ -374,17 +374,17 @@ class Unlearner:
 
     def head_digest(self) -> str:
         """Changes when any weight of the head does."""
-        return storing.digest(self.fitted.w)
+        return persistence.digest(self.fitted.w)
 
     def data_digest(self) -> str:
         """Changes when any example that the head rests on does."""
-        return storing.data_digest(self.ids, self.fitted.data)
+        return persistence.data_digest(self.ids, self.fitted.data)
 
     # --- over weeks ---------------------------------------------------------------------------------------------
 
     def save(self, path: Place) -> None:
         """Write everything but the log, atomically and without pickle. Deleted examples are in it by name alone."""
-        storing.save(self, Path(path))
+        persistence.save(self, Path(path))
 
     @classmethod
     def load(
@@ -401,7 +401,7 @@ class Unlearner:
         That takes the `key` of the log: without it, a log that has gone on is refused. `replay` False reads the state
         as it was saved and leaves the log alone.
         """
-        made = storing.load(cls, Path(path), torch.device(device))
+        made = persistence.load(cls, Path(path), torch.device(device))
         made.log = as_log(made.log if log is None else log, key)
         made.saved_hash = made.last_hash
         if made.log is not None and replay:

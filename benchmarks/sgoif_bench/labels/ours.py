@@ -1,0 +1,169 @@
+"""SG-OIF in the comparison: one training with monitors attached, read out as label errors and as plain influence.
+
+The run is a user's run: a hold-out with labels as noisy as the others, one label in a hundred made wrong on purpose
+(the decoys that calibrate), everything else by the recipe. Every example is scored: what was trained on from the
+training steps, held-out examples with their own part left out, decoys with the label they came with.
+
+`ABLATIONS` are settings of the engine, not other code. Several monitors watch the same run, so a difference between two
+of them is a difference between two settings and nothing else. The paper's names for what is left out:
+
+    without-gate               every anchor is believed
+    moving-average-gate        an anchor is believed if its residual is below its own past
+    without-calibration        the residual decides whether an anchor counts, but not how much
+    without-temperature        raw scores are averaged
+    without-sketch             refinement by conjugate gradients without the sketched preconditioner
+    without-trigger            no refinement
+    low-rank                   the paper's curvature and solver in place of K-FAC and Richardson: low rank + diagonal
+    without-low-rank           that without its low-rank part: diagonal curvature, Neumann series
+    without-preconditioner     low rank + diagonal, solved by plain Richardson steps
+    one-tolerance              one τ for the anchors of all groups
+    one-pool                   all anchors in one group, as the paper has it
+    fixed-kappa                κ as it was after the first epoch
+    influence                  without the margin; the margin without influence is `probability-margin` of the rivals
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from contextlib import ExitStack
+from typing import Any
+
+import numpy as np
+
+from sgoif.monitor import InfluenceMonitor
+from sgoif.tasks.labels import LabelErrors, plant_decoys
+from sgoif.tasks.labels.decoys import Decoys
+from sgoif.tasks.labels.evidence import anchor_evidence, training_evidence
+from sgoif.tasks.labels.fusion import channel_of, suspicion, weights
+from sgoif_bench.command import Say
+from sgoif_bench.labels.problem import Outcome, Problem, Scores
+from sgoif_bench.labels.watching import together, watch
+
+FULL = "sgoif"
+LOW_RANK = {"curvature": "lowrank", "solver": "subspace"}
+ABLATIONS: Mapping[str, Mapping[str, Any]] = {
+    "without-gate": {"gate": "none"},
+    "moving-average-gate": {"gate": "moving-average"},
+    "without-calibration": {"gate": "hard"},
+    "without-temperature": {"temperature": None},
+    "without-sketch": {"sketch": 0},
+    "without-trigger": {"refine": False},
+    "low-rank": LOW_RANK,
+    "without-low-rank": {"curvature": "diagonal", "solver": "neumann"},
+    "without-preconditioner": {**LOW_RANK, "solver": "richardson"},
+    "one-tolerance": {"tolerance_by_group": False},
+    "one-pool": {"groups": "one"},
+    "fixed-kappa": {},
+}
+
+
+def family(problem: Problem, tell: Say) -> dict[str, Outcome]:
+    """The label score and the influence it is made of, from one training."""
+    return _watch(problem, tell, {FULL: {}})
+
+
+def ablations(problem: Problem, tell: Say) -> dict[str, Outcome]:
+    """Every ablation beside the whole method, from one training; their cost is not measured here."""
+    return _watch(problem, tell, {FULL: {}, **ABLATIONS})
+
+
+def sgoif(problem: Problem, tell: Say) -> Outcome:
+    """The label score."""
+    return family(problem, tell)[FULL]
+
+
+def influence(problem: Problem, tell: Say) -> Outcome:
+    """Class-wise gated influence alone."""
+    return family(problem, tell)["influence"]
+
+
+def _watch(problem: Problem, tell: Say, variants: Mapping[str, Mapping[str, Any]]) -> dict[str, Outcome]:
+    training, held_out = problem.split()
+    rows = np.asarray(training.indices)
+    _, decoys = plant_decoys(training, problem.classes, seed=problem.seed, labels=problem.labels[rows].tolist())
+    trained_on = problem.labels.copy()
+    trained_on[decoys.index] = decoys.flipped
+    model, batches = problem.new_model(), problem.batches(rows, trained_on)
+    optimizer, schedule = problem.optimizer(model, problem.recipe.epochs * len(batches))
+    score: list[Scores] = []
+    influences: dict[str, list[Scores]] = {name: [] for name in variants}
+    with ExitStack() as opened:
+        monitors = {
+            name: opened.enter_context(watch(problem, model, optimizer, held_out, **own))
+            for name, own in variants.items()
+        }
+        watching = together(monitors.values())
+
+        def on_epoch(epoch: int) -> None:
+            if epoch == 1 and "fixed-kappa" in monitors:
+                monitors["fixed-kappa"].controller.fixed_kappa = monitors[FULL].controller.kappa
+            score.append(_score_now(problem, monitors[FULL], decoys))
+            for name, monitor in monitors.items():
+                influences[name].append(_influence_now(problem, monitor, decoys))
+            tell(f"SG-OIF: epoch {epoch}/{problem.recipe.epochs}")
+
+        problem.fit(model, batches, optimizer=(optimizer, schedule), watching=watching, on_epoch=on_epoch)
+        share = len(rows) / len(problem)
+        outcomes: dict[str, Outcome] = {}
+        for name, monitor in monitors.items():
+            whole, influence = _label_errors(problem, monitor, decoys, share, _figures(monitor))
+            influence.details["ranks_over_epochs"] = np.stack(influences[name])
+            if name == FULL:
+                whole.details["ranks_over_epochs"] = np.stack(score)
+            outcomes[name], outcomes["influence" if name == FULL else f"{name}-influence"] = whole, influence
+    return outcomes
+
+
+def _score_now(problem: Problem, monitor: InfluenceMonitor, decoys: Decoys) -> Scores:
+    """The label score as it is at this moment, of the examples that are trained on as they came; −inf elsewhere."""
+    evidence, anchors = training_evidence(monitor), anchor_evidence(monitor)
+    evidence = evidence.take(np.flatnonzero(~np.isin(evidence.index, decoys.index)))
+    scores = np.full(len(problem), -np.inf)
+    weigh = weights(evidence, anchors, monitor.competence.structure)
+    scores[evidence.index] = suspicion(evidence, channel_of(anchors, problem.classes), weigh)
+    return scores
+
+
+def _influence_now(problem: Problem, monitor: InfluenceMonitor, decoys: Decoys) -> Scores:
+    """The same of the influence alone."""
+    table = monitor.scores(anchors=False)
+    scores = np.full(len(problem), -np.inf)
+    scores[table["index"]] = np.nan_to_num(table["influence"].astype(np.float64), nan=-np.inf)
+    scores[decoys.index] = -np.inf
+    return scores
+
+
+def _label_errors(
+    problem: Problem, monitor: InfluenceMonitor, decoys: Decoys, share: float, details: dict[str, Any]
+) -> tuple[Outcome, Outcome]:
+    """The label score, and the influence behind it."""
+    errors = LabelErrors(monitor, decoys=decoys, dataset=problem.dataset())
+    table, rate = errors.table(), errors.noise_rate()
+    at = table["index"]
+    probability, flagged, suggested = np.zeros(len(problem)), np.zeros(len(problem), dtype=bool), problem.labels.copy()
+    probability[at] = np.nan_to_num(table["probability_wrong"])
+    flagged[at] = table["is_label_issue"]
+    named = errors.suggested
+    suggested[list(named)] = list(named.values())
+    influence = np.full(len(problem), -np.inf)
+    influence[at] = np.nan_to_num(table["influence"].astype(np.float64), nan=-np.inf)
+    whole = Outcome(
+        suspicion=probability,
+        flagged=flagged,
+        trainings=share,
+        probability=probability,
+        suggested=suggested,
+        noise_rate=(rate.estimate, rate.low, rate.high),
+        details=details,
+    )
+    return whole, Outcome(influence, trainings=share, details=dict(details))
+
+
+def _figures(monitor: InfluenceMonitor) -> dict[str, Any]:
+    history = monitor.history
+    names = ("step", "residual_mean", "confidence_mean")
+    return {
+        "curvature_products_per_step": sum(entry["products"] for entry in history) / max(monitor.steps, 1),
+        "refreshes": [{name: entry[name] for name in names} for entry in history],
+        "structure": monitor.competence.structure,
+    }

@@ -1,0 +1,1 @@
+"""What can be read off a monitor: intervals, error budget, certificates, attribution."""

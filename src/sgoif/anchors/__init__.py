@@ -1,0 +1,1 @@
+"""Held-out examples, their groups, and the directions kept for them."""

@@ -1,0 +1,105 @@
+"""What a running audit tells whoever watches: live.json in the run directory, written every few seconds.
+
+The file is written whole or not at all, so a reader needs no lock; a full disk never stops a run for its sake.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import time
+from contextlib import suppress
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from sgoif.audit.stopping import memorises
+from sgoif.core.serialization import atomic_write
+
+if TYPE_CHECKING:
+    from sgoif.audit.training import Training
+    from sgoif.images import Pixels
+
+LIVE = "live.json"
+EVERY = 2.0
+"""Seconds between two writes."""
+CURVES = ("step", "residual_median", "tau", "confidence_mean", "pass_share", "train_loss", "anchor_loss", "step_weight")
+FEW_BELIEVED, THIN = 0.05, 0.1
+"""Share of believed anchors, and coverage of the groups' directions, below which a warning is due."""
+
+
+class Live:
+    """Writes live.json for one run."""
+
+    def __init__(self, folder: Path, pixels: Pixels) -> None:
+        self._path, self._pixels = folder / LIVE, pixels
+        self._next = 0.0
+
+    def tell(self, state: str, training: Training, seconds: float, *, now: bool = False) -> None:
+        """Write how the run is, at most every two seconds unless it must be `now`."""
+        if not now and time.monotonic() < self._next:
+            return
+        self._next = time.monotonic() + EVERY
+        text = json.dumps(_plain(self._content(state, training, seconds)), allow_nan=False)
+        with suppress(OSError):
+            atomic_write(self._path, lambda file: file.write(text), text=True)
+
+    def _content(self, state: str, training: Training, seconds: float) -> dict[str, Any]:
+        plan, history = training.plan, training.monitor.history
+        names = self._pixels.class_names
+        rows = [] if training.look is None else training.look.rows
+        return {
+            "state": state,
+            "stopped": training.stopped,
+            "step": training.step,
+            "steps": plan.steps,
+            "epoch": training.epoch,
+            "epochs": plan.epochs,
+            "loss": training.loss,
+            "seconds": seconds,
+            "model": plan.model,
+            "images": len(self._pixels),
+            "classes": len(names),
+            "history": {name: [entry[name] for entry in history] for name in CURVES},
+            "estimate": None if training.estimate is None else asdict(training.estimate),
+            "worst_step": None if training.look is None else training.look.step,
+            "worst": [
+                {
+                    **row,
+                    "name": self._pixels.names[row["row"]],
+                    "label": names[int(self._pixels.labels[row["row"]])],
+                    "harmed": names[row["harmed"]] if 0 <= row["harmed"] < len(names) else "",
+                }
+                for row in rows
+            ],
+            "alarms": alarms(training),
+        }
+
+
+def alarms(training: Training) -> list[str]:
+    """What a person should look at."""
+    found = []
+    history = training.monitor.history
+    if training.loss == training.loss and not math.isfinite(training.loss):
+        found.append("the training loss is infinite: the learning rate may be too high")
+    if not history:
+        return found
+    last = history[-1]
+    if last["anomalies"]:
+        found.append(f"{last['anomalies']:.0f} held-out images gave no usable direction at the last look")
+    if last["pass_share"] < FEW_BELIEVED:
+        found.append(f"only {last['pass_share']:.0%} of the held-out images are believed: scores rest on few of them")
+    if last["coverage"] < THIN:
+        found.append("the directions of the classes have become nearly the same; the bank is refreshed more often")
+    if memorises(history):
+        found.append("the model has begun to learn the training images by heart; later steps hardly count")
+    return found
+
+
+def _plain(value: Any) -> Any:
+    """Numbers that JSON has no word for become null."""
+    if isinstance(value, dict):
+        return {key: _plain(entry) for key, entry in value.items()}
+    if isinstance(value, list):
+        return [_plain(entry) for entry in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value

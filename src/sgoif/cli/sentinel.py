@@ -1,0 +1,342 @@
+"""`sgoif sentinel fit`, `score` and `watch`. Results go to standard output, everything else to standard error."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from sgoif.cli.audit import SHOWN, AsJson
+from sgoif.commands.sentinel.options import (
+    BatchSize,
+    Channels,
+    Device,
+    ImageColumn,
+    LabelColumn,
+    Layout,
+    Limit,
+    Mean,
+    Model,
+    Root,
+    Split,
+    Spread,
+    Weights,
+    device_of,
+)
+
+if TYPE_CHECKING:
+    from sgoif.commands.sentinel.scoring import Scored
+    from sgoif.commands.sentinel.settings import DataSettings
+    from sgoif.commands.sentinel.watching import Watched
+
+ALARM = 3
+"""Exit code of `watch` when it has raised an alarm."""
+
+app = typer.Typer(
+    help="Tell whether images belong to what a model was trained on, and whether a stream of them has changed."
+    " `fit` comes first, once for a model; `score` and `watch` go by the file that it writes.",
+    no_args_is_help=True,
+)
+
+Fitted = Annotated[Path, typer.Option("--sentinel", help="The file that `sgoif sentinel fit` wrote.")]
+OtherModel = Annotated[
+    str | None,
+    typer.Option(
+        "--model",
+        help="package.module:factory of your own model, which is imported on your word and not on that of the"
+        " sentinel's file.",
+        show_default="the file's, if built in or of timm",
+    ),
+]
+OtherWeights = Annotated[
+    Path | None,
+    typer.Option(
+        "--weights", help="Its weights, where they lie neither where `fit` found them nor beside the sentinel's file."
+    ),
+]
+
+
+def register(commands: typer.Typer) -> None:
+    """Add the three commands."""
+    commands.add_typer(app, name="sentinel")
+
+
+@app.command("fit")
+def fit_command(
+    data: Annotated[
+        Path | None,
+        typer.Argument(
+            help="Images that belong, best those the model was trained on: a folder with one subfolder per class, a"
+            " manifest, CIFAR or idx files, or an .npz file. With --run it may be left out."
+        ),
+    ] = None,
+    run: Annotated[
+        Path | None,
+        typer.Option(help="Run directory of a finished `sgoif audit`: brings model, weights, images and hold-out."),
+    ] = None,
+    model: Model = None,
+    weights: Weights = None,
+    out: Annotated[Path, typer.Option(help="The file to write.")] = Path("sentinel.npz"),
+    calibration: Annotated[
+        Path | None,
+        typer.Option(
+            help="Images that belong and that the model was not trained on; labels do not matter.",
+            show_default="what the run held out, else one image in five of DATA",
+        ),
+    ] = None,
+    classes: Annotated[
+        str | None,
+        typer.Option(
+            help="Number of the model's outputs, or a file with their names, one a line.",
+            show_default="the classes of DATA",
+        ),
+    ] = None,
+    ignore_labels: Annotated[
+        bool, typer.Option("--ignore-labels", help="Go by the model's answers; DATA may then be any folder of images.")
+    ] = False,
+    gate: Annotated[
+        bool, typer.Option(help="Let the model's answers count less where it outvotes many labels.")
+    ] = True,
+    image_size: Annotated[
+        int | None,
+        typer.Option(
+            help="Side of the images the model sees, in pixels.", show_default="64; 32 or less for small images"
+        ),
+    ] = None,
+    channels: Channels = None,
+    mean: Mean = None,
+    spread: Spread = None,
+    layout: Layout = "auto",
+    split: Split = None,
+    root: Root = None,
+    image_column: ImageColumn = None,
+    label_column: LabelColumn = None,
+    limit: Limit = None,
+    batch_size: BatchSize = 128,
+    device: Device = "auto",
+    as_json: AsJson = False,
+) -> None:
+    """Learn what belongs to a trained model, and write it to one file. The model is not changed.
+
+    p-values and alarms are as honest as the calibration: give images that the model was not trained on.
+    """
+    from sgoif.audit.models import is_harmless
+    from sgoif.commands.sentinel.fitting import fit
+    from sgoif.commands.sentinel.settings import FitSettings, numbers
+
+    settings = FitSettings(
+        data=_data(data, layout, split, root, image_column, label_column, limit),
+        run=run,
+        model=model,
+        weights=weights,
+        calibration=calibration,
+        out=out,
+        classes=classes,
+        ignore_labels=ignore_labels,
+        gate=gate,
+        image_size=image_size,
+        channels=channels,
+        mean=numbers(mean, "--mean"),
+        spread=numbers(spread, "--spread"),
+        batch_size=batch_size,
+        device=device_of(device),
+    )
+    summary = _shown_while(lambda show: fit(settings, show))
+    if as_json:
+        _print_json(summary)
+        return
+    print(
+        f"{summary['sentinel']}: learned from {summary['images']:,} images, calibrated on"
+        f" {summary['calibration']:,} ({summary['calibrated_on']}); the smallest p-value is"
+        f" {summary['smallest_p_value']:.2g}."
+    )
+    if not is_harmless(summary["model"]):
+        print(f"`score` and `watch` need --model {summary['model']}: code is not run on the word of a file.")
+
+
+@app.command("score")
+def score_command(
+    data: Annotated[
+        Path,
+        typer.Argument(
+            help="Images to score; labels do not matter. Any folder with images below it, one image, an .npz file with"
+            " an array x, or whatever `sgoif audit` reads."
+        ),
+    ],
+    sentinel: Fitted = Path("sentinel.npz"),
+    out: Annotated[
+        Path | None, typer.Option(help="Folder for the results.", show_default="sgoif-scores-NAME, after DATA")
+    ] = None,
+    false_alarms: Annotated[
+        float, typer.Option(help="Share of images that belong which may be called strange: is_strange is p <= this.")
+    ] = 0.05,
+    show: Annotated[int, typer.Option(help="Images on the page.")] = 200,
+    model: OtherModel = None,
+    weights: OtherWeights = None,
+    layout: Layout = "auto",
+    split: Split = None,
+    root: Root = None,
+    image_column: ImageColumn = None,
+    label_column: LabelColumn = None,
+    limit: Limit = None,
+    batch_size: BatchSize = 128,
+    device: Device = "auto",
+    as_json: AsJson = False,
+) -> None:
+    """Score images, the higher the stranger, and write scores.csv, scores.parquet and strangest.html.
+
+    Files that cannot be read are left out and named in skipped.csv.
+    """
+    from sgoif.commands.sentinel.scoring import score
+    from sgoif.commands.sentinel.settings import OpenSettings, ScoreSettings
+
+    found = _data(data, layout, split, root, image_column, label_column, limit)
+    assert found is not None
+    settings = ScoreSettings(
+        data=found,
+        sentinel=OpenSettings(sentinel, model, weights, device_of(device), batch_size),
+        out=out,
+        false_alarms=false_alarms,
+        show=show,
+    )
+    scored = _shown_while(lambda progress: score(settings, progress))
+    if as_json:
+        _print_json({**scored.summary, "strangest": _rows(scored)})
+        return
+    _tell_scores(scored)
+
+
+@app.command("watch")
+def watch_command(
+    data: Annotated[
+        Path | None,
+        typer.Argument(
+            help="Images in the order of their names, or as an archive stores them. With --list: the folder that the"
+            " paths start from."
+        ),
+    ] = None,
+    sentinel: Fitted = Path("sentinel.npz"),
+    listing: Annotated[
+        Path | None,
+        typer.Option("--list", help="A file with one path per line, in order; - reads them from standard input."),
+    ] = None,
+    false_alarms: Annotated[
+        float, typer.Option(help="Bound on the probability of ever raising an alarm while nothing changes.")
+    ] = 0.01,
+    model: OtherModel = None,
+    weights: OtherWeights = None,
+    layout: Layout = "auto",
+    split: Split = None,
+    root: Root = None,
+    image_column: ImageColumn = None,
+    label_column: LabelColumn = None,
+    limit: Limit = None,
+    batch_size: BatchSize = 128,
+    device: Device = "auto",
+    as_json: AsJson = False,
+) -> None:
+    """Treat images as a stream and stop at the alarm that it has changed.
+
+    Exit code 0: the stream ended without an alarm. 3: an alarm was raised. 2: a mistake in what was asked.
+    A list on standard input is followed as it grows: tail -f list.txt | sgoif sentinel watch --list - ...
+    """
+    from sgoif.commands.sentinel.settings import OpenSettings, WatchSettings
+    from sgoif.commands.sentinel.watching import watch
+
+    settings = WatchSettings(
+        sentinel=OpenSettings(sentinel, model, weights, device_of(device), batch_size),
+        data=_data(data, layout, split, root, image_column, label_column, limit),
+        listing=listing,
+        false_alarms=false_alarms,
+    )
+    watched = _shown_while(lambda show: watch(settings, show))
+    if as_json:
+        _print_json(watched.record())
+    else:
+        _tell_watched(watched, false_alarms)
+    if watched.alarm is not None:
+        raise typer.Exit(ALARM)
+
+
+def _data(
+    path: Path | None,
+    layout: str,
+    split: str | None,
+    root: Path | None,
+    image_column: str | None,
+    label_column: str | None,
+    limit: int | None,
+) -> DataSettings | None:
+    from sgoif.commands.sentinel.settings import DataSettings
+
+    return None if path is None else DataSettings(path, layout, split, root, image_column, label_column, limit)
+
+
+def _shown_while(work: Any) -> Any:
+    """Do the work with progress on standard error."""
+    from sgoif.audit.progress import for_terminal
+
+    show = for_terminal()
+    try:
+        return work(show)
+    finally:
+        show.close()
+
+
+def _print_json(value: dict[str, Any]) -> None:
+    from sgoif.core.provenance import plain
+
+    print(json.dumps(plain(value), allow_nan=False))
+
+
+def _rows(scored: Scored) -> list[dict[str, Any]]:
+    """The strangest few, one object each."""
+    table = scored.table
+    return [{name: table[name][row] for name in table.columns} for row in range(min(SHOWN, len(table)))]
+
+
+def _tell_scores(scored: Scored) -> None:
+    """What a terminal shows at the end: one sentence and the strangest few."""
+    from rich.table import Table
+    from rich.text import Text
+
+    from sgoif.cli.terminal import results
+    from sgoif.images.text import shown
+
+    summary = scored.summary
+    listing = Table(title="the strangest images", title_justify="left")
+    for heading in ("image", "answer"):
+        listing.add_column(heading)
+    for heading in ("score", "p-value"):
+        listing.add_column(heading, justify="right")
+    for row in _rows(scored):
+        names = (shown(row["path"], 48)[1:-1], shown(row["predicted_label"], 24)[1:-1])
+        listing.add_row(*(Text(name) for name in names), f"{row['score']:.3g}", f"{row['p_value']:.3g}")
+    expected = summary["false_alarms"] * summary["images"]
+    console = results()
+    console.print(
+        f"{summary['strange']:,} of {summary['images']:,} images are strange (p <= {summary['false_alarms']:g}); if all"
+        f" belonged, about {expected:,.0f} would be called so.",
+        markup=False,
+        highlight=False,
+    )
+    console.print(listing)
+    print(f"page to look at: {summary['page']}", file=sys.stderr)
+
+
+def _tell_watched(watched: Watched, false_alarms: float) -> None:
+    from sgoif.images.text import few, shown
+
+    if watched.alarm is None:
+        print(f"no alarm: {watched.inputs:,} images (the bound on false alarms is {false_alarms:g})")
+        return
+    alarm = watched.alarm
+    print(
+        f"ALARM after {alarm.time:,} images: they have become {alarm.towards}, most likely from number"
+        f" {alarm.change + 1:,} on, {shown(watched.change_name)}."
+    )
+    print(f"evidence: {alarm.evidence:,.0f} to 1 against no change (an alarm needs {1 / false_alarms:,.0f}).")
+    print(f"images that drove it: {few(alarm.drivers, 10)}")

@@ -1,0 +1,179 @@
+"""`sgoif trace`. Results go to standard output, everything else to standard error."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from sgoif.cli.audit import SHOWN, AsJson
+from sgoif.commands.sentinel.options import (
+    BatchSize,
+    Channels,
+    Device,
+    ImageColumn,
+    LabelColumn,
+    Layout,
+    Limit,
+    Mean,
+    Model,
+    Root,
+    Split,
+    Spread,
+    Weights,
+    device_of,
+)
+from sgoif.errors import SettingError
+
+if TYPE_CHECKING:
+    from sgoif.commands.trace.tracing import Traced
+
+
+def register(app: typer.Typer) -> None:
+    """Add the command."""
+    app.command("trace")(trace_command)
+
+
+def trace_command(
+    run: Annotated[
+        Path | None,
+        typer.Argument(
+            help="Run directory of a finished `sgoif audit`: brings model, weights and images. Without it, give --data"
+            " with --model and --weights."
+        ),
+    ] = None,
+    victims: Annotated[
+        Path | None,
+        typer.Option(
+            help="Images that are answered wrongly: a folder, one image, or an .npz file with an array x. Without them,"
+            " every class is searched for a small group that stands apart."
+        ),
+    ] = None,
+    label: Annotated[
+        str | None, typer.Option(help="The wrong label that victims get.", show_default="what the model answers")
+    ] = None,
+    out: Annotated[
+        Path | None, typer.Option(help="Folder for the results.", show_default="sgoif-trace-NAME, after RUN or DATA")
+    ] = None,
+    data: Annotated[
+        Path | None,
+        typer.Option(help="The training images, where there is no run; any layout that `sgoif audit` reads."),
+    ] = None,
+    model: Model = None,
+    weights: Weights = None,
+    classes: Annotated[
+        str | None,
+        typer.Option(
+            help="A file with the names of the model's outputs, one a line, where that is not the order of DATA's.",
+            show_default="the classes of DATA",
+        ),
+    ] = None,
+    image_size: Annotated[
+        int | None, typer.Option(help="Side of the images the model sees, in pixels.", show_default="as an audit")
+    ] = None,
+    channels: Channels = None,
+    mean: Mean = None,
+    spread: Spread = None,
+    layout: Layout = "auto",
+    split: Split = None,
+    root: Root = None,
+    image_column: ImageColumn = None,
+    label_column: LabelColumn = None,
+    limit: Limit = None,
+    show: Annotated[int, typer.Option(help="Victims on the page.")] = 24,
+    batch_size: BatchSize = 256,
+    device: Device = "auto",
+    as_json: AsJson = False,
+) -> None:
+    """Find the training images that make a model answer wrongly, and say how many to remove.
+
+    Writes culprits.csv, culprits.parquet, culprits.html (each victim beside the images behind it) and decisions.csv,
+    with which `sgoif apply` makes a cleaned copy.
+    """
+    from sgoif.audit.progress import for_terminal
+    from sgoif.commands.sentinel.settings import DataSettings, numbers
+    from sgoif.commands.trace.settings import TraceSettings
+    from sgoif.commands.trace.tracing import trace
+
+    where = None if data is None else DataSettings(data, layout, split, root, image_column, label_column, limit)
+    if where is None:
+        about = {"--split": split, "--root": root, "--label-column": label_column, "--limit": limit}
+        idle = [name for name, value in about.items() if value is not None]
+        if idle := idle + (["--layout"] if layout != "auto" else []):
+            raise SettingError(f"{', '.join(idle)} say how --data is read, and there is none; leave them away")
+    settings = TraceSettings(
+        run=run,
+        data=where,
+        model=model,
+        weights=weights,
+        victims=victims,
+        label=label,
+        out=out,
+        classes=classes,
+        image_size=image_size,
+        channels=channels,
+        mean=numbers(mean, "--mean"),
+        spread=numbers(spread, "--spread"),
+        show=show,
+        batch_size=batch_size,
+        device=device_of(device),
+    )
+    progress = for_terminal()
+    try:
+        traced = trace(settings, progress)
+    finally:
+        progress.close()
+    if as_json:
+        from sgoif.core.provenance import plain
+
+        print(json.dumps(plain(traced.summary), allow_nan=False))
+        return
+    _tell(traced)
+
+
+def _tell(traced: Traced) -> None:
+    """What a terminal shows at the end: a few sentences and the worst few."""
+    from rich.table import Table
+    from rich.text import Text
+
+    from sgoif.cli.terminal import results
+    from sgoif.images.text import shown
+
+    summary, table = traced.summary, traced.table
+    console = results()
+    for line in sentences(summary):
+        console.print(line, markup=False, highlight=False)
+    listing = Table(title="the most suspicious training images", title_justify="left")
+    for heading in ("image", "label"):
+        listing.add_column(heading)
+    for heading in ("score", "probability"):
+        listing.add_column(heading, justify="right")
+    for row in range(min(SHOWN, len(table))):
+        names = (shown(table["path"][row], 48)[1:-1], shown(table["given_label"][row], 24)[1:-1])
+        numbers = f"{table['score'][row]:.3g}", f"{table['probability'][row]:.2f}"
+        listing.add_row(*(Text(name) for name in names), *numbers)
+    console.print(listing)
+    print(f"page to look at: {summary['page']}", file=sys.stderr)
+
+
+def sentences(summary: dict[str, Any]) -> list[str]:
+    """What was found, in words."""
+    if not summary["selected"]:
+        return [f"Nothing to remove was found among {summary['examples']:,} training images."]
+    kinds = "family" if len(summary["families"]) == 1 else "families"
+    lines = [
+        f"{summary['selected']:,} of {summary['examples']:,} training images stand apart, in"
+        f" {len(summary['families'])} {kinds}:"
+    ]
+    lines += [f"  {family['description']}" for family in summary["families"]]
+    restore = summary["to_restore"]
+    if restore is not None:
+        lines.append(
+            f"Removing the first {restore['count']:,} should undo the wrong answer (probability {restore['before']:.2f}"
+            f" before, {restore['after']:.2f} after; {restore['control']:.2f} for as many others)."
+        )
+    lines.append(f"A cleaned copy: sgoif apply {summary['decisions']} --to CLEAN/")
+    return lines

@@ -1,0 +1,327 @@
+"""`sgoif unlearn`. Results go to standard output, everything else to standard error."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+import typer
+
+from sgoif.cli.audit import AsJson
+
+if TYPE_CHECKING:
+    from sgoif.tasks.unlearning import Decision
+
+BROKEN = 3
+"""Exit code of `verify` for a log that cannot be trusted."""
+
+app = typer.Typer(
+    help="Requests to delete training examples: what removing them does, which call for a new training, evidence.",
+    no_args_is_help=True,
+)
+
+State = Annotated[Path, typer.Option("--state", help="The file that `sgoif unlearn init` wrote.")]
+Log = Annotated[
+    Path | None, typer.Option("--log", help="The log, where it is not where it was.", show_default="that of the state")
+]
+Key = Annotated[
+    Path | None,
+    typer.Option(
+        "--key",
+        help="The key that entries of the log are proven with; keep it outside the folder of the log.",
+        show_default="the one of `sgoif` in your configuration directory",
+    ),
+]
+Device = Annotated[str, typer.Option(help="auto, cpu or cuda.")]
+DEFAULT_STATE = Path("unlearning.npz")
+
+
+def register(commands: typer.Typer) -> None:
+    """Add the commands."""
+    commands.add_typer(app, name="unlearn")
+
+
+@app.command("init")
+def init_command(
+    run: Annotated[
+        Path | None,
+        typer.Argument(help="Run directory of a finished `sgoif audit`; the ids are the paths of its images."),
+    ] = None,
+    model: Annotated[
+        str | None,
+        typer.Option(
+            help="package.module:factory, where RUN trained a network of your own: it is imported on your word and not"
+            " on that of a file.",
+            show_default="the run's, if built in or of timm",
+        ),
+    ] = None,
+    features: Annotated[
+        Path | None,
+        typer.Option(
+            help="Instead of RUN: FILE.npz with features (n × D), labels (n), and where you have them ids (n),"
+            " held_features, held_labels, class_names."
+        ),
+    ] = None,
+    state: Annotated[Path, typer.Option(help="The file to write; later commands read and change it.")] = DEFAULT_STATE,
+    log: Annotated[Path, typer.Option(help="The audit log to begin.")] = Path("unlearning.jsonl"),
+    key: Key = None,
+    continue_log: Annotated[
+        bool,
+        typer.Option("--continue", help="The network was trained again: go on with the log, and replace the state."),
+    ] = False,
+    l2: Annotated[float, typer.Option(help="L2 penalty of the head; the weight decay of the training.")] = 5e-4,
+    steps: Annotated[int, typer.Option(help="Most Newton steps of a removal.")] = 6,
+    max_logits: Annotated[
+        float, typer.Option(help="Can wait: a typical logit is this close to that of the retrained head.")
+    ] = 0.01,
+    max_flips: Annotated[int, typer.Option(help="Can wait: at most so many held-out predictions change.")] = 0,
+    max_loss: Annotated[
+        float, typer.Option(help="Can wait: the held-out loss changes by at most this share of itself.")
+    ] = 0.01,
+    max_share: Annotated[
+        float, typer.Option(help="Can wait: at most this share of the examples is deleted since the training.")
+    ] = 0.01,
+    max_class_share: Annotated[float, typer.Option(help="The same for the examples of any one class.")] = 0.1,
+    batch_size: Annotated[int, typer.Option(help="Images in a batch; results do not depend on it.")] = 128,
+    device: Device = "auto",
+    as_json: AsJson = False,
+) -> None:
+    """Read the features of a trained network's data, fit its last layer to them, and begin an audit log."""
+    from sgoif.commands.unlearn.acting import about, init
+    from sgoif.commands.unlearn.settings import InitSettings
+    from sgoif.tasks.unlearning import Limits
+    from sgoif.tasks.unlearning.settings import UnlearnerSettings
+
+    limits = Limits(logits=max_logits, flips=max_flips, loss=max_loss, share=max_share, class_share=max_class_share)
+    settings = InitSettings(
+        run=run,
+        model=model,
+        features=features,
+        state=state,
+        log=log,
+        continue_log=continue_log,
+        head=UnlearnerSettings(l2=l2, steps=steps, limits=limits),
+        batch_size=batch_size,
+        device=_device(device),
+    )
+    unlearner = _shown_while(lambda show: init(settings, show, key))
+    if as_json:
+        _print_json({"state": str(state), **about(unlearner)})
+        return
+    certificate = unlearner.certificate()
+    print(
+        f"{state}: {len(unlearner):,} examples; removals are judged by {len(unlearner.queries):,}"
+        f" {unlearner.queries.kind} examples. The head is within {certificate.bound:.2g} of its optimum."
+    )
+    print(f"log: {log}, head {unlearner.last_hash}")
+
+
+@app.command("request")
+def request_command(
+    ids: Annotated[list[str] | None, typer.Argument(help="Examples to delete, by their ids.")] = None,
+    listing: Annotated[
+        Path | None, typer.Option("--from", help="A file with one id a line; - reads standard input.")
+    ] = None,
+    reason: Annotated[str, typer.Option(help="Why, for the log.")] = "",
+    state: State = DEFAULT_STATE,
+    log: Log = None,
+    key: Key = None,
+    device: Device = "auto",
+    as_json: AsJson = False,
+) -> None:
+    """Ask for examples to be deleted: what that does, and whether the network has to be trained again now."""
+    from sgoif.commands.unlearn.acting import brief, opened, read_ids
+
+    names = read_ids(ids or [], listing)
+    with opened(state, log, key, device) as unlearner:
+        decision = unlearner.request(names, reason=reason)
+        found = {**brief(decision), "log_head": unlearner.last_hash}
+    if as_json:
+        _print_json(found)
+    else:
+        _tell_decision(decision)
+
+
+@app.command("plan")
+def plan_command(state: State = DEFAULT_STATE, log: Log = None, key: Key = None, as_json: AsJson = False) -> None:
+    """List what waits to be removed, and what waits for a new training, the most urgent first. Changes nothing."""
+    from sgoif.commands.unlearn.acting import not_in_state, plan, read
+    from sgoif.tasks.unlearning.text import counted
+
+    unlearner = read(state, log)
+    later = not_in_state(unlearner, key, state)
+    found = plan(unlearner, later)
+    pending, outstanding = unlearner.pending(), unlearner.outstanding()
+    if as_json:
+        _print_json(found)
+        return
+    _tell_plan("waiting to be removed from the head", pending)
+    done = [decision for decision in outstanding if decision not in pending]
+    _tell_plan("removed from the head, waiting for the network to be trained again", done)
+    if not pending and not done:
+        print(f"nothing is waiting; deleted so far: {counted(found['deleted'], 'example')}")
+    if later:
+        print(
+            f"the log has {counted(later, 'entry', 'entries')} that the state does not have yet; the next `request`,"
+            " `remove`, `check` or `head` catches up where they are proven"
+        )
+
+
+@app.command("remove")
+def remove_command(
+    request: Annotated[
+        list[int] | None,
+        typer.Option("--request", help="Only this request; can be repeated.", show_default="all that are pending"),
+    ] = None,
+    state: State = DEFAULT_STATE,
+    log: Log = None,
+    key: Key = None,
+    device: Device = "auto",
+    as_json: AsJson = False,
+) -> None:
+    """Take the examples of pending requests out of the head and out of the state, with a certificate."""
+    from sgoif.commands.unlearn.acting import brief, opened
+
+    with opened(state, log, key, device) as unlearner:
+        removal = unlearner.remove(request or None)
+        found = {**brief(removal), "log_head": unlearner.last_hash}
+    if as_json:
+        _print_json(found)
+    else:
+        print(removal)
+
+
+@app.command("check")
+def check_command(
+    state: State = DEFAULT_STATE, log: Log = None, key: Key = None, device: Device = "auto", as_json: AsJson = False
+) -> None:
+    """Train the head again from zeros without what was deleted, and compare it with the one that is there."""
+    from sgoif.commands.unlearn.acting import brief, opened
+
+    with opened(state, log, key, device) as unlearner:
+        check = unlearner.check()
+        found = {**brief(check), "log_head": unlearner.last_hash}
+    if as_json:
+        _print_json(found)
+    else:
+        print(check)
+
+
+@app.command("head")
+def head_command(
+    out: Annotated[Path, typer.Option(help="FILE.npz to write: weight (classes × features) and bias.")],
+    state: State = DEFAULT_STATE,
+    log: Log = None,
+    key: Key = None,
+    as_json: AsJson = False,
+) -> None:
+    """Write the head's weights, to be put into the last linear layer of the network."""
+    from sgoif.commands.unlearn.acting import about, opened, write_head
+    from sgoif.errors import SettingError
+
+    if out.is_dir() or out.resolve() == state.resolve():
+        raise SettingError(f"--out {out} cannot be written; give the name of another file, e.g. head.npz")
+    if out.suffix.lower() != ".npz":
+        raise SettingError(f"--out {out} would not be what it is called: a numpy archive is written. Give FILE.npz")
+    with opened(state, log, key) as unlearner:
+        write_head(unlearner, out)
+        found = {"out": str(out), "layer": unlearner.head_name, **about(unlearner)}
+    if as_json:
+        _print_json(found)
+    else:
+        print(f"{out}: weight and bias of the layer {found['layer'] or 'after the features'}")
+
+
+@app.command("verify")
+def verify_command(
+    log: Annotated[Path, typer.Argument(help="The audit log.")] = Path("unlearning.jsonl"),
+    expect: Annotated[
+        str | None, typer.Option(help="A hash that was noted before; without one, a cut-off end cannot be seen.")
+    ] = None,
+    key: Key = None,
+    no_key: Annotated[bool, typer.Option("--no-key", help="Check the chain alone, as one who has no key.")] = False,
+    state: Annotated[
+        Path | None,
+        typer.Option(help="The state that the log belongs to.", show_default="unlearning.npz beside the log, if any"),
+    ] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Check that no line of a log was changed, removed, added or moved, that the key wrote it, and that the state fits.
+
+    Exit code 0: the log is sound. 3: it cannot be trusted; the first broken line is named. 2: it cannot be read.
+    """
+    from sgoif.commands.unlearn.verifying import verify
+
+    verified = verify(log, expect=expect, key=key, no_key=no_key, state=state)
+    if as_json:
+        _print_json(verified.record())
+    else:
+        print("\n".join(verified.lines()))
+    if not verified.found.intact:
+        raise typer.Exit(BROKEN)
+
+
+def _device(name: str) -> Literal["auto", "cpu", "cuda"]:
+    return name  # type: ignore[return-value]  # the settings refuse what is none of them
+
+
+def _shown_while(work: Any) -> Any:
+    """Do the work with progress on standard error."""
+    from sgoif.audit.progress import for_terminal
+
+    show = for_terminal()
+    try:
+        return work(show)
+    finally:
+        show.close()
+
+
+def _print_json(value: dict[str, Any]) -> None:
+    from sgoif.core.provenance import plain
+
+    print(json.dumps(plain(value), allow_nan=False))
+
+
+def _tell_decision(decision: Decision) -> None:
+    from sgoif.tasks.unlearning.records import told
+    from sgoif.tasks.unlearning.text import counted
+
+    what = "RETRAIN NOW" if decision.now else "CAN WAIT"
+    print(f"request {decision.number}, {counted(len(decision.ids), 'example')}: {what}")
+    for reason in decision.reasons:
+        print(f"  - {reason}")
+    print(told(decision.effect))
+
+
+def _tell_plan(title: str, decisions: list[Decision]) -> None:
+    """One line a request."""
+    if not decisions:
+        return
+    from rich.table import Table
+    from rich.text import Text
+
+    from sgoif.cli.terminal import results
+    from sgoif.tasks.unlearning.text import quoted
+
+    table = Table(title=title, title_justify="left")
+    table.add_column("request", justify="right")
+    table.add_column("examples")
+    table.add_column("retrain")
+    for heading in ("urgency", "flips", "loss change", "logits off by"):
+        table.add_column(heading, justify="right")
+    for decision in decisions:
+        rest = f" and {len(decision.ids) - 1:,} more" if len(decision.ids) > 1 else ""
+        names = f"{quoted(decision.ids[0])}{rest}"
+        figures = (
+            f"{decision.urgency:.3g}",
+            str(decision.effect.flips),
+            f"{decision.effect.change:+.2g}",
+            f"<= {decision.logits:.2g}",
+        )
+        table.add_row(str(decision.number), Text(names), decision.when, *figures)
+    console = results()
+    console.print(table)
+    for decision in decisions:
+        why = "; ".join(decision.reasons if decision.now else decision.reasons[:1])
+        console.print(f"request {decision.number}: {why}", markup=False, highlight=False)

@@ -1,0 +1,210 @@
+"""What `sgoif info` tells: everything that a result can depend on, and what is installed.
+
+Extras come from the metadata of the installed package, or from `pyproject.toml` where it runs from a checkout that is
+not installed. No names of hosts, people or folders are told, so that the answer can be pasted into a bug report.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import tomllib
+from collections.abc import Iterator, Mapping
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+VARIABLES = (
+    "PYTHONHASHSEED",
+    "CUBLAS_WORKSPACE_CONFIG",
+    "OMP_NUM_THREADS",
+    "MKL_NUM_THREADS",
+    "CUDA_VISIBLE_DEVICES",
+    "CUDA_LAUNCH_BLOCKING",
+    "NVIDIA_TF32_OVERRIDE",
+)
+"""Environment variables that change results or their order, or how many cores compute them."""
+FOR_DEVELOPERS = ("dev", "docs")
+REQUIREMENT = re.compile(r"^(?P<name>[A-Za-z0-9._-]+)\s*(?:\[(?P<extras>[^\]]*)\])?\s*(?P<versions>[^;]*)")
+EXTRA = re.compile(r"extra\s*==\s*['\"]([^'\"]+)['\"]")
+
+
+def facts() -> dict[str, Any]:
+    """Versions, machine, what decides whether a run can be repeated, and extras."""
+    import torch
+
+    from sgoif.core.provenance import machine, versions
+    from sgoif_bench.command import choose_device
+
+    return {
+        "versions": {**versions(), "revision": revision()},
+        "machine": machine(choose_device("auto")),
+        "cuda_devices": torch.cuda.device_count(),
+        "torch": build(),
+        "reproducibility": reproducibility(),
+        "extras": extras(),
+    }
+
+
+def checkout() -> Path | None:
+    """The folder of the sources, where this package runs from them."""
+    root = Path(__file__).resolve().parents[3]
+    pyproject = root / "pyproject.toml"
+    if not (root / "src" / "sgoif").is_dir() or not pyproject.is_file():
+        return None
+    return root if _project(pyproject).get("name") == "sgoif" else None
+
+
+def revision() -> str | None:
+    """The commit of the checkout, "-changed" where files differ from it; None where there is no checkout or no git."""
+    root = checkout()
+    if root is None or not (root / ".git").exists():
+        return None
+    commit = _git(root, "rev-parse", "HEAD")
+    if not commit:
+        return None
+    return commit + ("-changed" if _git(root, "status", "--porcelain", "--untracked-files=no") else "")
+
+
+def build() -> dict[str, Any]:
+    """How torch was built."""
+    import torch
+
+    return {
+        "version": torch.__version__,
+        "revision": torch.version.git_version,
+        "cuda": torch.version.cuda,
+        "cudnn": torch.backends.cudnn.version() if torch.backends.cudnn.is_available() else None,
+        "hip": torch.version.hip,
+        "openmp": torch.backends.openmp.is_available(),
+        "mkl": torch.backends.mkl.is_available(),
+    }
+
+
+def reproducibility() -> dict[str, Any]:
+    """What decides whether the same seed gives the same bits; as this process has it, before any code of yours."""
+    import torch
+
+    return {
+        "deterministic_algorithms": torch.are_deterministic_algorithms_enabled(),
+        "cudnn_deterministic": torch.backends.cudnn.deterministic,
+        "cudnn_benchmark": torch.backends.cudnn.benchmark,
+        "float32_matmul_precision": torch.get_float32_matmul_precision(),
+        "threads": torch.get_num_threads(),
+        "interop_threads": torch.get_num_interop_threads(),
+        "environment": {name: os.environ.get(name) for name in VARIABLES},
+    }
+
+
+def extras() -> dict[str, dict[str, Any]]:
+    """For every extra, its packages with installed versions, those missing or too old, and how to get them."""
+    wanted = requirements()
+    found = {}
+    for extra in wanted:
+        if extra in FOR_DEVELOPERS:
+            continue
+        packages: dict[str, str | None] = {}
+        missing = []
+        for name, needed in sorted(_flattened(extra, wanted)):
+            packages[name] = _installed(name)
+            if packages[name] is None or _too_old(packages[name] or "", needed):
+                missing.append(f"{name}{needed}")
+        entry: dict[str, Any] = {"installed": not missing, "packages": packages}
+        if missing:
+            entry |= {"missing": missing, "install": f"pip install 'sgoif[{extra}]'"}
+        found[extra] = entry
+    return found
+
+
+def requirements() -> dict[str, list[str]]:
+    """The requirements of every extra, as they were declared."""
+    root = checkout()
+    if root is not None:
+        declared: Mapping[str, list[str]] = _project(root / "pyproject.toml").get("optional-dependencies", {})
+        return {extra: list(lines) for extra, lines in declared.items()}
+    try:
+        described = metadata.distribution("sgoif")
+    except metadata.PackageNotFoundError:
+        return {}
+    known: dict[str, list[str]] = {extra: [] for extra in described.metadata.get_all("Provides-Extra") or []}
+    for line in described.requires or []:
+        for extra in EXTRA.findall(line):
+            known.setdefault(extra, []).append(line.partition(";")[0].strip())
+    return known
+
+
+def shown(found: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    """The facts line by line, for a person."""
+    for name, value in {**found["versions"], **found["machine"], "cuda_devices": found["cuda_devices"]}.items():
+        yield name.replace("_", " "), _said(value)
+    for name in ("cudnn", "hip"):
+        yield name, _said(found["torch"][name])
+    for name, value in found["reproducibility"].items():
+        if name == "environment":
+            yield from ((variable, _said(given)) for variable, given in value.items())
+        else:
+            yield name.replace("_", " "), _said(value)
+    for extra, entry in found["extras"].items():
+        if entry["installed"]:
+            present = ", ".join(f"{name} {version}" for name, version in entry["packages"].items())
+            yield f"extra {extra}", present
+        else:
+            yield f"extra {extra}", f"missing {', '.join(entry['missing'])}; {entry['install']}"
+
+
+def _said(value: Any) -> str:
+    if value is None:
+        return "–"
+    return ("yes" if value else "no") if isinstance(value, bool) else str(value)
+
+
+def _project(pyproject: Path) -> dict[str, Any]:
+    try:
+        project: dict[str, Any] = tomllib.loads(pyproject.read_text(encoding="utf-8")).get("project", {})
+    except (OSError, tomllib.TOMLDecodeError):
+        return {}
+    return project
+
+
+def _git(root: Path, *arguments: str) -> str | None:
+    try:
+        command = ["git", "--no-optional-locks", "-C", str(root), *arguments]
+        done = subprocess.run(command, capture_output=True, text=True, timeout=10, check=False)
+    except (OSError, subprocess.SubprocessError):
+        return None
+    return done.stdout.strip() if done.returncode == 0 else None
+
+
+def _flattened(extra: str, wanted: Mapping[str, list[str]], seen: frozenset[str] = frozenset()) -> set[tuple[str, str]]:
+    """Packages of an extra with their versions, those of the extras it names included."""
+    found: set[tuple[str, str]] = set()
+    for line in wanted.get(extra, []):
+        if (match := REQUIREMENT.match(line)) is None:
+            continue
+        if match["name"].lower() == "sgoif":
+            below = {name.strip() for name in (match["extras"] or "").split(",")} - seen - {extra}
+            for name in below:
+                found |= _flattened(name, wanted, seen | {extra})
+        else:
+            found.add((match["name"], match["versions"].replace(" ", "")))
+    return found
+
+
+def _installed(name: str) -> str | None:
+    try:
+        return metadata.version(name)
+    except metadata.PackageNotFoundError:
+        return None
+
+
+def _too_old(version: str, needed: str) -> bool:
+    """Whether a version is below one that is asked for with >= or ==; other conditions are left to pip."""
+    return any(_release(version) < _release(least) for least in re.findall(r"[>=]=\s*([\d.]+)", needed))
+
+
+def _release(version: str) -> tuple[int, ...]:
+    numbers = [int(number) for number in re.match(r"[\d.]*", version)[0].split(".") if number]  # type: ignore[index]
+    while numbers and numbers[-1] == 0:
+        numbers.pop()
+    return tuple(numbers)

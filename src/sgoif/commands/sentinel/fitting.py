@@ -1,0 +1,294 @@
+"""`sgoif sentinel fit`: learn from images that belong, calibrate on images that were held out, write one file."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from sgoif.audit.plan import Indices, choose_device
+from sgoif.audit.progress import Progress
+from sgoif.commands.sentinel.archive import KEPT_BACK, About, build_model, check_model, check_target, digest, save
+from sgoif.commands.sentinel.inputs import Preparation, Unreadable, batches, preparation_for
+from sgoif.commands.sentinel.runs import FinishedRun, open_run
+from sgoif.commands.sentinel.settings import FitSettings
+from sgoif.errors import SettingError
+from sgoif.images import Collection, ImagesError, open_images, open_unlabelled
+from sgoif.images.text import few
+from sgoif.tasks.ood import Sentinel
+from sgoif.tasks.ood.reference import OneIn
+from sgoif.tasks.ood.sentinel import HELD_BACK, LEAST_CALIBRATION
+
+MOST_CLASSES = 100_000
+AGREES = 0.5
+"""A model that agrees with fewer labels than this is likely to have its classes in another order."""
+Pair = tuple[Tensor, Tensor | None]
+
+
+@dataclass(frozen=True)
+class Setup:
+    """A model as it is to be built, and how its images are prepared."""
+
+    model: str
+    weights: Path | None
+    class_names: list[str]
+    preparation: Preparation
+
+    def build(self, device: torch.device) -> nn.Module:
+        """The model with its weights."""
+        prepared = self.preparation
+        sizes = {"channels": prepared.channels, "classes": len(self.class_names), "size": prepared.size}
+        return build_model(self.model, self.weights, device, **sizes)
+
+    def about(self, model: nn.Module, images: int, calibrated_on: str) -> About:
+        """What goes into the file beside the sentinel."""
+        prepared = self.preparation
+        return About(
+            model=self.model,
+            weights=None if self.weights is None else str(self.weights.absolute()),
+            digest=digest(model),
+            class_names=self.class_names,
+            image_size=prepared.size,
+            channels=prepared.channels,
+            mean=list(prepared.normalise.mean),
+            spread=list(prepared.normalise.spread),
+            images=images,
+            calibrated_on=calibrated_on,
+        )
+
+
+def fit(settings: FitSettings, show: Progress) -> dict[str, Any]:
+    """Fit a sentinel and write it; returns what to tell about it, in terms of JSON."""
+    start = time.monotonic()
+    check_target(settings.out)
+    device = choose_device(settings.device)
+    if settings.model is not None and settings.run is None:
+        check_model(settings.model, settings.weights, device)
+    run = None if settings.run is None else open_run(settings.run, settings.model, show.say)
+    data = None if settings.data is None else _open(settings, show)
+    setup = _of_run(run) if run is not None else _of_data(settings, data, show)
+    model = setup.build(device)
+    source = _Source(settings, setup.preparation, show)
+    if data is not None:
+        labels = _labels(data, setup.class_names, settings.classes, show)
+        reference, count, held = source.of_collection(data, labels, "learning what belongs"), len(data), None
+    else:
+        assert run is not None
+        reference, count, held = source.of_run(run, run.trained, "learning what belongs"), len(run.trained), run
+    calibration, origin = _calibration(settings, held, source, count, show)
+    with _Agreement(model) as agreement:
+        sentinel = Sentinel.fit(model, agreement.watched(reference), calibration=calibration, gate=settings.gate)
+    source.unreadable.told()
+    if agreement.share is not None and agreement.share < AGREES:
+        show.say(
+            f"the model agrees with only {agreement.share:.0%} of the labels. If its classes are in another order, give"
+            " them with --classes FILE; if the labels mean something else, give --ignore-labels; if the preparation"
+            " differs, --image-size, --mean and --spread"
+        )
+    back = int(OneIn(HELD_BACK).chosen(source.taken).sum()) if calibration is None else 0
+    images = source.taken - back
+    about = setup.about(model, images, origin)
+    save(settings.out, sentinel, about)
+    kept = len(sentinel.calibration)
+    return {
+        "sentinel": settings.out.absolute(),
+        "model": about.model,
+        "weights": about.weights,
+        "classes": len(about.class_names),
+        "image_size": about.image_size,
+        "channels": about.channels,
+        "mean": [value / 255 for value in about.mean],
+        "spread": [value / 255 for value in about.spread],
+        "images": images,
+        "agreement": agreement.share,
+        "calibration": kept,
+        "calibrated_on": origin,
+        "smallest_p_value": 1 / (kept + 1),
+        "skipped": len(source.unreadable.found),
+        "seconds": time.monotonic() - start,
+    }
+
+
+def _open(settings: FitSettings, show: Progress) -> Collection:
+    assert settings.data is not None
+    if settings.ignore_labels:
+        collection = open_unlabelled(settings.data.path, **settings.data.options)
+    else:
+        try:
+            collection = open_images(settings.data.path, **settings.data.options)
+        except ImagesError as error:
+            if not settings.data.path.exists():
+                raise
+            raise ImagesError(f"{error}. Images without classes are taken with --ignore-labels --classes N") from error
+    for note in collection.notes:
+        show.say(note)
+    return collection
+
+
+def _of_run(run: FinishedRun) -> Setup:
+    return Setup(run.model, run.weights, run.pixels.class_names, run.preparation)
+
+
+def _of_data(settings: FitSettings, data: Collection | None, show: Progress) -> Setup:
+    assert data is not None
+    assert settings.model is not None
+    class_names = read_classes(settings.classes) if settings.classes is not None else data.class_names
+    if not class_names:
+        raise SettingError("without labels the number of classes is not known; give it with --classes")
+    if settings.classes is not None and len(class_names) == len(data.class_names) and settings.classes.isdecimal():
+        class_names = data.class_names
+    show.stage("looking at images", 0)
+    preparation = preparation_for(
+        data.store, size=settings.image_size, channels=settings.channels, mean=settings.mean, spread=settings.spread
+    )
+    if settings.mean is None:
+        mean, spread = (
+            ",".join(f"{value / 255:.3f}" for value in values)
+            for values in (preparation.normalise.mean, preparation.normalise.spread)
+        )
+        show.say(
+            f"images of {preparation.size}×{preparation.size} pixels, normalised by their own mean {mean} and spread"
+            f" {spread}; where the model was trained with others, give --mean and --spread"
+        )
+    return Setup(settings.model, settings.weights, class_names, preparation)
+
+
+def read_classes(text: str) -> list[str]:
+    """The names of the model's outputs: numbers for a count, the lines of a file for a path."""
+    if text.isdecimal():
+        count = int(text)
+        if not 2 <= count <= MOST_CLASSES:
+            raise SettingError(f"--classes {text}: expected a number from 2 to {MOST_CLASSES:,}, or a file of names")
+        return [str(number) for number in range(count)]
+    try:
+        lines = Path(text).read_text(encoding="utf-8-sig").splitlines()
+    except (OSError, UnicodeDecodeError) as error:
+        raise SettingError(
+            f"--classes {text}: expected the number of the model's outputs, or a text file with their names, one a"
+            f" line; it cannot be read ({error})"
+        ) from error
+    names = [line.strip() for line in lines if line.strip()]
+    if len(names) < 2 or len(set(names)) < len(names):
+        what = "fewer than two names" if len(names) < 2 else "a name twice"
+        raise SettingError(f"--classes {text} holds {what}; expected one name a line, in the order of the outputs")
+    return names
+
+
+def _labels(data: Collection, class_names: Sequence[str], classes: str | None, show: Progress) -> Indices | None:
+    """Labels as positions among the model's outputs; None where nothing says which is which."""
+    if not data.class_names:
+        return None
+    if list(data.class_names) == list(class_names):
+        return np.asarray(data.labels, dtype=np.int64)
+    if classes is not None and classes.isdecimal():
+        show.say(
+            f"labels are not used: the data have {len(data.class_names)} classes and the model {classes}, and nothing"
+            " says which is which. A file with the names of its outputs (--classes FILE) would"
+        )
+        return None
+    position = {name: number for number, name in enumerate(class_names)}
+    unknown = [name for name in data.class_names if name not in position]
+    if unknown:
+        raise ImagesError(
+            f"the model has no class {few(unknown)}; it has {few(class_names)}. Rename the classes of the data, or give"
+            " --ignore-labels to go by the model's answers"
+        )
+    return np.array([position[name] for name in data.class_names], dtype=np.int64)[data.labels]
+
+
+def _calibration(
+    settings: FitSettings, run: FinishedRun | None, source: _Source, count: int, show: Progress
+) -> tuple[Iterable[Pair] | None, str]:
+    """Batches to calibrate with, and where they come from; None: some of the reference are kept back."""
+    if settings.calibration is not None:
+        held = open_unlabelled(settings.calibration)
+        return source.of_collection(held, None, "calibrating", learned=False), held.source.name
+    if run is not None and len(run.held) >= LEAST_CALIBRATION:
+        return source.of_run(run, run.held, "calibrating", learned=False), "the images that the audit held out"
+    if count // HELD_BACK < LEAST_CALIBRATION:
+        raise ImagesError(
+            f"{count} images are too few: one in five is kept back for the calibration, which needs at least"
+            f" {LEAST_CALIBRATION}. Give more, or images that the model was not trained on with --calibration"
+        )
+    show.say(
+        f"calibrating on {KEPT_BACK}; if the model was trained on these, p-values are too small. Images that it has"
+        " never seen make them honest: --calibration DATA"
+    )
+    return None, KEPT_BACK
+
+
+class _Source:
+    """Batches from wherever the images lie, with progress."""
+
+    def __init__(self, settings: FitSettings, prepare: Preparation, show: Progress) -> None:
+        self._batch_size, self._prepare, self._show = settings.batch_size, prepare, show
+        self.unreadable = Unreadable(show.say)
+        self.taken = 0
+        """Images given out to learn from."""
+
+    def of_collection(
+        self, data: Collection, labels: Indices | None, what: str, *, learned: bool = True
+    ) -> Iterator[Pair]:
+        for entry in data.skipped:
+            self.unreadable(entry.name, entry.reason)
+        self._show.stage(what, len(data))
+
+        def skip(number: int, reason: str) -> None:
+            self.unreadable(data.names[number], reason)
+
+        for batch in batches(data.store, self._prepare, self._batch_size, skip):
+            self.taken += learned * len(batch.numbers)
+            yield batch.images, None if labels is None else torch.from_numpy(labels[batch.numbers])
+            self._show.advance(batch.numbers[-1] + 1, len(data))
+
+    def of_run(self, run: FinishedRun, rows: Indices, what: str, *, learned: bool = True) -> Iterator[Pair]:
+        self._show.stage(what, len(rows))
+        for first in range(0, len(rows), self._batch_size):
+            some = rows[first : first + self._batch_size]
+            self.taken += learned * len(some)
+            images = self._prepare.normalise(torch.from_numpy(np.array(run.pixels.array[some])))
+            yield images, torch.from_numpy(np.asarray(run.pixels.labels[some], dtype=np.int64))
+            self._show.advance(first + len(some), len(rows))
+
+
+class _Agreement:
+    """How many labels the model agrees with, noticed while a sentinel is fitted to it."""
+
+    def __init__(self, model: nn.Module) -> None:
+        self._model = model
+        self._labels: Tensor | None = None
+        self._right = self._all = 0
+
+    @property
+    def share(self) -> float | None:
+        """None without labels."""
+        return self._right / self._all if self._all else None
+
+    def __enter__(self) -> _Agreement:
+        self._hook = self._model.register_forward_hook(self._look)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._hook.remove()
+
+    def watched(self, pairs: Iterable[Pair]) -> Iterator[Pair]:
+        for images, labels in pairs:
+            self._labels = labels
+            yield images, labels
+            self._labels = None
+
+    def _look(self, module: nn.Module, inputs: Any, output: Tensor) -> None:
+        labels, self._labels = self._labels, None
+        if labels is None:
+            return
+        if len(labels) != len(output):  # the one image with which the network is explored
+            self._labels = labels
+            return
+        self._right += int((output.argmax(1).cpu() == labels.cpu()).sum())
+        self._all += len(labels)

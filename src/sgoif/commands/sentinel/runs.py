@@ -1,0 +1,67 @@
+"""What a finished `sgoif audit` leaves for a sentinel: model, weights, images, and which of them were held out."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from sgoif.audit.batches import Normalisation
+from sgoif.audit.errors import RunDirectoryError
+from sgoif.audit.models import trusted_model
+from sgoif.audit.plan import Indices, hold_out
+from sgoif.audit.run_directory import CACHE, NEWEST, RunDirectory, to_go_on
+from sgoif.audit.settings import AuditSettings
+from sgoif.commands.sentinel.inputs import Preparation
+from sgoif.images import ImagesError, Pixels, open_pixels
+from sgoif.images.text import shown
+
+SUMMARY = "summary.json"
+
+
+@dataclass(frozen=True)
+class FinishedRun:
+    """An audit that came to its end."""
+
+    model: str
+    weights: Path
+    """Its last checkpoint."""
+    pixels: Pixels
+    trained: Indices
+    held: Indices
+
+    @property
+    def preparation(self) -> Preparation:
+        return Preparation(self.pixels.size, self.pixels.channels, Normalisation.of(self.pixels.array))
+
+
+def open_run(path: Path, model: str | None, say: Callable[[str], None]) -> FinishedRun:
+    """Open a run directory; raises where the run is not finished or parts of it are gone.
+
+    `model` is what the user calls the network; without it, the run may name a built-in one or one of timm.
+    """
+    recorded = RunDirectory(path, AuditSettings(path)).recorded() if path.is_dir() else None
+    if recorded is None:
+        raise RunDirectoryError(f"--run {path} is not a run directory of `sgoif audit`: it holds no run.json")
+    settings = AuditSettings.from_record(recorded["settings"])
+    weights = path.absolute() / NEWEST
+    try:
+        named = json.loads((path / SUMMARY).read_text(encoding="utf-8"))["plan"]["model"]
+    except FileNotFoundError as error:
+        raise RunDirectoryError(
+            f"the audit in {path} is not finished; go on with it first: {to_go_on(recorded)}"
+        ) from error
+    except (ValueError, KeyError, TypeError, RecursionError) as error:
+        raise RunDirectoryError(f"{path / SUMMARY} is damaged ({error!r}); write it again with --resume") from error
+    if not weights.is_file():
+        raise RunDirectoryError(f"{weights} is gone, and with it the weights; run the audit again")
+    try:
+        pixels = open_pixels(path / CACHE)
+    except ImagesError as error:
+        raise RunDirectoryError(
+            f"the prepared images of {path} are gone or damaged; to read them again: {to_go_on(recorded)}"
+        ) from error
+    trained, held = hold_out(pixels.labels, settings.holdout, settings.seed, pixels.repeated())
+    name = trusted_model(named, model, shown(path / SUMMARY), say)
+    return FinishedRun(name, weights, pixels, trained, held)

@@ -1,0 +1,181 @@
+"""`sgoif sentinel score`: how strange every image is, as tables and a page, strangest first."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from sgoif.audit.outputs import write_skipped, write_tables
+from sgoif.audit.progress import Progress
+from sgoif.commands.sentinel.archive import KEPT_BACK, Opened, open_sentinel
+from sgoif.commands.sentinel.inputs import Unreadable, batches
+from sgoif.commands.sentinel.judging import judge
+from sgoif.commands.sentinel.settings import ScoreSettings
+from sgoif.core.provenance import package_version
+from sgoif.core.score_table import ScoreTable, texts
+from sgoif.images import Collection, ImagesError, UnreadableImageError, open_unlabelled
+from sgoif.images.errors import cannot_write, make_writable
+from sgoif.images.pixels import thumbnail
+from sgoif.images.text import plural, shown
+from sgoif.reports.strangest import Stranger, StrangestPage, write_strangest
+
+STEM, PAGE = "scores", "strangest.html"
+
+
+@dataclass(frozen=True)
+class Scored:
+    """What was found, and where it lies."""
+
+    table: ScoreTable
+    """path, index, score, p_value, is_strange and predicted_label; strangest first."""
+    summary: dict[str, Any]
+
+
+def score(settings: ScoreSettings, show: Progress) -> Scored:
+    """Score images and write scores.csv, scores.parquet, skipped.csv and strangest.html."""
+    start = time.monotonic()
+    folder = settings.directory
+    data = open_unlabelled(settings.data.path, **settings.data.options)
+    for note in data.notes:
+        show.say(note)
+    opened = open_sentinel(settings.sentinel, show.say)
+    make_writable(folder)
+    unreadable = Unreadable(show.say)
+    table = _table(settings, opened, data, unreadable, show)
+    notes = _notes(settings, opened, unreadable)
+    with _written(folder):
+        notes += write_tables(folder, table, STEM)
+        write_skipped(folder, unreadable.found)
+        for note in notes:
+            show.say(note)
+        show.stage("writing the page", min(settings.show, len(table)))
+        write_strangest(folder / PAGE, _page(settings, opened, data, table, notes, show))
+    summary = {
+        "images": len(table),
+        "strange": int(table["is_strange"].sum()),
+        "false_alarms": settings.false_alarms,
+        "skipped": len(unreadable.found),
+        "calibration": len(opened.sentinel.calibration),
+        "smallest_p_value": opened.smallest_p,
+        "directory": folder.absolute(),
+        "scores": (folder / f"{STEM}.csv").absolute(),
+        "page": (folder / PAGE).absolute(),
+        "seconds": time.monotonic() - start,
+    }
+    return Scored(table, summary)
+
+
+def _table(
+    settings: ScoreSettings, opened: Opened, data: Collection, unreadable: Unreadable, show: Progress
+) -> ScoreTable:
+    for entry in data.skipped:
+        unreadable(entry.name, entry.reason)
+
+    def skip(number: int, reason: str) -> None:
+        unreadable(data.names[number], reason)
+
+    numbers: list[int] = []
+    judged = []
+    show.stage("scoring images", len(data))
+    for batch in batches(data.store, opened.about.preparation, opened.batch_size, skip):
+        numbers += batch.numbers
+        judged.append(judge(opened, batch.images))
+        show.advance(batch.numbers[-1] + 1, len(data))
+    unreadable.told()
+    if not judged:
+        first = unreadable.found[0]
+        raise ImagesError(
+            f"none of the {len(data)} images of {shown(data.source)} can be read; the first, {shown(first.name)}:"
+            f" {first.reason}"
+        )
+    scores, p, predicted = (torch.cat(parts).numpy() for parts in zip(*judged, strict=True))
+    order = np.argsort(-scores, kind="stable")
+    table = ScoreTable(
+        {
+            "path": texts(data.names[number] for number in numbers),
+            "index": np.array(numbers, dtype=np.int64),
+            "score": scores.astype(np.float64),
+            "p_value": p.astype(np.float64),
+            "is_strange": p <= settings.false_alarms,
+            "predicted_label": texts(opened.about.class_names)[predicted],
+        }
+    )
+    return table.take(order)
+
+
+def _notes(settings: ScoreSettings, opened: Opened, unreadable: Unreadable) -> list[str]:
+    notes = []
+    if opened.smallest_p > settings.false_alarms:
+        notes.append(
+            f"nothing can be called strange: {len(opened.sentinel.calibration)} images of calibration give no p-value"
+            f" below {opened.smallest_p:.2g}. Fit with more, or raise --false-alarms"
+        )
+    if opened.about.calibrated_on == KEPT_BACK:
+        notes.append(
+            f"the sentinel was calibrated on {KEPT_BACK} that it was fitted to; if the model was trained on these, more"
+            " images are called strange than should be"
+        )
+    if unreadable.found:
+        notes.append(f"{plural(len(unreadable.found), 'file')} could not be used: see skipped.csv")
+    return notes
+
+
+def _page(
+    settings: ScoreSettings, opened: Opened, data: Collection, table: ScoreTable, notes: list[str], show: Progress
+) -> StrangestPage:
+    rows = []
+    count = min(settings.show, len(table))
+    for row in range(count):
+        rows.append(
+            Stranger(
+                name=str(table["path"][row]),
+                score=float(table["score"][row]),
+                p_value=float(table["p_value"][row]),
+                strange=bool(table["is_strange"][row]),
+                predicted=str(table["predicted_label"][row]),
+                picture=_picture(data, int(table["index"][row])),
+            )
+        )
+        show.advance(row + 1, count)
+    about = opened.about
+    return StrangestPage(
+        title=data.source.name or str(data.source),
+        rows=rows,
+        images=len(table),
+        strange=int(table["is_strange"].sum()),
+        false_alarms=settings.false_alarms,
+        facts={
+            "images": str(data.source),
+            "sentinel": str(settings.sentinel.path.absolute()),
+            "model": about.model,
+            "learned from": f"{about.images:,} images that belong",
+            "calibration": f"{len(opened.sentinel.calibration):,} images ({about.calibrated_on})",
+            "smallest p-value": f"{opened.smallest_p:.2g}",
+            "images seen as": f"{about.image_size}×{about.image_size} pixels",
+            "version": package_version(),
+        },
+        notes=notes,
+    )
+
+
+def _picture(data: Collection, number: int) -> bytes | None:
+    try:
+        return thumbnail(data.image(number))
+    except UnreadableImageError:  # it was there a moment ago
+        return None
+
+
+@contextmanager
+def _written(folder: Path) -> Iterator[None]:
+    """Turn a disk that fills up into a sentence."""
+    try:
+        yield
+    except OSError as error:
+        raise cannot_write(folder.absolute(), error) from error

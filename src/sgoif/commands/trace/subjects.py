@@ -1,0 +1,196 @@
+"""What is traced: a trained model with the images it was trained on, from a run of `sgoif audit` or from files."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Protocol
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+
+from sgoif.audit.errors import RunDirectoryError
+from sgoif.audit.plan import choose_device
+from sgoif.audit.progress import Progress
+from sgoif.audit.run_directory import RUN, RunDirectory
+from sgoif.audit.settings import AuditSettings
+from sgoif.commands.sentinel.archive import build_model, check_model
+from sgoif.commands.sentinel.fitting import read_classes
+from sgoif.commands.sentinel.inputs import Preparation, Unreadable, batches, preparation_for
+from sgoif.commands.sentinel.runs import FinishedRun, open_run
+from sgoif.commands.trace.settings import TraceSettings
+from sgoif.errors import SettingError
+from sgoif.images import Collection, ImagesError, UnreadableImageError, open_images
+from sgoif.images.pixels import thumbnail
+from sgoif.images.text import few, shown
+from sgoif.tasks.labels.decoys import flip_some
+
+Rows = NDArray[np.int64]
+Batch = tuple[Tensor, Tensor, Tensor]
+
+
+class Subject(Protocol):
+    """A model and its training images."""
+
+    model: nn.Module
+    class_names: list[str]
+    preparation: Preparation
+    source: Path
+    """Where the images come from; absolute."""
+    described: dict[str, str]
+    """Facts for the page."""
+    notes: list[str]
+
+    def batches(self, show: Progress) -> Iterator[Batch]:
+        """(x, y, number) of the training images, in order."""
+
+    def name(self, number: int) -> str:
+        """What an image is called."""
+
+    def picture(self, number: int) -> bytes | None:
+        """A thumbnail."""
+
+
+def open_subject(settings: TraceSettings, show: Progress) -> Subject:
+    """The model and images that the settings name."""
+    return RunSubject(settings, show) if settings.run is not None else DataSubject(settings, show)
+
+
+class RunSubject:
+    """What a finished audit left behind."""
+
+    def __init__(self, settings: TraceSettings, show: Progress) -> None:
+        path = settings.run
+        assert path is not None
+        if not (path / RUN).is_file():
+            raise RunDirectoryError(
+                f"{path} is not a run directory of `sgoif audit`: it holds no {RUN}. Give one, or --data PATH with"
+                " --model and --weights"
+            )
+        self._run: FinishedRun = open_run(path, settings.model, show.say)
+        recorded = RunDirectory(path, AuditSettings(path)).recorded()
+        assert recorded is not None  # open_run has read it
+        audit = AuditSettings.from_record(recorded["settings"])
+        pixels = self._run.pixels
+        self.class_names, self.preparation = pixels.class_names, self._run.preparation
+        self.source = Path(audit.path).absolute()
+        self._batch_size = settings.batch_size
+        self.model = build_model(
+            self._run.model,
+            self._run.weights,
+            choose_device(settings.device),
+            channels=pixels.channels,
+            classes=len(pixels.class_names),
+            size=pixels.size,
+        )
+        given = np.asarray(pixels.labels, dtype=np.int64)
+        # Decoys were trained on with a label that is wrong on purpose; what they cause is the audit's own doing.
+        _, decoys = flip_some(given, self._run.trained, len(self.class_names), share=audit.decoys, seed=audit.seed)
+        self._rows: Rows = np.setdiff1d(self._run.trained, decoys.index)
+        self.notes: list[str] = []
+        self.described = {
+            "run": str(path.absolute()),
+            "images": str(self.source),
+            "model": self._run.model,
+            "trained on": f"{len(self._run.trained):,} images; {len(self._run.held):,} were held out",
+        }
+
+    def batches(self, show: Progress) -> Iterator[Batch]:
+        rows, pixels = self._rows, self._run.pixels
+        show.stage("looking at the training images", len(rows))
+        for first in range(0, len(rows), self._batch_size):
+            some = rows[first : first + self._batch_size]
+            images = self.preparation.normalise(torch.from_numpy(np.array(pixels.array[some])))
+            yield images, torch.from_numpy(np.asarray(pixels.labels[some], dtype=np.int64)), torch.from_numpy(some)
+            show.advance(first + len(some), len(rows))
+
+    def name(self, number: int) -> str:
+        return self._run.pixels.names[number]
+
+    def picture(self, number: int) -> bytes | None:
+        return self._run.pixels.thumbnails(number)
+
+
+class DataSubject:
+    """A model from a factory and a file of weights, and images in any layout."""
+
+    def __init__(self, settings: TraceSettings, show: Progress) -> None:
+        assert settings.data is not None
+        assert settings.model is not None
+        device = choose_device(settings.device)
+        check_model(settings.model, settings.weights, device)
+        self._data: Collection = open_images(settings.data.path, **settings.data.options)
+        self.source = self._data.source
+        self.notes = list(self._data.notes)
+        self.class_names, self._labels = _named(self._data, settings.classes)
+        show.stage("looking at images", 0)
+        self.preparation = preparation_for(
+            self._data.store,
+            size=settings.image_size,
+            channels=settings.channels,
+            mean=settings.mean,
+            spread=settings.spread,
+        )
+        self.model = build_model(
+            settings.model,
+            settings.weights,
+            device,
+            channels=self.preparation.channels,
+            classes=len(self.class_names),
+            size=self.preparation.size,
+        )
+        self._batch_size, self._say = settings.batch_size, show.say
+        self.described = {
+            "images": str(self.source),
+            "model": settings.model,
+            "weights": "loaded by the model itself" if settings.weights is None else str(settings.weights.absolute()),
+            "images seen as": f"{self.preparation.size}×{self.preparation.size} pixels",
+        }
+
+    def batches(self, show: Progress) -> Iterator[Batch]:
+        unreadable = Unreadable(self._say)
+        for entry in self._data.skipped:
+            unreadable(entry.name, entry.reason)
+        show.stage("looking at the training images", len(self._data))
+
+        def skip(number: int, reason: str) -> None:
+            unreadable(self._data.names[number], reason)
+
+        for batch in batches(self._data.store, self.preparation, self._batch_size, skip):
+            numbers = torch.tensor(batch.numbers)
+            yield batch.images, torch.from_numpy(self._labels[batch.numbers]), numbers
+            show.advance(batch.numbers[-1] + 1, len(self._data))
+        unreadable.told()
+        if unreadable.found:
+            self.notes.append(f"{len(unreadable.found)} files could not be read and were left out")
+
+    def name(self, number: int) -> str:
+        return self._data.names[number]
+
+    def picture(self, number: int) -> bytes | None:
+        try:
+            return thumbnail(self._data.image(number))
+        except UnreadableImageError:  # it was there a moment ago
+            return None
+
+
+def _named(data: Collection, classes: str | None) -> tuple[list[str], Rows]:
+    """Names of the model's outputs, and the labels of the data as positions among them."""
+    labels = np.asarray(data.labels, dtype=np.int64)
+    if classes is None:
+        return list(data.class_names), labels
+    names = read_classes(classes)
+    if classes.isdecimal():
+        if len(names) != len(data.class_names):
+            raise SettingError(
+                f"--classes {classes}: the data have {len(data.class_names)} classes, and nothing says which of the"
+                " model's outputs they are; give a file with the names of the outputs, one a line"
+            )
+        return list(data.class_names), labels
+    position = {name: number for number, name in enumerate(names)}
+    unknown = [name for name in data.class_names if name not in position]
+    if unknown:
+        raise ImagesError(f"the model has no class {few(unknown)}; {shown(classes)} names {few(names)}")
+    return names, np.array([position[name] for name in data.class_names], dtype=np.int64)[labels]

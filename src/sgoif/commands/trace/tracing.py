@@ -1,0 +1,234 @@
+"""`sgoif trace`: find the training images behind a behaviour; write tables, a page, and decisions to apply."""
+
+from __future__ import annotations
+
+import csv
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from sgoif.audit.decisions import COLUMNS, DROP
+from sgoif.audit.outputs import write_tables
+from sgoif.audit.progress import Progress
+from sgoif.commands.trace.settings import TraceSettings
+from sgoif.commands.trace.subjects import Subject, open_subject
+from sgoif.commands.trace.victims import Victims, open_victims, wrong_label
+from sgoif.core.provenance import package_version
+from sgoif.core.score_table import ScoreTable, texts, to_cell
+from sgoif.core.serialization import atomic_write
+from sgoif.images.errors import cannot_write, make_writable
+from sgoif.images.text import plural
+from sgoif.reports.culprits import CulpritsPage, Group, Shown, Victim, write_culprits
+from sgoif.tasks.poisoning import Found, PoisonTrace
+
+STEM, PAGE, DECISIONS = "culprits", "culprits.html", "decisions.csv"
+LISTED = 120
+"""Selected images on the page."""
+DOUBTFUL = 24
+"""Images of highest score on the page where none is selected."""
+
+
+@dataclass(frozen=True)
+class Traced:
+    """What was found, and where it lies."""
+
+    table: ScoreTable
+    """path, score, probability, family, given_label and selected; worst first."""
+    summary: dict[str, Any]
+
+
+def trace(settings: TraceSettings, show: Progress) -> Traced:
+    """Trace and write culprits.csv, culprits.parquet, culprits.html and decisions.csv."""
+    start = time.monotonic()
+    folder = settings.directory
+    subject = open_subject(settings, show)
+    label = wrong_label(settings.label, subject.class_names)
+    victims = None
+    if settings.victims is not None:
+        victims = open_victims(settings.victims, subject.preparation, settings.batch_size, show)
+    make_writable(folder)
+    engine = PoisonTrace.fit(
+        subject.model, subject.batches(show), batch_size=settings.batch_size, names=subject.class_names
+    )
+    show.stage("comparing", 0)
+    found = engine.suspects() if victims is None else engine.culprits(victims.images, label)
+    if victims is not None:
+        show.stage("asking how many to remove", 0)
+    found.to_restore  # noqa: B018  (worked out here, while progress says so)
+    notes = [*subject.notes, *_notes(found, victims, subject.class_names)]
+    table = _table(found, subject)
+    try:
+        notes += write_tables(folder, table, STEM)
+        _write_decisions(folder / DECISIONS, table, subject.source)
+        for note in notes:
+            show.say(note)
+        show.stage("writing the page", 0)
+        write_culprits(folder / PAGE, _page(settings, subject, victims, found, notes))
+    except OSError as error:
+        raise cannot_write(folder.absolute(), error) from error
+    return Traced(table, _summary(folder, subject, victims, found, notes, time.monotonic() - start))
+
+
+def _table(found: Found, subject: Subject) -> ScoreTable:
+    order = np.lexsort((-found.score, -found.probability))
+    plain = found.table().take(order)
+    return ScoreTable(
+        {
+            "path": texts(subject.name(int(number)) for number in plain["index"]),
+            "score": plain["poison_score"],
+            "probability": plain["probability"],
+            "family": plain["family"],
+            "given_label": texts(subject.class_names)[plain["given_label"]],
+            "selected": plain["selected"],
+        }
+    )
+
+
+def _write_decisions(path: Path, table: ScoreTable, source: Path) -> None:
+    """What `sgoif apply` takes: every selected image is dropped. Without any, the file holds its header alone."""
+    rows = np.flatnonzero(table["selected"])
+
+    def write(handle: Any) -> None:
+        writer = csv.writer(handle)
+        writer.writerow(COLUMNS)
+        for row in rows:
+            cells = (table["path"][row], DROP, table["given_label"][row], "", str(source))
+            writer.writerow([to_cell(cell) for cell in cells])
+
+    atomic_write(path, write, text=True)
+
+
+def _notes(found: Found, victims: Victims | None, names: Sequence[str]) -> list[str]:
+    notes = list(found.notes)
+    if victims is not None and victims.skipped:
+        notes.append(f"{plural(victims.skipped, 'victim')} could not be read")
+    if victims is not None and found.to_restore is None:
+        notes.append(
+            "how many to remove cannot be told: no linear layer on the network's features gives the victims another"
+            " answer without the images of highest score"
+        )
+    if not len(found.selected):
+        strongest = found.evidence[0] if found.evidence else None
+        if strongest is None:
+            notes.append("nothing stands apart from its class")
+        else:
+            mixture = strongest.mixture
+            notes.append(
+                "nothing stands apart from its class far enough to be called a cause; the strongest group is"
+                f" {plural(strongest.members, 'image')} labelled {names[strongest.label]}, {mixture.separation:.1f}"
+                f" spreads away with a contrast of {mixture.contrast:.1f}"
+            )
+    return notes
+
+
+def _page(
+    settings: TraceSettings, subject: Subject, victims: Victims | None, found: Found, notes: Sequence[str]
+) -> CulpritsPage:
+    row_of = {int(index): row for row, index in enumerate(found.index)}
+    family_of = found.family_of()
+
+    def shown(index: int, score: float | None = None) -> Shown:
+        row = row_of[index]
+        return Shown(
+            name=subject.name(index),
+            label=subject.class_names[int(found.given[row])],
+            score=float(found.score[row]) if score is None else score,
+            probability=float(found.probability[row]),
+            family=int(family_of[row]),
+            picture=subject.picture(index),
+        )
+
+    listed = found.selected[:LISTED] if len(found.selected) else found.order[:DOUBTFUL]
+    victim_rows = []
+    for number, responsible in enumerate(found.responsible[: settings.show] if victims is not None else []):
+        assert victims is not None
+        pairs = zip(responsible.index.tolist(), responsible.score.tolist(), strict=True)
+        victim_rows.append(
+            Victim(
+                name=victims.names[number],
+                label=subject.class_names[responsible.label],
+                picture=victims.picture(number),
+                responsible=[shown(index, score) for index, score in pairs],
+            )
+        )
+    groups = [
+        Group(
+            number=number,
+            label=subject.class_names[family.label],
+            size=family.size,
+            cohesion=family.cohesion,
+            resembles=[(subject.class_names[label], count) for label, count in list(family.resembles.items())[:3]],
+            members=[shown(int(index)) for index in family.representatives],
+        )
+        for number, family in enumerate(found.families)
+    ]
+    facts = {
+        **subject.described,
+        "victims": "none were given" if settings.victims is None else str(settings.victims.absolute()),
+        "training images compared": f"{len(found):,}",
+        "version": package_version(),
+    }
+    return CulpritsPage(
+        title=subject.source.name or str(subject.source),
+        examples=len(found),
+        selected=len(found.selected),
+        victims=victim_rows,
+        victims_total=None if victims is None else len(victims.names),
+        families=groups,
+        listed=[shown(int(index)) for index in listed],
+        restore=found.to_restore,
+        facts=facts,
+        notes=notes,
+    )
+
+
+def _summary(
+    folder: Path, subject: Subject, victims: Victims | None, found: Found, notes: Sequence[str], seconds: float
+) -> dict[str, Any]:
+    names, restore = subject.class_names, found.to_restore
+    return {
+        "examples": len(found),
+        "victims": None if victims is None else len(victims.names),
+        "selected": len(found.selected),
+        "families": [
+            {
+                "label": names[family.label],
+                "size": family.size,
+                "cohesion": family.cohesion,
+                "description": family.described(names),
+                "representatives": [subject.name(int(index)) for index in family.representatives],
+            }
+            for family in found.families
+        ],
+        "to_restore": None
+        if restore is None
+        else {
+            "count": restore.count,
+            "before": restore.before,
+            "after": restore.after,
+            "control": restore.control,
+            "level": restore.level,
+            "curve": [list(point) for point in restore.curve],
+        },
+        "evidence": [
+            {
+                "label": names[item.label],
+                "separation": item.mixture.separation,
+                "contrast": item.mixture.contrast,
+                "share": item.mixture.share,
+                "members": item.members,
+                "passed": item.passed,
+            }
+            for item in found.evidence
+        ],
+        "notes": list(notes),
+        "directory": folder.absolute(),
+        "culprits": (folder / f"{STEM}.csv").absolute(),
+        "decisions": (folder / DECISIONS).absolute(),
+        "page": (folder / PAGE).absolute(),
+        "seconds": seconds,
+    }

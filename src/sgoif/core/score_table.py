@@ -1,0 +1,115 @@
+"""The table of scores: columns as numpy arrays, written to the usual formats."""
+
+from __future__ import annotations
+
+import csv
+import os
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from sgoif.core.serialization import atomic_write
+from sgoif.errors import MissingExtraError
+
+Array = np.ndarray[Any, Any]
+FORMULA = ("=", "+", "-", "@", "\t", "\r", "\n")
+
+
+class ScoreTable:
+    """One row per example, worst first on request. `influence` > 0 means that the example harms held-out data."""
+
+    def __init__(self, columns: dict[str, Array]) -> None:
+        self._columns = columns
+
+    def __getitem__(self, name: str) -> Array:
+        return self._columns[name]
+
+    def keys(self) -> list[str]:
+        return list(self._columns)
+
+    def __len__(self) -> int:
+        """Number of rows, as for a data frame."""
+        return len(next(iter(self._columns.values())))
+
+    @property
+    def columns(self) -> list[str]:
+        return list(self._columns)
+
+    def __getattr__(self, name: str) -> Array:
+        columns = self.__dict__.get("_columns", {})
+        if name in columns:
+            return columns[name]  # type: ignore[no-any-return]
+        raise AttributeError(f"no column {name!r}; columns are {', '.join(columns)}")
+
+    def take(self, rows: Array) -> ScoreTable:
+        """The given rows, in the given order."""
+        return ScoreTable({name: column[rows] for name, column in self._columns.items()})
+
+    def worst(self, count: int | None = None) -> ScoreTable:
+        """Rows by falling influence; examples without a score come last."""
+        order = np.argsort(-np.nan_to_num(self["influence"], nan=-np.inf), kind="stable")
+        return self.take(order[:count])
+
+    def __repr__(self) -> str:
+        shown = self.worst(5)
+        rows = [self.columns, *([_shown(shown[name][row]) for name in self.columns] for row in range(len(shown)))]
+        lines = ["  ".join(f"{cell:>14}" for cell in row) for row in rows]
+        return f"ScoreTable with {len(self)} examples, the most harmful first:\n" + "\n".join(lines)
+
+    def to_pandas(self) -> Any:
+        """A pandas data frame."""
+        try:
+            import pandas
+        except ImportError as error:
+            raise MissingExtraError("pandas", "tables", "to_pandas()") from error
+        return pandas.DataFrame(dict(self._columns))
+
+    def to_csv(self, path: str | os.PathLike[str]) -> None:
+        """Write a CSV file; needs nothing beside numpy. Cells that a spreadsheet would run are marked as text."""
+
+        def write(handle: Any) -> None:
+            writer = csv.writer(handle)
+            writer.writerow(self.columns)
+            for row in zip(*(self._columns[name].tolist() for name in self.columns), strict=True):
+                writer.writerow([to_cell(value) for value in row])
+
+        atomic_write(Path(path), write, text=True)
+
+    def to_parquet(self, path: str | os.PathLike[str]) -> None:
+        """Write a Parquet file."""
+        try:
+            import pyarrow
+            import pyarrow.parquet
+        except ImportError as error:
+            raise MissingExtraError("pyarrow", "tables", "to_parquet()") from error
+        columns = {k: v if v.dtype != object else [_text(x) for x in v] for k, v in self._columns.items()}
+        atomic_write(Path(path), lambda handle: pyarrow.parquet.write_table(pyarrow.table(columns), handle))
+
+
+def _shown(value: Any) -> str:
+    return f"{value:.4g}" if isinstance(value, (float, np.floating)) else str(value)
+
+
+def texts(values: Iterable[str]) -> Array:
+    """An array of texts. Filled one by one: numpy would cut zero characters off the end of its own text type."""
+    listed = [str(value) for value in values]
+    out = np.empty(len(listed), dtype=object)
+    out[:] = listed
+    return out
+
+
+def _text(value: Any) -> str:
+    """A value as text that UTF-8 can hold; other bytes in a file name become question marks."""
+    return str(value).encode("utf-8", "surrogateescape").decode("utf-8", "replace")
+
+
+def to_cell(value: Any) -> Any:
+    """A value for a CSV file. Text that starts like a formula gets an apostrophe, as spreadsheets expect of text."""
+    return f"'{value}" if isinstance(value, str) and value.startswith((*FORMULA, "'")) else value
+
+
+def from_cell(text: str) -> str:
+    """What `to_cell` was given."""
+    return text[1:] if text.startswith("'") else text

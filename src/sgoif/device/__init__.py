@@ -1,0 +1,1 @@
+"""Time and repeated work on a GPU."""

@@ -1,0 +1,61 @@
+"""Refinement where it changes the ranking: large scores with wide intervals.
+
+The anchors behind such scores are solved further by short conjugate gradients. Only anchors that the gate already
+trusts in part (0 < c_v < 1) qualify. Anchors outside the gate are left there on purpose: on noisy hold-outs they are
+mostly the mislabelled ones, whose large gradients leave large residuals, and a better solution would let them back in.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from sgoif.anchors.bank import AnchorBank
+from sgoif.scoring.ledger import Ledger
+from sgoif.solvers.base import Operator, Solution
+from sgoif.solvers.conjugate import ConjugateGradient
+
+LARGE_SHARE = 0.01
+MOST_ANCHORS = 32
+
+
+def doubtful_groups(ledger: Ledger, half_width: Tensor) -> Tensor:
+    """Groups harmed by examples whose score is among the largest and whose interval is wider than the score."""
+    mean = ledger.mean("score")
+    size = torch.nan_to_num(mean.abs(), nan=-1.0)
+    count = max(1, int(LARGE_SHARE * len(size)))
+    large = torch.topk(size, count).indices
+    doubtful = large[(half_width[large] > size[large]) & (size[large] > 0)]
+    groups, _ = ledger.worst_group(doubtful)
+    found: Tensor = torch.unique(groups[groups >= 0])
+    return found
+
+
+def refine(
+    bank: AnchorBank, gradient: Tensor, operator: Operator, solution: Solution, groups: Tensor, sketch: int
+) -> Tensor:
+    """Solve the half-trusted anchors of these groups further, in place; returns the rows that were refined.
+
+    `sketch` is the rank of the preconditioner, 0 for none.
+    """
+    confidence = bank.confidence.cpu()
+    half = (confidence > 0) & (confidence < 1)
+    half &= torch.isin(bank.groups[bank.members], groups.cpu())
+    rows = half.nonzero().squeeze(1)
+    if not len(rows):
+        return rows
+    rows = rows[torch.argsort(confidence[rows], descending=True, stable=True)[:MOST_ANCHORS]]
+    before = bank.residual.clone()
+    mine = rows[(rows >= bank.own.start) & (rows < bank.own.stop)]
+    if len(mine):
+        own = mine - bank.own.start
+        better = ConjugateGradient(iterations=5, sketch=sketch).solve(operator, gradient[own], bank.phi[own])
+        norm = better.norms.residual
+        improved = norm < bank.residual[mine]
+        mine, own = mine[improved], own[improved]
+        bank.phi[own] = better.phi[improved]
+        bank.residual[mine] = norm[improved]
+        solution.residual[own] = better.residual[improved]
+        solution.products += better.products
+    bank.residual = bank.ranks.gathered(bank.residual[bank.own])
+    return rows[bank.residual[rows] < before[rows]]

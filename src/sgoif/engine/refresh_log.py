@@ -1,0 +1,54 @@
+"""What `monitor.history` holds: one entry per refresh of the bank."""
+
+from __future__ import annotations
+
+import math
+
+import torch
+
+from sgoif.anchors.bank import AnchorBank
+from sgoif.solvers.base import Solution
+from sgoif.stability.controller import StabilityController, Tolerance
+from sgoif.stability.step_weight import Competence
+
+
+def entry(
+    step: int,
+    bank: AnchorBank,
+    solution: Solution,
+    tolerance: Tolerance,
+    coverage: float,
+    competence: Competence,
+) -> dict[str, float]:
+    """Residuals, tolerance, confidence, cost and losses of one refresh; the solution is that of this rank's anchors."""
+    odd = torch.isinf(bank.residual)
+    residual = bank.residual[~odd] if bool((~odd).any()) else bank.residual.new_zeros(1)
+    confidence = bank.confidence.cpu()
+    spent = torch.tensor([float(solution.norms.rhs.double().square().sum()), solution.products], dtype=torch.float64)
+    power, used = bank.ranks.total(spent).tolist()
+    return {
+        "step": step,
+        "residual_mean": float(residual.mean()),
+        "residual_median": float(residual.median()),
+        "residual_relative": float(residual.norm()) / max(math.sqrt(power), 1e-30),
+        "tau": tolerance.tau,
+        "kappa": tolerance.kappa,
+        "beta": tolerance.beta,
+        "condition": tolerance.condition,
+        "confidence_mean": float(confidence.mean()),
+        "pass_share": float((confidence > 0).float().mean()),
+        "coverage": coverage,
+        "products": used,
+        "anomalies": float(odd.sum()),
+        "replaced": float(bank.replaced),
+        "train_loss": competence.train_loss,
+        "anchor_loss": competence.anchor_loss,
+        "structure": competence.structure,
+        "step_weight": competence.weight,
+    }
+
+
+def signals(controller: StabilityController) -> dict[str, float]:
+    """The further signals that steer the solver."""
+    found = controller.signals
+    return {"gap": found.gap, "probe_variance": found.variance, "energy": found.energy}

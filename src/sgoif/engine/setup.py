@@ -1,0 +1,170 @@
+"""What has to be known before the first step: the model's layers and classes, the size of the bank, the solver."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Sequence, Set
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.utils.data import Dataset
+
+from sgoif.anchors.bank import AnchorBank, Grouping, as_dataset, collate, evaluation, forward, to_device
+from sgoif.core.data import isolated_random_state, split_item
+from sgoif.core.logits import is_single, two_classes
+from sgoif.core.parameter_layout import Layout
+from sgoif.distributed.communicator import Ranks
+from sgoif.errors import AnchorError, LayerError, SettingError
+from sgoif.settings import Settings
+from sgoif.solvers import Solver, make_solver
+from sgoif.tracking.head_detection import bare, find_head
+from sgoif.tracking.layer_selection import Call, choose_layers, trace
+from sgoif.tracking.layers import WatchedLayer
+
+HEAD_BLOCK = 2**16
+BODY_BLOCK = 2**13
+"""Blocks with more weights than this are projected; the head, which carries the groups, stays whole for longer."""
+DIRECTION_BYTES = 128 * 2**20
+"""Room for one set of directions φ; a bank that would not fit is made smaller."""
+ANCHORS, ANCHORS_PER_CLASS, MOST_ANCHORS = 1000, 20, 4096
+RICHARDSON_STEPS = 30
+STEP_OPTION = {"richardson": "steps", "neumann": "max_terms", "subspace": "inner", "conjugate": "iterations"}
+
+
+@dataclass
+class Setup:
+    """What a trial run on two held-out examples found."""
+
+    device: torch.device
+    classes: int
+    single_logit: bool
+    """Two classes told apart by one logit."""
+    layers: list[WatchedLayer]
+    layout: Layout
+    dataset: Dataset[Any]
+    channels_last: bool
+    """Whether the model's convolutions are laid out that way."""
+
+    @property
+    def holdout_size(self) -> int:
+        return len(self.dataset)  # type: ignore[arg-type]
+
+
+def probe(model: nn.Module, anchors: Any, settings: Settings) -> Setup:
+    """Run the model on two anchors in evaluation mode and choose the watched layers from what ran."""
+    parameter = next(model.parameters(), None)
+    if parameter is None:
+        raise LayerError("the model has no parameters, so there is nothing to watch")
+    if (default := torch.get_default_dtype()) != torch.float32:
+        raise SettingError(
+            f"torch's default dtype is {default}, and the monitor keeps its figures in float32. Call"
+            f" torch.set_default_dtype(torch.float32) once the model is made, which stays in {default}"
+        )
+    dataset = as_dataset(anchors)
+    with isolated_random_state(parameter.device):
+        items = [split_item(dataset[i])[0] for i in range(min(2, len(dataset)))]  # type: ignore[arg-type]
+        inputs = to_device(collate(items), parameter.device)
+        try:
+            with evaluation(model), torch.no_grad():
+                calls, output = trace(model, lambda: forward(model, inputs))
+                calls = _with_answer(calls, bare(model), inputs)
+        except (RuntimeError, TypeError, ValueError, IndexError) as error:
+            raise AnchorError(
+                f"the model cannot run on the anchors ({_described(inputs)} on {parameter.device}; model weights are"
+                f" {parameter.dtype}). Give anchors the same transforms as the evaluation data. The cause: {error}"
+            ) from error
+    logits = two_classes(output)
+    if logits.dim() != 2 or len(logits) != len(items):
+        shape = tuple(output.shape)
+        raise AnchorError(
+            f"the model must return logits [batch, classes]; for {len(items)} anchors its output is {shape}"
+        )
+    layers = choose_layers(calls, settings.layers, output.shape[-1], len(logits))
+    for number, layer in enumerate(layers):
+        limit = HEAD_BLOCK if number == len(layers) - 1 else BODY_BLOCK
+        if layer.rows * layer.cols > limit:
+            layer.project(settings.projection, settings.seed + number)
+    layout = Layout(tuple(layer.block for layer in layers))
+    return Setup(
+        device=parameter.device,
+        classes=logits.shape[1],
+        single_logit=is_single(output),
+        layers=layers,
+        layout=layout,
+        dataset=dataset,
+        channels_last=any(_is_channels_last(weight) for weight in model.parameters()),
+    )
+
+
+def trained_by(optimizer: Any, model: nn.Module) -> Set[str]:
+    """Names of the model's weights that the optimizer holds; asked before a sharded model runs, which swaps them."""
+    groups = getattr(optimizer, "param_groups", None)
+    if groups is None:
+        raise SettingError(
+            f"optimizer must be one torch optimizer; got {type(optimizer).__name__}. Of several give the one that"
+            " trains the watched layers, by default the last linear one"
+        )
+    held = {id(weight) for group in groups for weight in group["params"]}
+    return {name for name, weight in model.named_parameters(remove_duplicate=False) if id(weight) in held}
+
+
+def warn_of_untrained(layers: Sequence[WatchedLayer], trained: Set[str]) -> None:
+    """Say which watched layers the optimizer leaves as they are, as it does when it was made before them."""
+    untrained = [
+        repr(layer.name)
+        for layer in layers
+        if not any(name.startswith(f"{layer.name}." if layer.name else "") for name in trained)
+    ]
+    if untrained:
+        warnings.warn(
+            f"the optimizer holds no weights of the watched layers {', '.join(untrained[:5])}"
+            f"{', …' if len(untrained) > 5 else ''}, so they do not learn and scores over them say little. If layers"
+            " were replaced after the optimizer was made, make it afterwards; of several optimizers give the one that"
+            " trains these layers; or watch others with layers=[...]",
+            stacklevel=3,
+        )
+
+
+def _with_answer(calls: list[Call], model: nn.Module, inputs: Any) -> list[Call]:
+    """The calls, with the head as what answers where something comes after it."""
+    if any(call.answers for call in calls) or sum(isinstance(call.module, nn.Linear) for call in calls) < 2:
+        return calls
+    head, _ = find_head(model, lambda: forward(model, inputs))
+    return [call._replace(answers=call.module is head.layer) for call in calls]
+
+
+def _is_channels_last(weight: Tensor) -> bool:
+    if weight.dim() != 4 or weight.is_contiguous():
+        return False
+    return weight.is_contiguous(memory_format=torch.channels_last)
+
+
+def fit_bank(setup: Setup, groups: Grouping, settings: Settings, ranks: Ranks) -> AnchorBank:
+    """A bank as large as asked for, or as fits the memory set aside for directions."""
+    wanted = settings.max_anchors or min(MOST_ANCHORS, max(ANCHORS, ANCHORS_PER_CLASS * setup.classes))
+    bank = AnchorBank(setup.dataset, groups, wanted, settings.seed, setup.device)
+    least, most = int(bank.labels.min()), int(bank.labels.max())
+    if least < 0 or most >= setup.classes:
+        raise AnchorError(
+            f"anchors have labels from {least} to {most}, but the model has {setup.classes} classes"
+            f" (0 to {setup.classes - 1}). Use the same label numbers as in training"
+        )
+    fitting = DIRECTION_BYTES // (4 * setup.layout.size)
+    bank.select(min(wanted, max(fitting, len(bank.group_names))))
+    bank.allocate(setup.layout, channels_last=setup.channels_last, ranks=ranks)
+    return bank
+
+
+def choose_solver(name: str, steps: int | None) -> Solver:
+    """The solver by name; `steps` is its number of iterations, whatever it calls them."""
+    if steps is None and name == "richardson":
+        steps = RICHARDSON_STEPS
+    return make_solver(name, **({} if steps is None else {STEP_OPTION.get(name, "steps"): steps}))
+
+
+def _described(inputs: Any) -> str:
+    if isinstance(inputs, Tensor):
+        return f"{inputs.dtype} of shape {tuple(inputs.shape)}"
+    return type(inputs).__name__

@@ -1,0 +1,87 @@
+"""The report page: one HTML file that works offline, shows what is suspicious and collects decisions.
+
+Python writes data, never markup made of data: the page's own script puts every text in place as text. The content
+security policy allows that one script and that one style sheet (by their digests), pictures inside the file, and
+nothing else: no network, no evaluation of strings, no markup from strings.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import numpy as np
+
+from sgoif.core.serialization import atomic_write
+from sgoif.errors import SettingError
+from sgoif.reports.page_data import PageData
+from sgoif.reports.page_payload import payload, to_json, worst_first
+from sgoif.reports.page_pictures import CHUNK, by_need, picture_blocks
+from sgoif.reports.shell import asset, digest, escaped, filled
+
+__all__ = ["MAX_BYTES", "PageData", "page_html", "write_page"]
+
+MAX_BYTES = 64 * 2**20
+SCRIPTS = ("elements.js", "rows.js", "decisions.js", "charts.js", "pairs.js", "cards.js", "page.js", "start.js")
+END = 256
+"""Room for what follows the pictures."""
+
+
+def write_page(
+    path: Path, data: PageData, *, max_bytes: int = MAX_BYTES, progress: Callable[[int, int], None] | None = None
+) -> None:
+    """Write the page, whole or not at all. `progress(done, total)` is called as pictures are read.
+
+    The table is always stored; pictures beyond `max_bytes` are left out, those of the least suspicious examples first.
+    """
+
+    def write(file: object) -> None:
+        for part in _parts(data, max_bytes, progress):
+            file.write(part)  # type: ignore[attr-defined]
+
+    atomic_write(Path(path), write, text=True)
+
+
+def page_html(data: PageData, *, max_bytes: int = MAX_BYTES) -> str:
+    """The page as one text."""
+    return "".join(_parts(data, max_bytes, None))
+
+
+def _parts(data: PageData, max_bytes: int, progress: Callable[[int, int], None] | None) -> Iterator[str]:
+    if max_bytes <= 0:
+        raise SettingError(f"max_bytes must be positive; got {max_bytes}")
+    order = worst_first(data)
+    sequence = by_need(order, data.harmed)
+    slots = None
+    if data.thumbnail is not None:
+        places = np.empty(len(order), dtype=np.int64)
+        places[sequence] = np.arange(len(sequence))
+        slots = places[order]
+    frame, script = _frame(data.title)
+    report = to_json({**payload(data, order, slots), "chunk": CHUNK})
+    head = f'{frame[0]}<script type="application/json" id="report">{report}</script>\n'
+    body = f"<script>{script}</script>\n"
+    yield head
+    if data.thumbnail is None:
+        yield body
+    else:
+        room = max_bytes - len(head.encode()) - len(body.encode()) - len(frame[1].encode()) - END
+        blocks = picture_blocks(data, sequence, room, progress)
+        # The first pictures stand before the script, which then fills the first screen while the rest is still loading.
+        yield next(blocks)
+        yield body
+        yield from blocks
+    yield frame[1]
+
+
+def _frame(title: str) -> tuple[tuple[str, str], str]:
+    """The page before and after its data, and the script."""
+    style = asset("page.css")
+    script = '(() => {\n"use strict";\n' + "\n".join(asset(name) for name in SCRIPTS) + "})();\n"
+    policy = (
+        f"default-src 'none'; img-src data: blob:; style-src {digest(style)}; script-src {digest(script)};"
+        " base-uri 'none'; form-action 'none'; require-trusted-types-for 'script'; trusted-types 'none'"
+    )
+    whole = filled("page.html", {"title": escaped(title), "policy": policy, "style": style})
+    before, after = whole.split("<!-- data -->\n")
+    return (before, after), script

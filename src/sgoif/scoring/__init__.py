@@ -1,0 +1,1 @@
+"""From what a training step leaves behind to remembered scores of examples."""

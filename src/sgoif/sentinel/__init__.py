@@ -1,4 +1,0 @@
-"""`sgoif sentinel`: whether images belong to what a model was trained on, from the command line.
-
-The mathematics is in `sgoif.tasks.shift`; here are the files around it: images, models, tables, a page.
-"""

@@ -1,0 +1,146 @@
+"""What a trace found: a score for every training example, which of them to remove, and how they belong together."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sgoif.core.score_table import ScoreTable
+from sgoif.tasks.poisoning.families import Family
+from sgoif.tasks.poisoning.mixture import Mixture, Values
+from sgoif.tasks.poisoning.removal_estimate import RestoreEstimate
+
+Rows = NDArray[np.int64]
+STEEPNESS = 1.5
+"""How fast belief grows beyond the thresholds: from ½ at them to 0.95 two units further."""
+
+
+@dataclass(frozen=True)
+class Thresholds:
+    """How far a mode must stand apart from its class to be called a cause."""
+
+    separation: float
+    contrast: float
+    members: int
+    """Least number of examples in it."""
+    share: float
+    """Largest share of the class that it may be."""
+    larger: Thresholds | None = None
+    """What is asked of a mode with a larger share; None: it is a part of what the class is."""
+
+    def passed(self, mixture: Mixture, members: int) -> bool:
+        """Whether examples in the upper mode are to be removed."""
+        return members >= self.members and self.belief(mixture) >= 0.5
+
+    def at_least(self, separation: float) -> Thresholds:
+        """The same, with this separation where less was asked."""
+        return replace(self, separation=max(self.separation, separation))
+
+    def judge(self, label: int, mixture: Mixture, members: int) -> Evidence:
+        """What a label's mixture means by these thresholds."""
+        return Evidence(label, mixture, members, self.belief(mixture), self.passed(mixture, members))
+
+    def belief(self, mixture: Mixture) -> float:
+        """½ where the modes just stand apart far enough, towards 1 beyond; 0 for a mode that is too large a part."""
+        if mixture.share > self.share:
+            return 0.0 if self.larger is None else self.larger.belief(mixture)
+        beyond = min(mixture.separation - self.separation, mixture.contrast - self.contrast)
+        return float(1 / (1 + np.exp(-STEEPNESS * np.clip(beyond, -100, 100))))
+
+
+@dataclass(frozen=True)
+class Evidence:
+    """What one label's examples say."""
+
+    label: int
+    mixture: Mixture
+    members: int
+    """Examples more likely in the upper mode than not."""
+    belief: float
+    """That the upper mode is a group of its own."""
+    passed: bool
+    """Whether that is enough to remove it."""
+
+
+@dataclass(frozen=True)
+class Responsible:
+    """The training examples that have most in common with one victim."""
+
+    label: int
+    """The wrong label of the victim."""
+    index: Rows
+    """Most first."""
+    score: Values
+    """In robust units of their class."""
+
+
+@dataclass
+class Found:
+    """Which training examples cause a behaviour. Arrays are by row; `index` says what each row is called."""
+
+    score: Values
+    """Higher = more likely a cause."""
+    probability: Values
+    """Posterior of standing apart from the class, times the belief that anything stands apart there at all. It is a
+    statement about modes of the scores, not one that was checked against known poison."""
+    selected: Rows
+    """Indices to remove, most probable first; empty where nothing stands apart."""
+    families: list[Family]
+    index: Rows
+    given: Rows
+    """The label of each row."""
+    evidence: list[Evidence]
+    """By label, those that stand apart furthest first."""
+    responsible: list[Responsible] = field(default_factory=list)
+    """For each of the first victims; empty without victims."""
+    notes: list[str] = field(default_factory=list)
+    """What a reader should know."""
+    restoring: Callable[[], RestoreEstimate | None] | None = field(default=None, repr=False)
+
+    @cached_property
+    def to_restore(self) -> RestoreEstimate | None:
+        """How many of the highest scores would have to go; None where that cannot be told, or there are no victims.
+
+        Worked out when it is first asked for.
+        """
+        return None if self.restoring is None else self.restoring()
+
+    @property
+    def order(self) -> Rows:
+        """All indices by falling score."""
+        ranked: Rows = self.index[np.lexsort((-self.score, -self.probability))]
+        return ranked
+
+    def family_of(self) -> Rows:
+        """The number of each row's family, −1 for none."""
+        found = np.full(len(self.index), -1, dtype=np.int64)
+        for number, family in enumerate(self.families):
+            found[np.isin(self.index, family.index)] = number
+        return found
+
+    def table(self) -> ScoreTable:
+        """One row per training example."""
+        return ScoreTable(
+            {
+                "index": self.index,
+                "poison_score": self.score,
+                "probability": self.probability,
+                "family": self.family_of(),
+                "given_label": self.given,
+                "selected": np.isin(self.index, self.selected),
+            }
+        )
+
+    def __len__(self) -> int:
+        """Number of training examples."""
+        return len(self.index)
+
+    def __repr__(self) -> str:
+        if not len(self.selected):
+            return f"Found: nothing stands apart among {len(self):,} examples"
+        kinds = "family" if len(self.families) == 1 else "families"
+        return f"Found: {len(self.selected):,} of {len(self):,} examples to remove, in {len(self.families)} {kinds}"

@@ -1,0 +1,1 @@
+"""Reading a model while it runs: inputs and output gradients of the watched layers."""

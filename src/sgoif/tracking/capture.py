@@ -1,0 +1,337 @@
+"""Watching layers: the inputs and output gradients of one step.
+
+Hooks are registered once and do nothing until a `Record` is open. During a training step the forward hook of a
+watched layer keeps a reference to its input, runs the layer once more with the current direction ψ as its weights,
+and asks the *output tensor* (not the module, which would cost a wrapper around every layer) for its gradient δ. When
+δ arrives the scores ⟨δ_i, layer(a_i; ψ)⟩ are added up. Nothing is returned to autograd, so training is unchanged.
+
+What a step leaves behind belongs to its record and dies with it: the hooks on outputs do not hold the record, because
+the graph they hang on lives as long as the user keeps the loss.
+"""
+
+from __future__ import annotations
+
+import threading
+import warnings
+from collections.abc import Callable, Collection, Sequence
+from threading import get_ident
+from time import perf_counter
+from typing import Any, Protocol
+from weakref import ref
+
+import torch
+from torch import Tensor, nn
+from torch.autograd.graph import get_gradient_edge
+from torch.utils.hooks import RemovableHandle
+
+from sgoif.core.interrupts import autocast_set, register, unregister
+from sgoif.core.logits import extract_logits, version_of
+from sgoif.errors import LayerError, StepError
+from sgoif.tracking.head_snapshot import Glimpse
+from sgoif.tracking.hooks import OwnHook
+from sgoif.tracking.layers import WatchedLayer
+from sgoif.tracking.pass_record import Record
+
+
+class _AnchorPass(threading.local):
+    """Whose anchors run through a model in this thread."""
+
+    capture: Capture | None = None
+
+
+_anchor_pass = _AnchorPass()
+
+
+class OpenRecord:
+    """A record while passes of the model fill it; if they are over anchors, no other monitor of it looks on."""
+
+    def __init__(self, capture: Capture, record: Record) -> None:
+        self._capture, self._record = capture, record
+
+    def __enter__(self) -> Record:
+        self._outer = _anchor_pass.capture
+        register(self.restore)
+        self._capture.begin(self._record)
+        if not self._record.differentiate:
+            _anchor_pass.capture = self._capture
+        return self._record
+
+    def __exit__(self, *_: object) -> None:
+        self.restore()
+        unregister(self.restore)
+
+    def restore(self) -> None:
+        """Back to what was."""
+        _anchor_pass.capture = self._outer
+        self._capture.end(self._record)
+
+
+class Owner(Protocol):
+    """Who opened a record and is to end it."""
+
+    @property
+    def abandoned(self) -> bool:
+        """Whether it never will, because an interrupt came at a bad moment."""
+
+
+class Capture:
+    """Hooks on a model's watched layers, from construction to `close`."""
+
+    def __init__(self, model: nn.Module, layers: Sequence[WatchedLayer]) -> None:
+        self.layers = {layer.name: layer for layer in layers}
+        self._head = next(reversed(self.layers), None)
+        self._model = model
+        self.closed = False
+        self.compiled = False
+        """Whether layers ran inside a compiled graph, which may use its output buffers again."""
+        self.brief = False
+        """Whether a glimpse of the head says all about a step, as far as is known."""
+        self.sparing = False
+        """Whether a layer has its hook only where it is wanted: each takes time, even if it does nothing."""
+        self._record: Record | Glimpse | None = None
+        self._thread = 0
+        """The thread that opened the record: a pass of the model in another one is none of its business."""
+        self._owner: Callable[[], Owner | None] | None = None
+        self._hooks = {name: OwnHook(self._layer_hook(x), self._mark_compiled) for name, x in self.layers.items()}
+        self._handles: dict[str, RemovableHandle] = {}
+        self._root_handle: RemovableHandle | None = None
+        self.hook()
+
+    def open(self, record: Record) -> OpenRecord:
+        """Fill `record` from whatever runs inside `with`."""
+        return OpenRecord(self, record)
+
+    def begin(self, record: Record | Glimpse, owner: Callable[[], Owner | None] | None = None) -> None:
+        """Fill `record` from passes of this thread from now on; its owner, where it has one, may abandon it."""
+        if self._record is not None and not self._is_abandoned():
+            raise StepError("a step is already open on this monitor; leave its `with` block before opening another")
+        self._record, self._thread, self._owner = record, get_ident(), owner
+        if self.sparing and len(self.layers) > 1:
+            self._place(self._wanted(record))
+
+    def end(self, record: Record | Glimpse) -> None:
+        """Stop filling `record`, if it is being filled."""
+        if self._record is record:
+            self._record = None
+        record.close()
+
+    def forget(self, owner: Callable[[], Owner | None]) -> None:
+        """Stop filling the record of this owner, if one is being filled."""
+        if self._owner is owner:
+            self._record = self._owner = None
+
+    def _is_abandoned(self) -> bool:
+        """Whether nobody will ever end the record."""
+        if self._owner is None:
+            return False
+        owner = self._owner()
+        return owner is None or owner.abandoned
+
+    def pass_on(self, glimpse: Glimpse) -> Record | None:
+        """Stop looking; what there is to say of the step in full where a glimpse was not enough."""
+        if self._record is glimpse:
+            if glimpse.close():
+                self._record, self.brief = None, glimpse.gradient is not None
+                return None
+            self._widened(glimpse)
+        record, self._record = self._record, None
+        assert isinstance(record, Record)
+        record.close()
+        return record
+
+    @property
+    def reached(self) -> bool:
+        """Whether a backward pass has come to the head since a record was opened."""
+        record = self._record
+        if isinstance(record, Glimpse):
+            return record.output is not None and record.output.grad is not None
+        return record is not None and self._head is not None and record.reached(self._head)
+
+    def _widened(self, glimpse: Glimpse) -> Record:
+        """A full record in the place of a glimpse, with what that has seen."""
+        self.brief = False
+        assert self._head is not None
+        self._record = record = glimpse.body or Record()
+        record.keep = frozenset({self._head})
+        output = glimpse.output
+        if glimpse.inputs is not None and output is not None:
+            record.seen.add(self._head)
+            self._keep(record, self._head, glimpse.inputs.detach(), output)
+            if output.grad is not None:
+                record.arriving[self._head].append(output.grad)
+        return record
+
+    def _listens(self) -> bool:
+        """Whether this pass of the model is for the open record: of its thread, and no other monitor's anchors."""
+        return self._thread == get_ident() and _anchor_pass.capture in (None, self)
+
+    def close(self) -> None:
+        self.unhook()
+        self.closed = True
+
+    def hook(self) -> None:
+        """Put the hooks on the model, where they are not on it."""
+        self._place(self._hooks.keys())
+        if self._root_handle is None:
+            self._root_handle = self._model.register_forward_hook(OwnHook(self._root_hook))
+
+    def unhook(self) -> None:
+        """Take the hooks off the model; nothing is seen until they are on it again."""
+        self._place(())
+        if self._root_handle is not None:
+            self._root_handle.remove()
+            self._root_handle = None
+
+    def _wanted(self, record: Record | Glimpse) -> Collection[str]:
+        """Layers whose hooks have something to do for a record."""
+        if not record.differentiate:
+            return self._hooks.keys()
+        if isinstance(record, Record):
+            return record.keep.union(record.directions)
+        assert self._head is not None
+        return {self._head, *record.body.directions} if record.body is not None else {self._head}
+
+    def _place(self, names: Collection[str]) -> None:
+        """Have the hooks of these layers on the model and no others."""
+        for name in [name for name in self._handles if name not in names]:
+            self._handles.pop(name).remove()
+        for name in names:
+            if name not in self._handles:
+                self._handles[name] = self.layers[name].module.register_forward_hook(self._hooks[name])
+
+    def _layer_hook(self, layer: WatchedLayer) -> Callable[..., Tensor | None]:
+        name = layer.name
+
+        def hook(module: nn.Module, args: tuple[Any, ...], output: Any) -> Tensor | None:
+            record = self._record
+            if type(record) is Glimpse and name != self._head:
+                record = record.body
+            if type(record) is Record:
+                wanted = name in record.keep or name in record.directions or not record.differentiate
+                if not wanted:  # most layers of most steps
+                    return None
+            # Replicas of DataParallel share the hooks of the original.
+            if record is None or module is not layer.module or not self._listens():
+                return None
+            if type(record) is Glimpse:
+                if not self.compiled and record.sees(args, output):
+                    return None
+                record = self._widened(record)
+            assert isinstance(record, Record)
+            if not record.directions:
+                return self._observe(record, layer, args, output)
+            start = perf_counter()
+            replaced = self._observe(record, layer, args, output)
+            record.seconds += perf_counter() - start
+            return replaced
+
+        return hook
+
+    def _mark_compiled(self) -> None:
+        self.compiled = True
+        if self.sparing:
+            self.sparing = False
+            self.hook()
+            warnings.warn(
+                "the model was compiled while it was watched, and what was compiled leaves layers out. Call"
+                " torch.compiler.reset() once, and have every watched layer scored again",
+                stacklevel=2,
+            )
+
+    def _observe(self, record: Record, layer: WatchedLayer, args: tuple[Any, ...], output: Any) -> Tensor | None:
+        name = layer.name
+        if name in record.seen:
+            if self._is_abandoned():
+                self._record = None
+                return None
+            raise LayerError(
+                f"layer {name!r} ran twice in one step: shared layers, two forward passes or activation checkpointing"
+                " inside one `with monitor.step(...)` cannot be told apart. Use one forward pass per step, or watch"
+                " other layers with layers=[...]"
+            )
+        record.seen.add(name)
+        if not args or not isinstance(args[0], Tensor) or not isinstance(output, Tensor):
+            raise LayerError(f"layer {name!r} must be called with a tensor as its first argument and return a tensor")
+        inputs = args[0].detach()
+        if record.differentiate and not args[0].requires_grad and name == self._head:
+            inputs = inputs.clone()  # it may be the user's own batch, filled anew before the head is scored
+        if record.differentiate:
+            if not output.requires_grad:
+                return None  # evaluation inside a step; its end reports the missing backward pass
+            self._watch_output(record, layer, inputs, output)
+            return None
+        record.inputs[name] = inputs
+        if output.requires_grad:
+            record.edges[name] = get_gradient_edge(output), output.shape
+            return None
+        # The anchor pass runs without a graph up to the first watched layer; it starts here.
+        torch.set_grad_enabled(True)
+        leaf = output.detach().requires_grad_(True)
+        record.edges[name] = get_gradient_edge(leaf), output.shape
+        return leaf.clone()  # a leaf could not be overwritten by an in-place activation
+
+    def _watch_output(self, record: Record, layer: WatchedLayer, inputs: Tensor, output: Tensor) -> None:
+        name = layer.name
+        if name in record.keep:
+            self._keep(record, name, inputs, output)
+        if name in record.directions:
+            with torch.no_grad():
+                record.pending[name] = layer.respond(inputs, record.directions[name])
+            output.register_hook(_scoring(record, name))
+
+    def _keep(self, record: Record, name: str, inputs: Tensor, output: Tensor) -> None:
+        record.inputs[name] = inputs
+        record.outputs[name] = output.detach()
+        record.last_output, record.last_version = output, version_of(output)
+        arriving: list[Tensor] = []
+        record.arriving[name] = arriving
+        output.register_hook(arriving.append)  # in the middle of a backward pass a function of ours takes longer
+
+    def _root_hook(self, module: nn.Module, args: tuple[Any, ...], output: Any) -> None:
+        record = self._record
+        if record is None or module is not self._model or not self._listens():
+            return
+        if type(record) is Glimpse:
+            if record.is_enough(output):
+                return
+            record = self._widened(record)
+        assert isinstance(record, Record)
+        logits = extract_logits(output)
+        if logits is None:
+            return
+        kind = logits.device.type
+        record.autocast = torch.get_autocast_dtype(kind) if torch.is_autocast_enabled(kind) else None
+        if logits is record.last_output and version_of(logits) == record.last_version:
+            return
+        record.logits = logits.detach()
+        if not record.differentiate or not logits.requires_grad:
+            return
+        weak = ref(record)
+
+        def on_gradient(delta: Tensor) -> None:
+            open_record = weak()
+            if open_record is not None:
+                known = open_record.logits_delta
+                open_record.logits_delta = delta.detach() if known is None else known + delta.detach()
+
+        logits.register_hook(on_gradient)
+
+
+def _scoring(record: Record, name: str) -> Callable[[Tensor], None]:
+    """A hook that scores the response of a layer when the gradient of its output arrives, while the record is alive."""
+    weak = ref(record)
+
+    def on_gradient(delta: Tensor) -> None:
+        open_record = weak()
+        if open_record is None:
+            return
+        start, kind = perf_counter(), delta.device.type
+        # Entering these contexts costs more than the score, and they are rarely needed here.
+        if torch.is_grad_enabled() or torch.is_autocast_enabled(kind):
+            with torch.no_grad(), autocast_set(kind):
+                open_record.score(name, delta)
+        else:
+            open_record.score(name, delta)
+        open_record.seconds += perf_counter() - start
+
+    return on_gradient
