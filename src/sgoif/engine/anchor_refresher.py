@@ -69,9 +69,13 @@ def at_examples(
     """Gradients, losses and logits of held-out examples, in the precision of training."""
     watching, loss = capture or monitor._capture, loss or monitor.loss
     given = (monitor.model, watching, monitor.layers, loss, inputs, labels, monitor._autocast)
-    if len(monitor.layers) == 1:
-        return anchor_pass(*given, lambda factors: factors)
-    parts, losses, logits = anchor_pass(*given, Factors.gradient)
+    try:
+        if len(monitor.layers) == 1:
+            return anchor_pass(*given, lambda factors: factors)
+        parts, losses, logits = anchor_pass(*given, Factors.gradient)
+    except RuntimeError as error:
+        monitor._capture.conversions.explain(error)
+        raise
     return monitor.layout.join(parts), losses, logits
 
 

@@ -31,6 +31,7 @@ from sgoif.tracking.head_snapshot import Glimpse
 from sgoif.tracking.hooks import OwnHook
 from sgoif.tracking.layers import WatchedLayer
 from sgoif.tracking.pass_record import Record
+from sgoif.tracking.validation import Conversions
 
 
 class _AnchorPass(threading.local):
@@ -79,6 +80,7 @@ class Capture:
 
     def __init__(self, model: nn.Module, layers: Sequence[WatchedLayer]) -> None:
         self.layers = {layer.name: layer for layer in layers}
+        self.conversions = Conversions(layers)
         self._head = next(reversed(self.layers), None)
         self._model = model
         self.closed = False
@@ -275,8 +277,12 @@ class Capture:
         if name in record.keep:
             self._keep(record, name, inputs, output)
         if name in record.directions:
-            with torch.no_grad():
-                record.pending[name] = layer.respond(inputs, record.directions[name])
+            try:
+                with torch.no_grad():
+                    record.pending[name] = layer.respond(inputs, record.directions[name])
+            except RuntimeError as error:
+                self.conversions.explain(error)
+                raise
             output.register_hook(_scoring(record, name))
 
     def _keep(self, record: Record, name: str, inputs: Tensor, output: Tensor) -> None:

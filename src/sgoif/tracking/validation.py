@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 import warnings
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from sgoif.errors import DeviceError, IndexingError, NonFiniteError, StepError
+from sgoif.errors import DeviceError, IndexingError, NonFiniteError, SgoifError, StepError
+from sgoif.tracking.layers import WatchedLayer
 from sgoif.tracking.pass_record import Record
 
 Indices = np.ndarray[Any, np.dtype[np.int64]]
@@ -152,6 +154,34 @@ def check_record(record: Record, batch: int, head: str, device: torch.device, cl
             f"the model ran on {found} but the monitor was made on {device}. Move the model first, then make the"
             " monitor"
         )
+
+
+class Conversions:
+    """Tells whether a model was converted or moved after its layers came under watch.
+
+    Nothing is looked at before something has failed: a model that takes whole numbers can be converted in mid-run. The
+    weights are kept themselves, as what stands in their place may have another type while a sharded model runs.
+    """
+
+    def __init__(self, layers: Iterable[WatchedLayer]) -> None:
+        self._made = [(x.name, w, w.dtype, w.device) for x in layers for w in x.module.parameters()]
+
+    def explain(self, error: RuntimeError) -> None:
+        """Raise in the place of an error that such a change has caused; others are left alone."""
+        if isinstance(error, (torch.OutOfMemoryError, SgoifError)):
+            return
+        for name, weight, dtype, device in self._made:
+            if weight.device != device:
+                raise DeviceError(
+                    f"the model was moved from {device} to {weight.device} after the monitor was made (layer {name!r}),"
+                    f" and the monitor is still on {device}. Move it back, or make a new monitor; cause: {error}"
+                ) from error
+            if weight.dtype != dtype:
+                raise StepError(
+                    f"the model was converted from {dtype} to {weight.dtype} after the monitor was made (layer"
+                    f" {name!r}), and its anchors are still for {dtype}. Convert it back with model.to({dtype}), or"
+                    f" make a new monitor with anchors in {weight.dtype}; cause: {error}"
+                ) from error
 
 
 def is_finite(logits: Tensor, delta: Tensor) -> bool:
