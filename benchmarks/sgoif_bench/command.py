@@ -9,20 +9,34 @@ from __future__ import annotations
 import argparse
 import dataclasses
 import json
-import os
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from types import UnionType
 from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
-import torch
-
 from sgoif.core.provenance import command_line, machine, plain, versions, write_json
-from sgoif.errors import SettingError, SgoifError
+from sgoif.core.serialization import check_writable
+from sgoif.device.selection import Device, choose_device
+from sgoif.errors import SettingError, SgoifError, sentence
+
+__all__ = [
+    "Device",
+    "Say",
+    "answered",
+    "check_writable",
+    "choose_device",
+    "listed",
+    "option_parser",
+    "run_command",
+    "run_grid",
+    "say",
+    "seeds_of",
+    "sentence",
+    "setting",
+]
 
 Say = Callable[[str], None]
-Device = Literal["auto", "cpu", "cuda"]
 
 
 def setting(default: Any = dataclasses.MISSING, *, help: str) -> Any:
@@ -50,29 +64,6 @@ def seeds_of(text: str) -> list[int]:
         if not word.isdecimal():
             raise SettingError(f"--seeds takes whole numbers from 0 up, separated by commas; got {word!r}")
     return [int(word) for word in words]
-
-
-def sentence(error: Exception) -> str:
-    """The error as something to read: no error numbers."""
-    if isinstance(error, OSError) and error.strerror and error.filename:
-        return f"{error.filename}: {error.strerror.lower()}"
-    return str(error)
-
-
-def check_writable(path: Path) -> None:
-    """Find out before a long run, not after it, that its result cannot be written."""
-    folder = next(place for place in (path.parent, *path.parent.parents) if place.exists())
-    if path.is_dir() or not folder.is_dir() or not os.access(folder, os.W_OK | os.X_OK):
-        raise SettingError(f"{path} cannot be written; choose another place with --out")
-
-
-def choose_device(name: str) -> torch.device:
-    """The device by name; "auto" takes CUDA where there is one."""
-    if name == "auto":
-        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
-    if name == "cuda" and not torch.cuda.is_available():
-        raise SettingError("--device cuda was asked for, but torch finds no CUDA device here; use --device cpu")
-    return torch.device(name)
 
 
 def run_command(

@@ -23,6 +23,8 @@ import numpy as np
 import torch
 from torch import nn
 
+from sgoif.commands.demo.signals import SIGNALS, SignalTracker
+from sgoif.commands.demo.training import Epoch, Judge, train
 from sgoif.core.data import split_holdout
 from sgoif.errors import SettingError
 from sgoif.monitor import InfluenceMonitor
@@ -32,8 +34,6 @@ from sgoif_bench.command import Device, Say, choose_device, run_command, say, se
 from sgoif_bench.models import MODELS
 from sgoif_bench.noise import CIFAR10_FLIPS, NoisyLabels, class_dependent, next_class, symmetric
 from sgoif_bench.optimizers import make_optimizer
-from sgoif_bench.protocol import Epoch, Judge, train
-from sgoif_bench.signals import SIGNALS, SignalTracker
 
 PROGRAM = "python -m sgoif_bench.detection"
 

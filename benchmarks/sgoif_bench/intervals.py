@@ -23,6 +23,7 @@ from torch import Tensor, nn
 from torch.utils.data import DataLoader, TensorDataset
 
 from sgoif.analysis.attribution import half_width, interval_width
+from sgoif.commands.demo.digits import CLASSES, load_digits
 from sgoif.core.data import indexed, split_holdout
 from sgoif.errors import SettingError
 from sgoif.monitor import InfluenceMonitor
@@ -30,7 +31,6 @@ from sgoif.scoring.autocorrelation import COLUMNS, half_ratio
 from sgoif.scoring.ledger import SUMS, Ledger
 from sgoif_bench.batches import crop_and_flip
 from sgoif_bench.command import Device, Say, choose_device, run_command, seeds_of, setting
-from sgoif_bench.demo import CLASSES, load_digits
 from sgoif_bench.models import digits_net
 from sgoif_bench.noise import symmetric
 

@@ -7,62 +7,36 @@ examples count with the share of them that fits.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any
-
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from sgoif.commands.demo.metrics import (
+    auroc,
+    average_precision,
+    checked,
+    cumulative,
+    cut,
+    detection_metrics,
+    precision_at,
+    recall_at,
+)
 from sgoif.errors import SettingError
 
-SHARES = (0.01, 0.05, 0.10)
+__all__ = [
+    "auroc",
+    "average_precision",
+    "detection_metrics",
+    "expected_calibration_error",
+    "flag_metrics",
+    "precision_at",
+    "precision_recall_curve",
+    "recall_at",
+    "top_kendall",
+]
+
 BINS = 15
 """Equal bins of probability in which stated and real shares are compared."""
 CURVE_POINTS = 101
-
-
-def average_precision(is_wrong: ArrayLike, score: ArrayLike) -> float:
-    """Area under the precision–recall curve, Σ_n (R_n − R_{n−1}) P_n over distinct scores (no interpolation)."""
-    wrong, suspicion = _checked(is_wrong, score)
-    found, taken = _cumulative(wrong, suspicion)
-    gained = np.diff(found, prepend=0.0)
-    return float(np.sum(gained * found / taken) / found[-1])
-
-
-def auroc(is_wrong: ArrayLike, score: ArrayLike) -> float:
-    """Probability that a wrong label scores higher than a right one, ties counting one half."""
-    wrong, suspicion = _checked(is_wrong, score)
-    found, taken = _cumulative(wrong, suspicion)
-    kept = taken - found
-    if kept[-1] == 0:
-        raise SettingError("every label is marked wrong: AUROC needs right labels to compare with")
-    true_rate, false_rate = np.append(0.0, found / found[-1]), np.append(0.0, kept / kept[-1])
-    return float(np.sum(np.diff(false_rate) * (true_rate[1:] + true_rate[:-1]) / 2))
-
-
-def precision_at(is_wrong: ArrayLike, score: ArrayLike, share: float = 0.01) -> float:
-    """Share of wrong labels among the most suspicious `share` of all examples (at least one example)."""
-    wrong, suspicion = _checked(is_wrong, score)
-    size = _cut(len(wrong), share)
-    return _found_within(wrong, suspicion, size) / size
-
-
-def recall_at(is_wrong: ArrayLike, score: ArrayLike, shares: Sequence[float] = SHARES) -> dict[float, float]:
-    """For each share of all examples inspected, the share of the wrong labels that is found."""
-    wrong, suspicion = _checked(is_wrong, score)
-    total = float(wrong.sum())
-    return {share: _found_within(wrong, suspicion, _cut(len(wrong), share)) / total for share in shares}
-
-
-def detection_metrics(is_wrong: ArrayLike, score: ArrayLike) -> dict[str, Any]:
-    """All of the above under the names used in result files."""
-    recall: Mapping[float, float] = recall_at(is_wrong, score)
-    return {
-        "p_at_1": precision_at(is_wrong, score, 0.01),
-        "aupr": average_precision(is_wrong, score),
-        "auroc": auroc(is_wrong, score),
-        **{f"recall_at_{100 * share:g}": value for share, value in recall.items()},
-    }
 
 
 def flag_metrics(is_wrong: ArrayLike, flagged: ArrayLike) -> dict[str, float | None]:
@@ -86,8 +60,8 @@ def precision_recall_curve(is_wrong: ArrayLike, score: ArrayLike, points: int = 
 
     The list grows from one distinct score to the next; at recall 0 stands the precision of the first of these steps.
     """
-    wrong, suspicion = _checked(is_wrong, score)
-    found, taken = _cumulative(wrong, suspicion)
+    wrong, suspicion = checked(is_wrong, score)
+    found, taken = cumulative(wrong, suspicion)
     recall = np.linspace(0.0, 1.0, points)
     # Rounding must not turn "three of ten" into a recall just below 0.3.
     step = np.searchsorted(found, recall * found[-1] - 1e-9)
@@ -106,7 +80,7 @@ def top_kendall(previous: ArrayLike, current: ArrayLike, share: float = 0.01) ->
         raise SettingError(f"two lists of the same length are compared, not {first.shape} and {second.shape}")
     if np.isnan(first).any() or np.isnan(second).any():
         raise SettingError("some scores are not numbers; give those examples -inf to rank them last")
-    size = _cut(len(first), share)
+    size = cut(len(first), share)
     either = (first >= np.sort(first)[-size]) | (second >= np.sort(second)[-size])
     return _kendall(_ranks(first[either]), _ranks(second[either]))
 
@@ -155,40 +129,3 @@ def expected_calibration_error(p: NDArray[np.float64], outcome: NDArray[np.bool_
     stated = np.bincount(number, weights=p, minlength=BINS)
     real = np.bincount(number, weights=outcome.astype(np.float64), minlength=BINS)
     return float(np.abs(stated - real).sum() / size.sum())
-
-
-def _checked(is_wrong: ArrayLike, score: ArrayLike) -> tuple[NDArray[np.bool_], NDArray[np.float64]]:
-    wrong, suspicion = np.asarray(is_wrong, dtype=bool), np.asarray(score, dtype=np.float64)
-    if wrong.ndim != 1 or wrong.shape != suspicion.shape:
-        raise SettingError(f"is_wrong {wrong.shape} and score {suspicion.shape} must be two lists of the same length")
-    if not wrong.any():
-        raise SettingError("no label is marked wrong: there is nothing to find")
-    if np.isnan(suspicion).any():
-        raise SettingError(
-            f"{int(np.isnan(suspicion).sum())} scores are not numbers; leave those examples out, "
-            "or give them -inf to rank them last"
-        )
-    return wrong, suspicion
-
-
-def _cumulative(
-    wrong: NDArray[np.bool_], suspicion: NDArray[np.float64]
-) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Wrong labels found, and examples taken, down to and including each distinct score."""
-    order = np.argsort(-suspicion, kind="stable")
-    ordered = suspicion[order]
-    ends = np.append(np.flatnonzero(ordered[1:] != ordered[:-1]), len(ordered) - 1)
-    found = np.cumsum(wrong[order])[ends].astype(np.float64)
-    return found, (ends + 1).astype(np.float64)
-
-
-def _cut(count: int, share: float) -> int:
-    if not 0 < share <= 1:
-        raise SettingError(f"share = {share} must lie in (0, 1]")
-    return max(1, round(share * count))
-
-
-def _found_within(wrong: NDArray[np.bool_], suspicion: NDArray[np.float64], size: int) -> float:
-    """Expected number of wrong labels among the first `size`, ties being in random order."""
-    found, taken = _cumulative(wrong, suspicion)
-    return float(np.interp(size, np.append(0.0, taken), np.append(0.0, found)))

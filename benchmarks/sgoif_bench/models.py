@@ -9,7 +9,10 @@ from torch import Tensor, nn
 from torch.nn.init import trunc_normal_
 
 from sgoif.audit.networks import Residual, ResNet9, conv_block
+from sgoif.commands.demo.digits import digits_net
 from sgoif.errors import SettingError
+
+__all__ = ["MODELS", "ResNet9", "TinyViT", "digits_net", "lenet", "resnet18_cifar", "small_cnn", "tiny_vit"]
 
 
 def small_cnn(channels: int = 3, classes: int = 10, width: int = 32) -> nn.Sequential:
@@ -21,19 +24,6 @@ def small_cnn(channels: int = 3, classes: int = 10, width: int = 32) -> nn.Seque
         nn.AdaptiveAvgPool2d(1),
         nn.Flatten(),
         nn.Linear(4 * width, classes),
-    )
-
-
-def digits_net(classes: int = 10, width: int = 16) -> nn.Sequential:
-    """A small convolutional network for 1×8×8 images."""
-    return nn.Sequential(
-        conv_block(1, width),
-        conv_block(width, 2 * width, pool=True),
-        nn.Flatten(),
-        nn.Linear(2 * width * 16, 64),
-        nn.ReLU(),
-        nn.Dropout(0.2),
-        nn.Linear(64, classes),
     )
 
 

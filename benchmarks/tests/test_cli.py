@@ -152,7 +152,7 @@ def test_ctrl_c_leaves_with_130(tmp_path: Path) -> None:
 def test_an_interrupt_that_was_swallowed_is_not_forgotten(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    from sgoif_bench import demo
+    from sgoif.commands.demo import demo
 
     load_digits = demo.load_digits
 

@@ -56,3 +56,10 @@ def some_of(names: Sequence[str], most: int = 20) -> str:
     """Names for a message, the first of them where they are many."""
     shown = ", ".join(names[:most]) or "none"
     return shown if len(names) <= most else f"{shown}, … ({len(names)} in all)"
+
+
+def sentence(error: Exception) -> str:
+    """The error as something to read: no error numbers."""
+    if isinstance(error, OSError) and error.strerror and error.filename:
+        return f"{error.filename}: {error.strerror.lower()}"
+    return str(error)

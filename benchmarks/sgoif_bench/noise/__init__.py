@@ -1,9 +1,9 @@
 """Wrong labels, made on purpose. Every function returns the new labels and a mask of the ones that are wrong."""
 
+from sgoif.commands.demo.digits import FLIPS as DIGIT_FLIPS
 from sgoif_bench.noise.flips import (
     CIFAR10_CLASSES,
     CIFAR10_FLIPS,
-    DIGIT_FLIPS,
     class_dependent,
     next_class,
     next_in_superclass,

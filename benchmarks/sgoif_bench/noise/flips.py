@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 from numpy.typing import ArrayLike
 
+from sgoif.commands.demo.digits import flip_labels
 from sgoif.errors import SettingError
 from sgoif_bench.noise.labels import NoisyLabels, check_classes, checked_labels, checked_share
 
@@ -18,9 +19,6 @@ CIFAR10_FLIPS: Mapping[int, int] = {
 }
 """The usual class-dependent flips: truck→automobile, bird→airplane, deer→horse, cat↔dog. Half of all classes flip, so
 20% wrong labels overall are 40% in these classes."""
-
-DIGIT_FLIPS: Mapping[int, int] = {2: 7, 3: 8, 5: 6, 6: 5, 7: 1}
-"""The same for handwritten digits, between digits that look alike: 2→7, 3→8, 5↔6, 7→1."""
 
 
 def symmetric(labels: ArrayLike, classes: int, rate: float, seed: int = 0) -> NoisyLabels:
@@ -61,10 +59,7 @@ def class_dependent(
             f"overall = {overall} asks for {flips} wrong labels, but only {len(candidates)} examples belong to the "
             "mapped classes; lower it or map more classes"
         )
-    chosen = np.random.default_rng(seed).choice(candidates, size=flips, replace=False)
-    noisy = given.copy()
-    noisy[chosen] = [mapping[int(label)] for label in given[chosen]]
-    return NoisyLabels(noisy, noisy != given)
+    return NoisyLabels(*flip_labels(given, mapping, flips, seed))
 
 
 def next_class(classes: int) -> dict[int, int]:

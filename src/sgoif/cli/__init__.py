@@ -11,7 +11,7 @@ import sys
 from collections.abc import Sequence
 from importlib.util import find_spec
 
-from sgoif.errors import MissingExtraError, SgoifError
+from sgoif.errors import MissingExtraError, SgoifError, sentence
 
 MISTAKE, INTERRUPTED = 2, 130
 
@@ -35,8 +35,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print("sgoif: interrupted", file=sys.stderr)
         return INTERRUPTED
     except (SgoifError, OSError) as error:
-        from sgoif_bench.command import sentence
-
         print(f"sgoif: {sentence(error)}", file=sys.stderr)
         return MISTAKE
     return 0

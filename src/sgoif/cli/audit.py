@@ -157,8 +157,7 @@ def _audited(settings: AuditSettings, resume: bool, as_json: bool) -> int:
 
 def _explained(settings: AuditSettings, resume: bool, as_json: bool) -> int:
     """The same in a process of its own: a mistake is one sentence and an exit code."""
-    from sgoif.errors import SgoifError
-    from sgoif_bench.command import sentence
+    from sgoif.errors import SgoifError, sentence
 
     try:
         return _audited(settings, resume, as_json)

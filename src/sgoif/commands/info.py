@@ -35,7 +35,7 @@ def facts() -> dict[str, Any]:
     import torch
 
     from sgoif.core.provenance import machine, versions
-    from sgoif_bench.command import choose_device
+    from sgoif.device.selection import choose_device
 
     return {
         "versions": {**versions(), "revision": revision()},

@@ -18,7 +18,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from sgoif.errors import StateError
+from sgoif.errors import SettingError, StateError
 
 META = "meta"
 DAMAGE = (
@@ -46,6 +46,13 @@ def atomic_write(path: Path, write: Callable[[Any], None], *, text: bool = False
     except BaseException:
         Path(temporary).unlink(missing_ok=True)
         raise
+
+
+def check_writable(path: Path) -> None:
+    """Find out before a long run, not after it, that its result cannot be written."""
+    folder = next(place for place in (path.parent, *path.parent.parents) if place.exists())
+    if path.is_dir() or not folder.is_dir() or not os.access(folder, os.W_OK | os.X_OK):
+        raise SettingError(f"{path} cannot be written; choose another place with --out")
 
 
 def _umask() -> int:

@@ -18,18 +18,16 @@ import numpy as np
 import torch
 from torch.utils.data import DataLoader, TensorDataset
 
+from sgoif.commands.demo.digits import CLASSES, FLIPS, digits_net, flip_labels, load_digits
+from sgoif.commands.demo.metrics import detection_metrics
+from sgoif.commands.demo.signals import SignalTracker
+from sgoif.commands.demo.training import Epoch, Judge, train
 from sgoif.core.data import indexed, split_holdout
 from sgoif.core.provenance import machine, versions, write_json
-from sgoif.errors import MissingExtraError, SettingError
+from sgoif.errors import SettingError
 from sgoif.monitor import InfluenceMonitor
 from sgoif.tasks import LabelErrors
-from sgoif_bench.metrics import detection_metrics
-from sgoif_bench.models import digits_net
-from sgoif_bench.noise import DIGIT_FLIPS, class_dependent
-from sgoif_bench.protocol import Epoch, Judge, train
-from sgoif_bench.signals import SignalTracker
 
-CLASSES = 10
 MOST_NOISE = 0.24
 METHODS = ("influence", "influence_no_gate", "loss", "margin")
 
@@ -68,7 +66,7 @@ def run_demo(
     """
     start = time.perf_counter()
     pixels, labels = load_digits()
-    noisy, is_wrong = class_dependent(labels, DIGIT_FLIPS, seed=settings.seed, overall=settings.noise_rate)
+    noisy, is_wrong = flip_labels(labels, FLIPS, round(settings.noise_rate * len(labels)), settings.seed)
     everything = TensorDataset(torch.from_numpy(pixels), torch.from_numpy(noisy))
     training, held_out = split_holdout(everything, share=settings.holdout, seed=settings.seed)
 
@@ -116,17 +114,6 @@ def _judged(errors: LabelErrors, is_wrong: np.ndarray[Any, np.dtype[np.bool_]]) 
         "selected_wrong": int(is_wrong[chosen].sum()),
         "noise_rate_true": float(is_wrong.mean()),
     }
-
-
-def load_digits() -> tuple[np.ndarray[Any, np.dtype[np.float32]], np.ndarray[Any, np.dtype[np.int64]]]:
-    """Images float32 [1797, 1, 8, 8] with zero mean and unit spread, and labels; they come with scikit-learn."""
-    try:
-        from sklearn.datasets import load_digits as load
-    except ImportError as error:
-        raise MissingExtraError("scikit-learn", "demo", "The digits data set") from error
-    pixels, labels = load(return_X_y=True)
-    images = pixels.reshape(-1, 1, 8, 8).astype(np.float32)
-    return (images - images.mean()) / images.std(), labels.astype(np.int64)
 
 
 def brief(result: dict[str, Any]) -> dict[str, Any]:

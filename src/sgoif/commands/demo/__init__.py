@@ -1,0 +1,1 @@
+"""`sgoif demo`: wrong labels in handwritten digits, found while a small network trains on them."""
