@@ -5,6 +5,8 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+from sgoif.core.version import __version__
+
 if TYPE_CHECKING:
     from sgoif.core.data import indexed, split_holdout
     from sgoif.core.score_table import ScoreTable
@@ -12,8 +14,7 @@ if TYPE_CHECKING:
     from sgoif.monitor import InfluenceMonitor
     from sgoif.settings import Settings
 
-__version__ = "0.1.0"
-__all__ = ["InfluenceMonitor", "ScoreTable", "Settings", "SgoifError", "indexed", "split_holdout"]
+__all__ = ["InfluenceMonitor", "ScoreTable", "Settings", "SgoifError", "__version__", "indexed", "split_holdout"]
 
 _HOMES = {
     "InfluenceMonitor": "sgoif.monitor",

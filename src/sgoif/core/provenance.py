@@ -15,8 +15,8 @@ from typing import Any
 import numpy as np
 import torch
 
-from sgoif import __version__
 from sgoif.core.serialization import atomic_write
+from sgoif.core.version import __version__
 
 
 def package_version() -> str:
