@@ -13,7 +13,7 @@ from typing import Any, Protocol
 import numpy as np
 from PIL import Image
 
-from sgoif.images.decode import decode, size_of, to_plain
+from sgoif.images.decode import STRIP, decode, size_of, to_plain
 from sgoif.images.errors import UnreadableImageError
 
 Array = np.ndarray[Any, Any]
@@ -77,6 +77,18 @@ def stamp(path: str | Path) -> bytes:
     return f"{status.st_size} {status.st_mtime_ns};".encode()
 
 
+def _in_bytes(values: Array, scale: float) -> Array:
+    """Numbers times a scale, as bytes; so many at a time that memory hardly grows."""
+    scaled = np.empty(values.shape, dtype=np.uint8)
+    step = max(STRIP // max(values[:1].size, 1), 1)
+    for start in range(0, len(values), step):
+        part = values[start : start + step].astype(np.float64)
+        if not np.isfinite(part).all():
+            raise UnreadableImageError("some pixels are infinite or not numbers")
+        scaled[start : start + step] = np.rint(part * scale).clip(0, 255)
+    return scaled
+
+
 class Arrays:
     """Images as rows of one or more arrays [n, H, W], [n, H, W, C] or [n, C, H, W], of bytes or of numbers to scale."""
 
@@ -108,9 +120,7 @@ class Arrays:
     def image(self, number: int, most: int | None = None) -> Image.Image:
         values = self.raw(number)
         if self._scale is not None:
-            if not np.isfinite(values).all():
-                raise UnreadableImageError("some pixels are infinite or not numbers")
-            values = np.rint(values.astype(np.float64) * self._scale).clip(0, 255)
+            values = _in_bytes(values, self._scale)
         values = np.asarray(values, dtype=np.uint8)
         if values.ndim == 3:
             values = values.transpose(1, 2, 0) if self._planes_first else values

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import io
 import os
+from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -25,6 +26,14 @@ SUFFIXES = frozenset(
 WANTED = ("JPEG", "MPO", "PNG", "BMP", "DIB", "GIF", "WEBP", "TIFF", "PPM", "JPEG2000", "AVIF", "TGA", "ICO")
 MOST_PIXELS = 178_956_970
 """Pillow's own limit for decompression bombs, kept here even where a program has lifted Pillow's."""
+MOST_BYTES = 1 << 31
+"""Memory that one image may take while it is decoded."""
+NARROW = {"1": 1, "L": 1, "P": 1, "I;16": 2, "I;16L": 2, "I;16B": 2, "I;16N": 2}
+"""Bytes that Pillow keeps for a pixel; 4 in all other modes."""
+DECODERS = {"JPEG2000": 5, "WEBP": 4, "AVIF": 2, "JPEG": 1, "MPO": 1}
+"""Bytes for every number of a pixel that decoders keep beside that: as 32 bits, whole frames, coefficients."""
+STRIP = 1_000_000
+"""Pixels that are converted at a time."""
 
 ORIENTATION = 0x0112
 UPRIGHT = {
@@ -84,6 +93,14 @@ def _opened(source: Path | bytes) -> Image.Image:
     if width * height > MOST_PIXELS:
         image.close()
         raise UnreadableImageError(f"{width}×{height} pixels are more than the limit of {MOST_PIXELS:,}")
+    beside = DECODERS.get(image.format or "", 0) * len(image.getbands())
+    needed = width * height * (NARROW.get(image.mode, 4) + beside + 4)  # the image as it is returned has up to 4
+    if needed > MOST_BYTES:
+        image.close()
+        raise UnreadableImageError(
+            f"{width}×{height} pixels of a {image.format} file need up to {needed:,} bytes, more than the limit of"
+            f" {MOST_BYTES:,}; save it smaller"
+        )
     return image
 
 
@@ -105,6 +122,8 @@ def _upright(image: Image.Image) -> Image.Image:
     with suppress(Exception):  # damaged EXIF is no reason to lose the image
         orientation = image.getexif().get(ORIENTATION)
     plain = to_plain(image)
+    if plain is not image:
+        image.close()  # its memory is given back before the image is turned
     turn = UPRIGHT.get(orientation) if isinstance(orientation, int) else None
     return plain if turn is None else plain.transpose(turn)
 
@@ -113,7 +132,7 @@ def to_plain(image: Image.Image) -> Image.Image:
     """Any mode to "L" or "RGB"; what is transparent lies on white."""
     mode = image.mode
     if mode.startswith("I") or mode == "F":  # a transparent shade of these is no more than one shade
-        return Image.fromarray(to_bytes(np.asarray(image)))
+        return _in_bytes(image)
     if mode in ("LA", "La", "RGBA", "RGBa", "PA") or "transparency" in image.info:
         return _on_white(image, grey=mode in ("L", "LA", "La", "1"))
     if mode in ("L", "RGB"):
@@ -128,19 +147,53 @@ def to_plain(image: Image.Image) -> Image.Image:
     return image.convert("RGB")
 
 
+def strips(image: Image.Image, most: int = STRIP) -> Iterator[Image.Image]:
+    """Rows in portions of about so many pixels, so that a large image is not held several times."""
+    rows = max(most // image.width, 1)
+    if rows >= image.height:
+        yield image
+        return
+    for top in range(0, image.height, rows):
+        yield image.crop((0, top, image.width, min(top + rows, image.height)))
+
+
 def _on_white(image: Image.Image, *, grey: bool) -> Image.Image:
-    if image.mode in ("La", "RGBa"):
-        image = image.convert("LA" if image.mode == "La" else "RGBA")
-    layer = image.convert("RGBA")
-    page = Image.new("RGBA", layer.size, (255, 255, 255, 255))
-    page.alpha_composite(layer)
-    return page.convert("L" if grey else "RGB")
+    mode = "L" if grey else "RGB"
+    whole, top = Image.new(mode, image.size), 0
+    for strip in strips(image):
+        if strip.mode in ("La", "RGBa"):
+            strip = strip.convert("LA" if strip.mode == "La" else "RGBA")
+        layer = strip.convert("RGBA")
+        page = Image.new("RGBA", layer.size, (255, 255, 255, 255))
+        page.alpha_composite(layer)
+        whole.paste(page.convert(mode), (0, top))
+        top += strip.height
+    return whole
+
+
+def _in_bytes(image: Image.Image) -> Image.Image:
+    """What `to_bytes` makes of the whole, a strip at a time."""
+    ends = [(float(found.min()), float(found.max())) for found in map(_numbers, map(np.asarray, strips(image)))]
+    low, high = min(end[0] for end in ends), max(end[1] for end in ends)
+    whole, top = Image.new("L", image.size), 0
+    for strip in strips(image):
+        whole.paste(Image.fromarray(_scaled(np.asarray(strip), low, high)), (0, top))
+        top += strip.height
+    return whole
 
 
 def to_bytes(values: Array) -> Array:
     """Numbers of an unknown range to 0..255: 8, 12 or 16 bits, the unit interval, or else from least to largest."""
-    numbers = np.nan_to_num(values.astype(np.float64), nan=0.0, posinf=0.0, neginf=0.0)
-    low, high = float(numbers.min()), float(numbers.max())
+    numbers = _numbers(values)
+    return _scaled(values, float(numbers.min()), float(numbers.max()))
+
+
+def _numbers(values: Array) -> Array:
+    return np.nan_to_num(values.astype(np.float64), copy=False, nan=0.0, posinf=0.0, neginf=0.0)
+
+
+def _scaled(values: Array, low: float, high: float) -> Array:
+    numbers = _numbers(values)
     if values.dtype.kind == "f" and low >= 0 and high <= 1:
         scaled = numbers * 255
     elif low >= 0 and high <= 65535:

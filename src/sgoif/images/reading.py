@@ -7,7 +7,7 @@ import os
 import threading
 import warnings
 from collections import deque
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Callable, Generator
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any, TypeVar
@@ -16,7 +16,7 @@ import numpy as np
 from PIL import Image
 
 from sgoif.images.backends import Store
-from sgoif.images.decode import LargeImageError
+from sgoif.images.decode import LargeImageError, strips
 from sgoif.images.errors import UnreadableImageError
 from sgoif.images.pixels import thumbnail
 
@@ -133,24 +133,15 @@ def _content(image: Image.Image) -> tuple[bool, bytes]:
     shape = f"{image.width}×{image.height}".encode()
     one, three = hashlib.blake2b(b"L" + shape, digest_size=16), hashlib.blake2b(b"RGB" + shape, digest_size=16)
     if image.mode == "L":
-        for strip in _strips(image):
-            one.update(strip.tobytes())
+        for part in strips(image, STRIP):
+            one.update(np.asarray(part).tobytes())
         return True, one.digest()
     grey = True
-    for strip in _strips(image):
+    for part in strips(image, STRIP):
+        strip = np.asarray(part)
         three.update(strip.tobytes())
         if grey:
             red = strip[..., 0]
             grey = bool((red == strip[..., 1]).all() and (red == strip[..., 2]).all())
             one.update(red.tobytes())
     return grey, one.digest() if grey else three.digest()
-
-
-def _strips(image: Image.Image) -> Iterator[Array]:
-    """Rows in portions, so that a large image is not held twice."""
-    rows = max(STRIP // image.width, 1)
-    if rows >= image.height:
-        yield np.asarray(image)
-        return
-    for top in range(0, image.height, rows):
-        yield np.asarray(image.crop((0, top, image.width, min(top + rows, image.height))))
