@@ -13,6 +13,8 @@ Array = np.ndarray[Any, Any]
 
 def class_text(value: Any) -> str | None:
     """The name of the class that a label stands for; None where there is no label."""
+    if type(value) is str:  # nearly all are, and there may be millions
+        return value if value and not value.isspace() else None
     if isinstance(value, np.generic):
         value = value.item()
     if isinstance(value, bytes):

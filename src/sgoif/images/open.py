@@ -161,7 +161,8 @@ def _collect(found: Found, request: Request, layout: str) -> Collection:
         known += sorted(set(texts) - set(known))
     labels, class_names = numbered(texts, known)
     if known is not None and len(class_names) < len(set(known)):
-        absent = [name for name in dict.fromkeys(known) if name not in set(class_names)]
+        present = set(class_names)
+        absent = [name for name in dict.fromkeys(known) if name not in present]
         found.notes.append(f"{plural(len(absent), 'class', 'classes')} without images left out: {few(absent)}")
     whole = len(kept) == len(found.names)
     rows = None
@@ -195,14 +196,14 @@ def _unique(names: Sequence[str]) -> list[str]:
     if len(set(names)) == len(names):
         return list(names)
     taken, unique = set(names), []
-    seen: set[str] = set()
+    free: dict[str, int] = {}
     for name in names:
-        chosen, number = name, 2
-        if name in seen:
-            while (chosen := f"{name}#{number}") in taken:
-                number += 1
+        chosen = name
+        if name in free:
+            while (chosen := f"{name}#{free[name]}") in taken:
+                free[name] += 1
             taken.add(chosen)
-        seen.add(name)
+        free.setdefault(name, 2)  # all lower numbers stay taken, so each is tried once
         unique.append(chosen)
     return unique
 

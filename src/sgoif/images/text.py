@@ -26,7 +26,7 @@ def few(items: Iterable[object], most: int = FEW) -> str:
 
 def as_unicode(path: str) -> str:
     """A file name as text that any file can hold; bytes that are not UTF-8 are written out."""
-    return os.fsencode(path).decode("utf-8", "backslashreplace")
+    return path if path.isascii() else os.fsencode(path).decode("utf-8", "backslashreplace")
 
 
 def plural(count: int, noun: str, many: str | None = None) -> str:

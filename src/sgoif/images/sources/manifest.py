@@ -42,7 +42,7 @@ def read(request: Request) -> Found:
     image_column, label_column, columns = _columns(request)
     named = None if label_column is None else (image_column, label_column)
     found = Found([], [], Files([]), root=root, split=request.split, columns=named, rows=[])
-    real_root = os.path.realpath(root)
+    finder = _Finder(root)
     labels: list[str | None] = []
     paths: list[str] = []
     taken: set[str] = set()
@@ -64,11 +64,11 @@ def read(request: Request) -> Found:
         elif given is None and request.labelled:
             reason = "the row has no label"
         else:
-            file, reason = _file(text, root, real_root)
+            file, reason = finder.file(text)
         if reason is not None:
             found.skipped.append(Skipped(name, f"{reason} (row {line})"))
             continue
-        name = as_unicode(os.path.relpath(file, root)).replace(os.sep, "/")
+        name = as_unicode(finder.below(file)).replace(os.sep, "/")
         if name in taken:
             # The same file under another label is a mistake worth finding, so both rows stay.
             name = f"{name}#row{line}"
@@ -101,28 +101,53 @@ def _split_notes(request: Request, splits: Sequence[str | None]) -> list[str]:
     return [f"all splits are read: {few(named)} (choose one with --split)"] if len(named) > 1 else []
 
 
-def _file(text: str, root: Path, real_root: str) -> tuple[str, str | None]:
-    """The file a cell names, or the reason why it cannot be taken."""
-    file = os.path.normpath(os.path.join(root, text))
-    if text != text.strip() and not os.path.exists(file):
-        text = text.strip()
-        file = os.path.normpath(os.path.join(root, text))
-    if "\\" in text and os.sep == "/" and not os.path.exists(file):
-        file = os.path.normpath(os.path.join(root, text.replace("\\", "/")))
-    try:
-        real = os.path.realpath(file)
-        if os.path.commonpath([real, real_root]) != real_root:
-            return file, f"lies outside {shown(root)}; if that is meant, give a --root that holds it"
-        if not stat.S_ISREG(os.stat(real).st_mode):
-            return file, "not a file"
-    except FileNotFoundError:
-        return file, f"no such file below {shown(root)}; if paths start elsewhere, give --root"
-    except (OSError, ValueError) as error:
-        return file, f"cannot be read: {getattr(error, 'strerror', None) or error}"
-    if os.path.commonpath([file, str(root)]) != str(root):
-        # Reached by another way round, such as an absolute path through a link: named as if it had come straight.
-        file = os.path.join(root, os.path.relpath(real, real_root))
-    return file, None
+class _Finder:
+    """Files below a root by what the cells of a table say. Where a folder really lies is looked up once."""
+
+    def __init__(self, root: Path) -> None:
+        self._root, self._real_root = str(root), os.path.realpath(root)
+        self._start, self._real_start = os.path.join(self._root, ""), os.path.join(self._real_root, "")
+        self._folders: dict[str, str] = {}
+
+    def file(self, text: str) -> tuple[str, str | None]:
+        """The file a cell names, or the reason why it cannot be taken."""
+        file = os.path.normpath(os.path.join(self._root, text))
+        if text != (bare := text.strip()) and not os.path.exists(file):
+            text = bare
+            file = os.path.normpath(os.path.join(self._root, text))
+        if "\\" in text and os.sep == "/" and not os.path.exists(file):
+            file = os.path.normpath(os.path.join(self._root, text.replace("\\", "/")))
+        try:
+            real, mode = self._real(file)
+            if not real.startswith(self._real_start) and real != self._real_root:
+                return file, f"lies outside {shown(self._root)}; if that is meant, give a --root that holds it"
+            if not stat.S_ISREG(os.stat(real).st_mode if mode is None else mode):
+                return file, "not a file"
+        except FileNotFoundError:
+            return file, f"no such file below {shown(self._root)}; if paths start elsewhere, give --root"
+        except (OSError, ValueError) as error:
+            return file, f"cannot be read: {getattr(error, 'strerror', None) or error}"
+        if not file.startswith(self._start):
+            # Reached by another way round, such as an absolute path through a link: named as if it had come straight.
+            file = os.path.join(self._root, os.path.relpath(real, self._real_root))
+        return file, None
+
+    def below(self, file: str) -> str:
+        """The path of a file of the root, seen from there."""
+        return file[len(self._start) :] if file.startswith(self._start) else os.path.relpath(file, self._root)
+
+    def _real(self, file: str) -> tuple[str, int | None]:
+        """A path with its links followed and, where it is known by then, what kind of file that is."""
+        folder, _, name = file.rpartition(os.sep)
+        start = self._folders.get(folder)
+        if start is None:
+            start = self._folders[folder] = os.path.join(os.path.realpath(os.path.dirname(file)), "")
+        real = start + name
+        try:
+            mode = os.lstat(real).st_mode
+        except OSError:
+            return os.path.realpath(file), None
+        return (os.path.realpath(real), None) if stat.S_ISLNK(mode) else (real, mode)
 
 
 def _columns(request: Request) -> tuple[str, str | None, dict[str, Sequence[Any]]]:
