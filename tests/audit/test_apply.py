@@ -115,9 +115,11 @@ def test_links_fall_back(tmp_path: Path, photos: Path, monkeypatch: pytest.Monke
 
     decisions = decide(tmp_path / "d.csv", photos, FIRST)
     monkeypatch.setattr(os, "link", refuse)
-    assert apply_decisions(decisions, tmp_path / "a").ways["symlinked"] == 12
+    applied = apply_decisions(decisions, tmp_path / "a")
+    assert applied.ways["symlinked"] == 12
+    assert any("--follow-links" in note for note in applied.notes)
     assert (tmp_path / "a" / "owl" / "1.png").is_symlink()
-    assert open_images(tmp_path / "a").image(0).size == (8, 8)
+    assert open_images(tmp_path / "a", follow_links=True).image(0).size == (8, 8)
     monkeypatch.setattr(os, "symlink", refuse)
     assert apply_decisions(decisions, tmp_path / "b").ways["copied"] == 12
     assert not (tmp_path / "b" / "owl" / "1.png").is_symlink()
@@ -126,8 +128,12 @@ def test_links_fall_back(tmp_path: Path, photos: Path, monkeypatch: pytest.Monke
 def test_a_link_in_the_original_becomes_a_link_to_the_file(tmp_path: Path, photos: Path) -> None:
     outside = save(77, tmp_path / "store" / "x.png")
     os.symlink("../../store/x.png", photos / "cat" / "x.png")
-    apply_decisions(decide(tmp_path / "d.csv", photos, FIRST), tmp_path / "deep" / "er" / "clean")
+    decisions = decide(tmp_path / "d.csv", photos, FIRST)
+    apply_decisions(decisions, tmp_path / "deep" / "er" / "clean", follow_links=True)
     assert (tmp_path / "deep/er/clean/cat/x.png").read_bytes() == outside.read_bytes()
+    without = apply_decisions(decisions, tmp_path / "without")
+    assert not (tmp_path / "without" / "cat" / "x.png").exists()
+    assert any("1 link not followed" in note for note in without.notes)
 
 
 def test_a_split_is_read_off_the_paths(tmp_path: Path, photos: Path) -> None:

@@ -49,6 +49,16 @@ def test_settings_survive_their_record_and_only_free_ones_may_differ() -> None:
     assert other.differences(record) == ["epochs was 7, now 8", "early_stop was False, now True"]
 
 
+def test_following_links_is_repeated_and_runs_of_before_go_on() -> None:
+    settings = AuditSettings(Path("photos"), follow_links=True)
+    assert settings.command() == "sgoif audit photos --follow-links"
+    plain = AuditSettings(Path("photos"))
+    assert "follow" not in plain.command()
+    before = {name: value for name, value in plain.record().items() if name != "follow_links"}
+    assert plain.differences(before) == []
+    assert settings.differences(before) == ["follow_links was False, now True"]
+
+
 def test_the_command_repeats_what_was_given_and_nothing_else() -> None:
     settings = AuditSettings(Path("my photos"), fdr=0.2, early_stop=False, model="pack.nets:make", learning_rate=0.1)
     words = shlex.split(settings.command("--resume"))

@@ -61,7 +61,7 @@ def test_links_are_followed_and_loops_end(tmp_path: Path) -> None:
     os.symlink(root / "cat", root / "cat" / "self")
     save(picture(8), tmp_path / "elsewhere" / "bird.png")
     os.symlink(tmp_path / "elsewhere", root / "bird")
-    collection = open_images(root)
+    collection = open_images(root, follow_links=True)
     assert collection.class_names == ["bird", "cat", "dog"]
     assert "bird/bird.png" in collection.names
     assert "cat/0.png" in collection.names

@@ -13,7 +13,7 @@ import pytest
 from image_cases import class_folder
 
 from sgoif.images import open_images, open_unlabelled
-from sgoif.images.opening import _unique
+from sgoif.images.open import _unique
 
 
 def calls(work: Callable[[], Any], limit: int) -> int:

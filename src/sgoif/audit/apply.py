@@ -88,6 +88,7 @@ def apply_decisions(
     root: str | os.PathLike[str] | None = None,
     image_column: str | None = None,
     label_column: str | None = None,
+    follow_links: bool = False,
     progress: Progress | None = None,
 ) -> Applied:
     """Write a cleaned copy of the audited data to the new folder `to`.
@@ -100,7 +101,7 @@ def apply_decisions(
     origin = _origin(stated, source, decisions)
     target = _checked_target(to, origin)
     options: dict[str, Any] = {"layout": layout, "root": root, "image_column": image_column}
-    collection = _open(origin, rows, split, {**options, "label_column": label_column})
+    collection = _open(origin, rows, split, {**options, "label_column": label_column, "follow_links": follow_links})
     labels = new_labels(rows, collection, decisions)
     cleaning = Cleaning(collection, labels, copy)
     show = progress or Silent()
@@ -235,6 +236,8 @@ def _notes(ways: dict[str, int], empty: list[int], names: list[str]) -> list[str
             f"{plural(linked, 'file')} of the copy share their contents with the original: do not edit them in place,"
             " or use --copy"
         )
+    if ways.get("symlinked"):
+        notes.append("links lead out of the copy: an audit of a folder needs --follow-links; for a table use --copy")
     if empty:
         notes.append(f"no images are left in {few(names[number] for number in empty)}")
     return notes

@@ -149,6 +149,7 @@ def _read_images(
         image_column=settings.image_column,
         label_column=settings.label_column,
         limit=settings.limit,
+        follow_links=settings.follow_links,
     )
     _split(settings, collection.labels)  # too few images are noticed before they are read
     show.stage("reading images", len(collection.names))

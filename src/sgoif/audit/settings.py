@@ -39,6 +39,8 @@ class AuditSettings:
     """Column of a manifest with the labels."""
     limit: int | None = None
     """Use only so many images, spread over the data."""
+    follow_links: bool = False
+    """Follow links that lead out of an image folder, or from one class into another."""
     model: str = AUTOMATIC
     """A built-in model, `timm:NAME`, or `package.module:factory` for your own."""
     weights: Path | None = None
@@ -127,6 +129,7 @@ class AuditSettings:
     def differences(self, other: dict[str, Any]) -> list[str]:
         """What a run with the recorded settings would do otherwise, as "epochs was 30, now 20"."""
         mine = self.record()
+        other = {"follow_links": False, **other}  # runs of earlier versions do not state it; their data have a digest
         return [
             f"{name} was {_shown(other.get(name))}, now {_shown(value)}"
             for name, value in mine.items()
@@ -140,7 +143,8 @@ class AuditSettings:
             value, option = getattr(self, item.name), item.name.replace("_", "-")
             if item.name == "path" or value == item.default:
                 continue
-            words += [f"--no-{option}"] if value is False else [f"--{option}", str(value)]
+            switch = {True: f"--{option}", False: f"--no-{option}"}.get(value) if isinstance(value, bool) else None
+            words += [f"--{option}", str(value)] if switch is None else [switch]
         return shlex.join([*words, *extra])
 
 

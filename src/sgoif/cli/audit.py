@@ -45,6 +45,10 @@ def audit_command(
     image_column: Annotated[str | None, typer.Option(help="Column of a manifest with the paths.")] = None,
     label_column: Annotated[str | None, typer.Option(help="Column of a manifest with the labels.")] = None,
     limit: Annotated[int | None, typer.Option(help="Use only so many images, spread over the data.")] = None,
+    follow_links: Annotated[
+        bool,
+        typer.Option("--follow-links", help="Follow links that lead out of an image folder or into another class."),
+    ] = False,
     model: Annotated[
         str,
         typer.Option(
@@ -98,6 +102,7 @@ def audit_command(
         image_column=image_column,
         label_column=label_column,
         limit=limit,
+        follow_links=follow_links,
         model=model,
         weights=weights,
         epochs=epochs,
@@ -175,6 +180,10 @@ def apply_command(
     root: Annotated[Path | None, typer.Option(help="What paths in a manifest are relative to.")] = None,
     image_column: Annotated[str | None, typer.Option(help="Column of a manifest with the paths.")] = None,
     label_column: Annotated[str | None, typer.Option(help="Column of a manifest with the labels.")] = None,
+    follow_links: Annotated[
+        bool,
+        typer.Option("--follow-links", help="Follow links that lead out of an image folder or into another class."),
+    ] = False,
     copy: Annotated[bool, typer.Option("--copy", help="Copy files instead of linking them.")] = False,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what would be done and write nothing.")] = False,
     as_json: AsJson = False,
@@ -200,6 +209,7 @@ def apply_command(
             root=root,
             image_column=image_column,
             label_column=label_column,
+            follow_links=follow_links,
             progress=show,
         )
     finally:

@@ -35,14 +35,16 @@ def open_images(
     image_column: str | None = None,
     label_column: str | None = None,
     limit: int | None = None,
+    follow_links: bool = False,
 ) -> Collection:
     """Open labelled images in any known layout; no image is decoded yet.
 
     `split` chooses among train, test, ... where the data have several ("train" by default). `root` is the folder that
     the paths of a table start from. The two column names are for tables and archives. `limit` takes that many images,
-    spread evenly over all of them.
+    spread evenly over all of them. Links in a folder that lead out of it or into another class are left out and counted
+    in `notes`; `follow_links` follows them.
     """
-    request = _request(path, split, root, image_column, label_column, limit)
+    request = _request(path, split, root, image_column, label_column, limit, follow_links)
     name = _layout(request, layout)
     collection = _collect(LAYOUTS[name].read(request), request, name)
     if limit is not None and limit < len(collection):
@@ -60,11 +62,12 @@ def open_unlabelled(
     image_column: str | None = None,
     label_column: str | None = None,
     limit: int | None = None,
+    follow_links: bool = False,
 ) -> Collection:
     """Open images whose labels do not matter: whatever `open_images` reads, all images below any folder, an archive
     without labels, or a single image. Every label is -1.
     """
-    request = replace(_request(path, split, root, image_column, label_column, limit), labelled=False)
+    request = replace(_request(path, split, root, image_column, label_column, limit, follow_links), labelled=False)
     source = request.path
     if layout == "auto" and source.is_file() and source.suffix.lower() in SUFFIXES:
         name, found = "image", Found([as_unicode(source.name)], [None], Files([source]), root=source.parent)
@@ -99,6 +102,7 @@ def _request(
     image_column: str | None,
     label_column: str | None,
     limit: int | None,
+    follow_links: bool,
 ) -> Request:
     """What was asked for, after a look at whether it is there."""
     source = Path(os.path.abspath(path))
@@ -106,7 +110,8 @@ def _request(
         raise ImagesError(f"{shown(os.fspath(path))} does not exist; give the path of {KNOWN}")
     if limit is not None and limit < 2:
         raise ImagesError(f"limit = {limit} is too small; at least 2 images are needed")
-    return Request(source, split, None if root is None else Path(os.path.abspath(root)), image_column, label_column)
+    start = None if root is None else Path(os.path.abspath(root))
+    return Request(source, split, start, image_column, label_column, follow_links=follow_links)
 
 
 def _some(collection: Collection, limit: int) -> Collection:
@@ -120,8 +125,8 @@ def _some(collection: Collection, limit: int) -> Collection:
 def _layout(request: Request, layout: str) -> str:
     """The name of the layout, after a look at whether the options mean something to it."""
     name = _recognised(request.path, layout)
-    for option in ("split", "root", "image_column", "label_column"):
-        if getattr(request, option) is not None and option not in LAYOUTS[name].options:
+    for option in ("split", "root", "image_column", "label_column", "follow_links"):
+        if getattr(request, option) not in (None, False) and option not in LAYOUTS[name].options:
             where = shown(request.path)
             raise ImagesError(f"{option} means nothing for {where}, which is read as {name!r}; leave it away")
     return name

@@ -208,6 +208,8 @@ def _calibration(
     """Batches to calibrate with, and where they come from; None: some of the reference are kept back."""
     if settings.calibration is not None:
         held = open_unlabelled(settings.calibration)
+        for note in held.notes:
+            show.say(note)
         return source.of_collection(held, None, "calibrating", learned=False), held.source.name
     if run is not None and len(run.held) >= LEAST_CALIBRATION:
         return source.of_run(run, run.held, "calibrating", learned=False), "the images that the audit held out"

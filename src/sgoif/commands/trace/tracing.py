@@ -103,7 +103,7 @@ def _write_decisions(path: Path, table: ScoreTable, source: Path) -> None:
 
 
 def _notes(found: Found, victims: Victims | None, names: Sequence[str]) -> list[str]:
-    notes = list(found.notes)
+    notes = [*found.notes, *(victims.collection.notes if victims is not None else ())]
     if victims is not None and victims.skipped:
         notes.append(f"{plural(victims.skipped, 'victim')} could not be read")
     if victims is not None and found.to_restore is None:

@@ -30,6 +30,8 @@ class Request:
     label_column: str | None = None
     labelled: bool = True
     """False: only the images are wanted. Folders, tables and archives then need no labels."""
+    follow_links: bool = False
+    """Links may lead out of an image folder and into other classes."""
 
 
 @dataclass

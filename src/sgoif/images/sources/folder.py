@@ -1,23 +1,20 @@
-"""A folder with one subfolder per class. Folders below a class belong to it; links are followed, loops are not."""
+"""A folder with one subfolder per class. Folders below a class belong to it; `walk` says which links are followed."""
 
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 from sgoif.images.backends import Files
 from sgoif.images.collection import Skipped
-from sgoif.images.decode import SUFFIXES
 from sgoif.images.errors import ImagesError
 from sgoif.images.sources.base import SPLIT_NAMES, Found, Request, choose_split, listing, split_note
+from sgoif.images.sources.walk import FOLLOW, Walk, is_image, is_link
 from sgoif.images.text import as_unicode, few, shown
 
 MANIFESTS = (".csv", ".tsv", ".parquet", ".pq")
-NOT_READ = frozenset(
-    {".heic", ".heif", ".hif", ".jxl", ".svg", ".psd", ".xcf", ".eps", ".dcm", ".exr", ".hdr", ".dds"}
-    | {".raw", ".dng", ".cr2", ".cr3", ".nef", ".arw", ".orf", ".rw2", ".raf"}
-)
-"""Suffixes of pictures in formats that are not read; other files, such as notes beside images, are nobody's loss."""
 
 
 def matches(path: Path) -> bool:
@@ -27,49 +24,60 @@ def matches(path: Path) -> bool:
 
 def read(request: Request) -> Found:
     """Every image file below a class folder, by name."""
+    walk = Walk(request)
+    if request.split is not None and (why := walk.refusal(os.path.join(request.path, request.split))):
+        raise ImagesError(f"the split {shown(request.split)} of {shown(request.path)} is not read: it {why}; {FOLLOW}")
     if not request.labelled:
-        return _read_all(request)
-    base, split, notes = _base(request)
-    found = Found(names=[], labels=[], store=Files([]), root=request.path, split=split, notes=notes)
+        return _read_all(request, walk)
+    base, split, splits = _base(request, walk)
+    folders = [os.path.join(base, entry.name) for entry in listing(base) if _is_folder(entry)]
+    walk.label(folders + [os.path.join(request.path, name) for name in splits if name != split])
     labels: list[str] = []
     paths: list[str] = []
     loose: list[str] = []
     for entry in listing(base):
-        if entry.is_dir():
-            files = _images_below(entry.path, found.skipped, request.path)
+        if _is_folder(entry):
+            files = walk.images(entry.path)
+            if files is None:
+                continue
             if not files:
-                found.skipped.append(Skipped(as_unicode(entry.name), "class left out: its folder holds no image files"))
+                reason = "class left out: its folder holds no image files"
+                walk.skipped.append(Skipped(as_unicode(entry.name), reason))
             paths += files
             labels += [as_unicode(entry.name)] * len(files)
-        elif Path(entry.name).suffix.lower() in SUFFIXES:
+        elif is_image(entry.name):
             loose.append(entry.name)
-    found.names = [_name(path, request.path) for path in paths]
-    found.skipped += [Skipped(as_unicode(name), "not inside a class folder") for name in loose]
-    found.labels, found.store = labels, Files(paths)
+    walk.skipped += [Skipped(as_unicode(name), "not inside a class folder") for name in loose]
+    notes = (split_note(split, splits) if split else []) + walk.notes()
     if len(set(labels)) < 2:
-        found.notes += _hints(base)
-    return found
+        notes += _hints(base)
+    return _found(request, walk, paths, labels, split, notes)
 
 
-def _read_all(request: Request) -> Found:
+def _found(
+    request: Request, walk: Walk, paths: list[str], labels: Sequence[Any], split: str | None, notes: list[str]
+) -> Found:
+    names = list(map(walk.name, paths))
+    return Found(names, labels, Files(paths), root=request.path, split=split, skipped=walk.skipped, notes=notes)
+
+
+def _read_all(request: Request, walk: Walk) -> Found:
     """Every image file at any depth, whatever the folders mean."""
     base = request.path if request.split is None else request.path / request.split
     if not base.is_dir():
         raise ImagesError(f"{shown(request.path)} has no folder {shown(request.split)}; leave --split away")
-    skipped: list[Skipped] = []
-    paths = _images_below(str(base), skipped, request.path)
-    names = [_name(path, request.path) for path in paths]
-    return Found(names, [None] * len(paths), Files(paths), root=request.path, split=request.split, skipped=skipped)
+    paths = walk.images(str(base)) or []
+    return _found(request, walk, paths, [None] * len(paths), request.split, walk.notes())
 
 
-def _base(request: Request) -> tuple[Path, str | None, list[str]]:
-    """The folder that holds the classes: the path itself, or the split below it."""
-    folders = [entry for entry in listing(request.path) if entry.is_dir()]
+def _base(request: Request, walk: Walk) -> tuple[Path, str | None, list[str]]:
+    """The folder that holds the classes: the path itself, or the split below it; and all splits there are."""
+    folders = [entry for entry in listing(request.path) if _is_folder(entry) and not _stray(entry, walk)]
     splits = [e.name for e in folders if e.name.lower() in SPLIT_NAMES and _holds_classes(e.path)]
     if request.split is None:
         # A split may lack classes, as a test set often does; it is still no class.
         others = [entry for entry in folders if entry.name.lower() not in SPLIT_NAMES]
-        if not splits or any(_holds_an_image(entry.path) for entry in others):
+        if not splits or any(Walk(request).images(entry.path, first=True) for entry in others):
             return request.path, None, []
     elif not splits:
         raise ImagesError(
@@ -77,7 +85,16 @@ def _base(request: Request) -> tuple[Path, str | None, list[str]]:
             " Leave --split away, or give the folder that holds the classes"
         )
     split = choose_split(request.path, request.split, splits)
-    return request.path / split, split, split_note(split, splits)
+    return request.path / split, split, splits
+
+
+def _is_folder(entry: os.DirEntry[str]) -> bool:
+    """Whether an entry is a folder or leads to one; a link that leads nowhere, or to itself, does not."""
+    return os.path.isdir(entry.path) if is_link(entry) else entry.is_dir()
+
+
+def _stray(entry: os.DirEntry[str], walk: Walk) -> bool:
+    return is_link(entry) and walk.refusal(entry.path) is not None
 
 
 def _holds_classes(folder: str) -> bool:
@@ -86,62 +103,14 @@ def _holds_classes(folder: str) -> bool:
         entries = listing(Path(folder))
     except ImagesError:
         return False
-    loose = any(entry.is_file() and Path(entry.name).suffix.lower() in SUFFIXES for entry in entries)
-    return not loose and any(entry.is_dir() for entry in entries)
-
-
-def _holds_an_image(folder: str) -> bool:
-    return bool(_images_below(folder, [], Path(folder), first=True))
-
-
-def _images_below(folder: str, skipped: list[Skipped], root: Path, *, first: bool = False) -> list[str]:
-    """Image files at any depth, in the order of their paths; each real folder is entered once."""
-    found: list[str] = []
-    entered: set[tuple[int, int]] = set()
-    waiting = [folder]
-    while waiting:
-        here = waiting.pop()
-        try:
-            status = os.stat(here)
-            if (status.st_dev, status.st_ino) in entered:
-                continue
-            entered.add((status.st_dev, status.st_ino))
-            entries = listing(Path(here))
-        except (OSError, ImagesError) as error:
-            skipped.append(Skipped(_name(here, root), str(error)))
-            continue
-        for entry in entries:
-            if entry.is_dir():
-                waiting.append(entry.path)
-            elif Path(entry.name).suffix.lower() in SUFFIXES:
-                if entry.is_file():
-                    found.append(entry.path)
-                else:
-                    skipped.append(Skipped(_name(entry.path, root), "not a file, or a link that leads nowhere"))
-            elif (reason := _unread(entry.name)) is not None:
-                skipped.append(Skipped(_name(entry.path, root), reason))
-        if first and found:
-            return found
-    return sorted(found)
-
-
-def _unread(name: str) -> str | None:
-    """Why a file that is probably a picture is not taken for one."""
-    suffix = Path(name).suffix.lower()
-    if suffix in NOT_READ:
-        return f"pictures of this format ({suffix}) are not read: convert it, for instance to PNG"
-    return None if suffix else "its name does not say what it is: give it a suffix such as .png"
-
-
-def _name(path: str, root: Path) -> str:
-    return as_unicode(os.path.relpath(path, root)).replace(os.sep, "/")
+    return not any(is_image(e.name) and os.path.isfile(e.path) for e in entries) and any(map(_is_folder, entries))
 
 
 def _hints(base: Path) -> list[str]:
     """What else the folder could be, for the message that says it has too few classes."""
-    files = [e.name for e in listing(base) if e.is_file() and Path(e.name).suffix.lower() in MANIFESTS]
+    files = [e.name for e in listing(base) if os.path.isfile(e.path) and Path(e.name).suffix.lower() in MANIFESTS]
     hints = [f"if the labels are in a table, give that file instead: {few(files)}"] if files else []
-    folders = [entry for entry in listing(base) if entry.is_dir()]
+    folders = [entry for entry in listing(base) if _is_folder(entry)]
     if len(folders) == 1 and _holds_classes(folders[0].path):
         hints.append(f"if the classes are one level deeper, give {shown(folders[0].path)} instead")
     return hints

@@ -7,6 +7,7 @@ for a DatasetDict, and the Parquet files of a repository on the hub (data/train-
 from __future__ import annotations
 
 import json
+import os
 import re
 from collections.abc import Sequence
 from pathlib import Path
@@ -127,7 +128,7 @@ def _shards(folder: Path) -> dict[str, list[Path]]:
         if place.is_dir() and not found:
             for entry in listing(place):
                 match = SHARD.match(entry.name)
-                if match and entry.is_file():
+                if match and os.path.isfile(entry.path):
                     found.setdefault(match["split"], []).append(place / entry.name)
     return found
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import math
+import os
 import re
 import struct
 import zlib
@@ -72,7 +73,7 @@ def _image_files(path: Path) -> list[Path]:
         folder = path / place
         if folder.is_dir():
             for entry in listing(folder):
-                if entry.is_file() and IMAGES.match(entry.name):
+                if IMAGES.match(entry.name) and os.path.isfile(entry.path):
                     found.setdefault(entry.name.removesuffix(".gz"), folder / entry.name)
     return list(found.values())
 
