@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
+import re
 import time
+import unicodedata
 from pathlib import Path
 
 import numpy as np
@@ -225,3 +227,41 @@ def test_five_hundred_classes(tmp_path: Path) -> None:
     collection = open_images(tmp_path / "data")
     assert collection.class_names == [str(c) for c in range(500)]
     assert collection.labels.tolist() == [int(name.split("/")[0]) for name in collection.names]
+
+
+TWINS = [
+    (("Café", "Cafe\u0301"), r"'Café' and 'Café' differ only in how letters .*'Cafe\\u0301' and 'Caf\\xe9'"),
+    (("cat", "Cat"), "'Cat' and 'cat' differ only in upper and lower case"),
+    (("cat", "cat "), "'cat' and 'cat ' differ only in spaces"),
+    (("Äpfel", "a\u0308pfel"), "differ only in upper and lower case"),
+]
+
+
+@pytest.mark.parametrize("kind", ["folder", "table"])
+@pytest.mark.parametrize(("names", "said"), TWINS)
+def test_classes_whose_names_look_alike_stay_apart_and_are_named(
+    tmp_path: Path, names: tuple[str, ...], said: str, kind: str
+) -> None:
+    root = class_folder(tmp_path, (*names, "other"))
+    if kind == "table":
+        (tmp_path / "list.csv").write_text(
+            "path,label\n" + "".join(f'{name}/{i}.png,"{name}"\n' for name in (*names, "other") for i in range(3))
+        )
+        root = tmp_path / "list.csv"
+    collection = open_images(root)
+    if kind == "table" and names[1] == "cat ":  # which says so itself
+        assert collection.class_names == ["cat", "other"]
+        assert "spaces around 3 labels" in collection.notes[0]
+        return
+    assert set(collection.class_names) == {*names, "other"}
+    (note,) = collection.notes
+    assert re.search(unicodedata.normalize("NFC", said), unicodedata.normalize("NFC", note))
+    assert "kept apart" in note
+
+
+def test_many_twins_are_counted(tmp_path: Path) -> None:
+    root = class_folder(tmp_path, [f"{letter}{end}" for letter in "abcdefg" for end in ("x", "X")], each=1)
+    notes = open_images(root).notes
+    assert len(notes) == 6
+    assert notes[5] == "2 more classes have such twins: 'fX', 'gX'"
+    assert open_images(class_folder(tmp_path / "plain", ("a", "b", "1", "01"))).notes == []

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import math
+import unicodedata
 from collections.abc import Iterable, Sequence
 from typing import Any
 
 import numpy as np
+
+from sgoif.images.text import FEW, few, plural, shown
 
 Array = np.ndarray[Any, Any]
 
@@ -45,3 +48,29 @@ def numbered(texts: Sequence[str], known: Sequence[str] | None = None) -> tuple[
     order = in_order(present) if known is None else [name for name in dict.fromkeys(known) if name in present]
     position = {name: number for number, name in enumerate(order)}
     return np.array([position[text] for text in texts], dtype=np.int64), order
+
+
+def twin_notes(names: Iterable[str]) -> list[str]:
+    """What to say about classes whose names look alike: they stay apart, since only a person knows what was meant."""
+    groups: dict[str, list[str]] = {}
+    for name in names:
+        folded = unicodedata.normalize("NFC", name).casefold()
+        groups.setdefault(unicodedata.normalize("NFC", " ".join(folded.split())), []).append(name)
+    twins = [group for group in groups.values() if len(group) > 1]
+    notes = [
+        f"classes {' and '.join(map(shown, group[:FEW]))} differ only in {_difference(group)} and are kept apart;"
+        " if they are one class, give them one name"
+        for group in twins[:FEW]
+    ]
+    if len(twins) > FEW:
+        rest = plural(len(twins) - FEW, "more class has", "more classes have")
+        notes.append(f"{rest} such twins: {few(group[0] for group in twins[FEW:])}")
+    return notes
+
+
+def _difference(group: Sequence[str]) -> str:
+    """What sets the names of a group apart, with the characters where the eye cannot tell them."""
+    composed = {unicodedata.normalize("NFC", name) for name in group}
+    if len(composed) < len(group):
+        return f"how letters are encoded in Unicode ({' and '.join(ascii(name) for name in group[:FEW])})"
+    return "spaces" if len({" ".join(name.split()) for name in composed}) == 1 else "upper and lower case"

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from sgoif.images.backends import Files
-from sgoif.images.classes import class_text, numbered
+from sgoif.images.classes import class_text, numbered, twin_notes
 from sgoif.images.collection import Collection, ManifestRows, Skipped
 from sgoif.images.decode import SUFFIXES
 from sgoif.images.errors import ImagesError
@@ -169,6 +169,7 @@ def _collect(found: Found, request: Request, layout: str) -> Collection:
         present = set(class_names)
         absent = [name for name in dict.fromkeys(known) if name not in present]
         found.notes.append(f"{plural(len(absent), 'class', 'classes')} without images left out: {few(absent)}")
+    found.notes += twin_notes(class_names)
     whole = len(kept) == len(found.names)
     rows = None
     if found.rows is not None and found.columns is not None:
