@@ -23,6 +23,7 @@ from sgoif.audit.progress import Silent
 from sgoif.audit.settings import AuditSettings
 from sgoif.core.score_table import ScoreTable
 from sgoif.errors import SgoifError
+from sgoif.images import ImagesError
 
 QUICK: dict[str, Any] = {"model": "tiny_nets:tiny", "device": "cpu", "epochs": 3}
 FILES = {"issues.csv", "issues.parquet", "report.html", "summary.json", "skipped.csv", "copies.csv", "run.json"}
@@ -116,6 +117,54 @@ def test_changed_data_are_not_mixed_with_an_old_run(tmp_path: Path) -> None:
     shutil.copy(next((data / "bars").glob("*.png")), data / "bars" / "new.png")
     with pytest.raises(RunDirectoryError, match="have changed"):
         audit(settings(data, tmp_path / "run"), resume=True)
+
+
+def test_the_checkpoint_of_another_run_is_refused(photos: Path, tmp_path: Path) -> None:
+    other = make_folder(tmp_path / "other", per_class=60, seed=9)
+    audit(settings(photos, tmp_path / "run"))
+    audit(settings(other, tmp_path / "foreign"))
+    audit(settings(photos, tmp_path / "seeded", seed=1))
+    own = (tmp_path / "run" / "checkpoint.npz").read_bytes()
+    before = read_issues(tmp_path / "run")
+    for name, differing in (("foreign", "data, prepared images"), ("seeded", "seed")):
+        shutil.copy(tmp_path / name / "checkpoint.npz", tmp_path / "run")
+        with pytest.raises(RunDirectoryError, match=rf"checkpoint\.npz belongs to another run: {differing} differ"):
+            audit(settings(photos, tmp_path / "run"), resume=True)
+        foreign = (tmp_path / name / "checkpoint.npz").read_bytes()
+        assert (tmp_path / "run" / "checkpoint.npz").read_bytes() == foreign
+    (tmp_path / "run" / "checkpoint.npz").write_bytes(own)
+    audit(settings(photos, tmp_path / "run"), resume=True)
+    assert read_issues(tmp_path / "run") == before
+
+
+def test_pixels_that_were_changed_are_refused(photos: Path, tmp_path: Path) -> None:
+    audit(settings(photos, tmp_path / "run"))
+    before, pixels = read_issues(tmp_path / "run"), tmp_path / "run" / "cache" / "pixels.npy"
+    content = pixels.read_bytes()
+    changed = content[:1000] + bytes(45_000) + content[46_000:]
+    assert changed != content
+    pixels.unlink()
+    pixels.write_bytes(changed)
+    with pytest.raises(ImagesError, match=r"pixels\.npy.* has been changed or damaged.*move the folder away"):
+        audit(settings(photos, tmp_path / "run"), resume=True)
+    assert pixels.read_bytes() == changed
+    (tmp_path / "run" / "cache").rename(tmp_path / "away")
+    audit(settings(photos, tmp_path / "run"), resume=True)
+    assert pixels.read_bytes() == content
+    assert read_issues(tmp_path / "run") == before
+
+
+def test_where_every_checkpoint_is_damaged_nothing_begins_anew_by_itself(photos: Path, tmp_path: Path) -> None:
+    with pytest.raises(AuditInterrupted):
+        audit(settings(photos, tmp_path / "run"), Stop(signal.SIGINT, 11))
+    path = tmp_path / "run" / "checkpoint.npz"
+    path.write_bytes(path.read_bytes()[:-200])
+    with pytest.raises(RunDirectoryError, match=r"cannot go on where it was.*remove checkpoint\.npz and run the same"):
+        audit(settings(photos, tmp_path / "run"), resume=True)
+    assert not (tmp_path / "run" / "issues.csv").exists()
+    path.unlink()
+    audit(settings(photos, tmp_path / "run"), resume=True)
+    assert len(read_issues(tmp_path / "run")) == 180
 
 
 class Stop(Silent):

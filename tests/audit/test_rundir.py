@@ -15,6 +15,7 @@ from sgoif.audit import run_directory
 from sgoif.audit.errors import RunDirectoryError
 from sgoif.audit.run_directory import RunDirectory, claim
 from sgoif.audit.settings import AuditSettings
+from sgoif.core.serialization import save_state
 
 
 def state(step: int) -> dict[str, Any]:
@@ -129,6 +130,58 @@ def test_two_generations_are_kept_and_damage_falls_back(settings: AuditSettings)
     assert found["step"] == 2
     assert torch.equal(found["weights"], torch.full((3,), 2.0))
     assert len(problems) == 1
+
+
+def test_where_no_checkpoint_can_be_read_the_user_decides(settings: AuditSettings) -> None:
+    with claim(settings, resume=False) as directory:
+        directory.record("digest")
+        directory.save(state(1))
+        directory.save(state(2))
+    files = [settings.directory / name for name in (run_directory.NEWEST, run_directory.PREVIOUS)]
+    for path in files:
+        path.write_bytes(path.read_bytes()[:-50])
+    before = {path.name: path.read_bytes() for path in settings.directory.iterdir()}
+    said = r"no checkpoint in .*run can be read.*remove checkpoint.npz and checkpoint-previous.npz and run .*--out"
+    with claim(settings, resume=True) as directory, pytest.raises(RunDirectoryError, match=said):
+        directory.load()
+    assert {path.name: path.read_bytes() for path in settings.directory.iterdir()} == before
+    for path in files:
+        path.unlink()
+    with claim(settings, resume=True) as directory:
+        directory.record("digest")
+        assert directory.load() == (None, [])
+
+
+def identified(settings: AuditSettings, **identity: Any) -> RunDirectory:
+    directory = RunDirectory(settings.directory, settings)
+    directory.identity = {"seed": 0, "data": "a", "prepared images": "b", **identity}
+    return directory
+
+
+def test_a_checkpoint_of_another_run_is_refused_and_left_alone(settings: AuditSettings, tmp_path: Path) -> None:
+    begin(settings)
+    mine = identified(settings)
+    mine.save(state(1))
+    identified(settings, seed=1, data="c").save(state(9))  # as if copied there
+    newest = settings.directory / run_directory.NEWEST
+    before = newest.read_bytes()
+    with pytest.raises(
+        RunDirectoryError, match=r"checkpoint\.npz belongs to another run: data, seed differ.*move it away"
+    ):
+        identified(settings).load()
+    assert newest.read_bytes() == before
+    newest.rename(tmp_path / "elsewhere.npz")
+    found, problems = identified(settings).load()
+    assert found is not None
+    assert (found["step"], problems) == (1, [])
+    assert run_directory.IDENTITY not in found
+
+
+def test_a_checkpoint_that_says_nothing_of_its_run_is_refused(settings: AuditSettings) -> None:
+    begin(settings)
+    save_state(settings.directory / run_directory.NEWEST, state(4))
+    with pytest.raises(RunDirectoryError, match=r"checkpoint\.npz does not say which run.*earlier versions.*--out"):
+        identified(settings).load()
 
 
 @pytest.mark.parametrize("renames", [0, 1, 2])

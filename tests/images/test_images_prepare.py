@@ -9,6 +9,7 @@ import multiprocessing
 import os
 import shutil
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +25,7 @@ from sgoif.images import Collection, ImagesError, Pixels, open_images, open_pixe
 from sgoif.images import reading as reading_module
 from sgoif.images import writing as writing_module
 from sgoif.images.backends import Files
+from sgoif.images.errors import ChangedImagesError
 from sgoif.images.pixels import IMAGES, PIXELS, THUMBS
 from sgoif.images.reading import centre_square
 
@@ -231,6 +233,53 @@ def test_an_incomplete_set_is_made_again(tmp_path: Path, name: str, damage: str)
     with pytest.raises(ImagesError, match="complete set"):
         open_pixels(out)
     assert same(prepare(open_images(root), out), expected)
+
+
+def zeroed(content: bytes) -> bytes:
+    return content[:200] + bytes(400) + content[600:]
+
+
+def relabelled(content: bytes) -> bytes:
+    """The first image has the label of the last one."""
+    record = json.loads(content)
+    record["labels"][0] = record["labels"][-1]
+    return json.dumps(record, separators=(",", ":")).encode()
+
+
+@pytest.mark.parametrize(("name", "change"), [(PIXELS, zeroed), (THUMBS, zeroed), (IMAGES, relabelled)])
+def test_a_set_whose_content_was_changed_is_refused_and_left_alone(
+    tmp_path: Path, name: str, change: Callable[[bytes], bytes]
+) -> None:
+    root = class_folder(tmp_path / "in", size=(80, 60))
+    out = tmp_path / "out"
+    expected = prepare(open_images(root), out)
+    sound = (out / name).read_bytes()
+    changed = change(sound)
+    assert len(changed) == len(sound)
+    assert changed != sound
+    (out / name).unlink()  # a new file: the old one is still mapped
+    (out / name).write_bytes(changed)
+    for opened in (lambda: open_pixels(out), lambda: prepare(open_images(root), out)):
+        with pytest.raises(
+            ChangedImagesError, match=rf"{name}.* has been changed or damaged.*Put the file back, or move"
+        ):
+            opened()
+    assert (out / name).read_bytes() == changed
+    assert len(open_pixels(out, verify=False)) == len(expected)
+    out.rename(tmp_path / "away")
+    again = prepare(open_images(root), out)
+    assert same(again, expected)
+    assert again.content == expected.content == open_pixels(out).content != ""
+
+
+def test_a_set_of_an_earlier_version_is_opened_and_prepared_anew_with_digests(tmp_path: Path) -> None:
+    root, out = class_folder(tmp_path / "in", size=(80, 60)), tmp_path / "out"
+    expected = prepare(open_images(root), out)
+    record = json.loads((out / IMAGES).read_text())
+    del record["digests"]
+    (out / IMAGES).write_text(json.dumps(record))
+    assert open_pixels(out).content == ""
+    assert prepare(open_images(root), out).content == expected.content
 
 
 def test_killed_at_any_time(tmp_path: Path) -> None:

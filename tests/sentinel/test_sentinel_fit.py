@@ -17,6 +17,7 @@ from sgoif.audit.errors import ModelError
 from sgoif.cli import main
 from sgoif.commands.sentinel.archive import open_sentinel
 from sgoif.commands.sentinel.settings import OpenSettings
+from sgoif.core.serialization import load_state, save_state
 from sgoif.errors import StateError
 from sgoif.tasks import Sentinel
 
@@ -173,6 +174,20 @@ class TestRun:
         shutil.copytree(world.train / "high", here / "strange" / "high")
         assert main(["sentinel", "fit", "strange", "--run", str(run), *OWN]) == 2
         assert "the model has no class 'unheard'" in capfd.readouterr().err
+
+    def test_parts_of_another_run_are_refused(self, run: Path, here: Path, capfd: Captured) -> None:
+        part = here / "part"
+        shutil.copytree(run, part)
+        path = part / "checkpoint.npz"
+        state = load_state(path)
+        save_state(path, {**state, "run": {**state["run"], "data": "of another folder"}})
+        assert main(["sentinel", "fit", "--run", "part", *OWN]) == 2
+        assert "checkpoint.npz belongs to another run: data differ" in capfd.readouterr().err
+        shutil.copy(run / "checkpoint.npz", part)
+        pixels = part / "cache" / "pixels.npy"
+        pixels.write_bytes(pixels.read_bytes()[:-500] + bytes(500))
+        assert main(["sentinel", "fit", "--run", "part", *OWN]) == 2
+        assert "pixels.npy' has been changed or damaged" in capfd.readouterr().err
 
     def test_what_is_missing_is_named(self, run: Path, here: Path, capfd: Captured) -> None:
         part = here / "part"

@@ -178,7 +178,7 @@ def _state(folder: Path) -> None:
 
     from sgoif.core.serialization import save_state
 
-    save_state(folder / "state.npz", {"step": 3, "stopped": "", "w": torch.arange(6.0), "names": ["a", "b"]})
+    save_state(folder / "state.npz", {"step": 3, "stopped": "", "w": torch.arange(6.0), "names": ["a", "b"], "run": {}})
 
 
 def _load_state(folder: Path) -> object:

@@ -28,7 +28,7 @@ from sgoif.audit.live_status import Live
 from sgoif.audit.models import resolve
 from sgoif.audit.plan import LEAST_TRAINED, Indices, Plan, choose_device, hold_out, make_plan
 from sgoif.audit.progress import Progress, Silent
-from sgoif.audit.run_directory import RunDirectory, claimed
+from sgoif.audit.run_directory import RunDirectory, claimed, identity
 from sgoif.audit.settings import AuditSettings
 from sgoif.audit.training import Training
 from sgoif.core.data import isolated_random_state
@@ -36,6 +36,7 @@ from sgoif.core.provenance import package_version, versions
 from sgoif.core.score_table import ScoreTable
 from sgoif.distributed.communicator import Ranks
 from sgoif.distributed.launch import choose_gpu, joined
+from sgoif.errors import StateError
 from sgoif.reports.labels import precision, worst_first
 
 if TYPE_CHECKING:
@@ -98,6 +99,7 @@ def _run(
         checked = read_checked(settings.checked, collection, pixels, held.tolist())
         show.say(f"{len(checked)} checked labels of held-out images are used")
     plan = make_plan(settings, len(rows), ranks.size)
+    directory.identity = identity(settings, plan, pixels)
     live = Live(directory.path, pixels) if ranks.rank == 0 else None
     with ExitStack() as ending:
         with interruption.deferred():  # on every process before the first one says that it trains
@@ -177,8 +179,15 @@ def _reopen(training: Training, directory: RunDirectory, show: Progress) -> None
     state, problems = directory.load()
     for problem in problems:
         show.say(problem)
-    if state is not None:
+    if state is None:
+        return
+    try:
         training.load_state_dict(state)
+    except StateError as error:
+        raise StateError(
+            f"{directory.path}: {error}. Go on with the version of sgoif that began the run, or give another folder"
+            " with --out"
+        ) from error
 
 
 def _train(

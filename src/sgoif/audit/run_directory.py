@@ -7,7 +7,8 @@
     issues.csv ...      the results
 
 A checkpoint is complete before it takes its name, and the one before it is kept, so that a kill at any moment, a full
-disk or a damaged file costs the work since the last checkpoint at most.
+disk or a damaged file costs the work since the last checkpoint at most. It carries the identity of its run (settings,
+plan, digests of the data and of the prepared images), and that of another run is refused.
 """
 
 from __future__ import annotations
@@ -19,18 +20,23 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from sgoif.audit.errors import RunDirectoryError, explained_writes
 from sgoif.audit.models import is_harmless, name_from_file
-from sgoif.audit.settings import AUTOMATIC, AuditSettings
+from sgoif.audit.settings import AUTOMATIC, FREE, AuditSettings
 from sgoif.core.provenance import versions, write_json
 from sgoif.core.serialization import load_state, save_state
 from sgoif.distributed.communicator import Ranks
 from sgoif.errors import SgoifError, StateError
 from sgoif.images.text import shown
 
+if TYPE_CHECKING:
+    from sgoif.audit.plan import Plan
+    from sgoif.images import Pixels
+
 RUN, LOCK, CACHE = "run.json", "lock", "cache"
+IDENTITY = "run"
 NEWEST, PREVIOUS, INCOMING = "checkpoint.npz", "checkpoint-previous.npz", "checkpoint-incoming.npz"
 EVERY, EPOCH_EVERY = 30.0, 10.0
 """Seconds between two checkpoints, in the middle of an epoch and at its end."""
@@ -42,6 +48,8 @@ class RunDirectory:
     def __init__(self, path: Path, settings: AuditSettings) -> None:
         self.path, self.settings = path, settings
         self.cache = path / CACHE
+        self.identity: dict[str, Any] = {}
+        """What a checkpoint of this run says of itself."""
         self.saved_step: int | None = None
         """The step of the newest checkpoint."""
         self._saved_at = time.monotonic()
@@ -117,15 +125,15 @@ class RunDirectory:
     def save(self, state: dict[str, Any]) -> None:
         """Write a checkpoint; the one before is kept."""
         with self.explained():
-            save_state(self.path / INCOMING, state)
+            save_state(self.path / INCOMING, {**state, IDENTITY: self.identity})
             with suppress(FileNotFoundError):
                 os.replace(self.path / NEWEST, self.path / PREVIOUS)
             os.replace(self.path / INCOMING, self.path / NEWEST)
         self.saved_step, self._saved_at = int(state["step"]), time.monotonic()
 
     def load(self) -> tuple[dict[str, Any] | None, list[str]]:
-        """The newest checkpoint that can be read, and what was wrong with newer ones."""
-        problems: list[str] = []
+        """The newest checkpoint that can be read, and what was wrong with newer ones; raises where none can be."""
+        problems: dict[str, str] = {}
         # A kill between two renames leaves the newest one under its first name.
         for name in (INCOMING, NEWEST, PREVIOUS):
             try:
@@ -134,10 +142,19 @@ class RunDirectory:
             except FileNotFoundError:
                 continue
             except (StateError, KeyError, ValueError, TypeError, OverflowError) as error:
-                problems.append(f"{name} could not be read, an older checkpoint is tried: {error}")
+                problems[name] = str(error)
                 continue
-            return state, problems
-        return None, problems
+            way = "It is left as it is: move it away to go on without it, or give another folder with --out"
+            raise_if_foreign(self.path / name, state.pop(IDENTITY, None), self.identity, way)
+            return state, [f"{bad} could not be read, {name} is used instead: {why}" for bad, why in problems.items()]
+        if problems:
+            reasons = "; ".join(f"{name}: {why}" for name, why in problems.items())
+            raise RunDirectoryError(
+                f"no checkpoint in {self.path} can be read, so the run cannot go on where it was ({reasons}). To start"
+                f" anew, remove {' and '.join(problems)} and run the same command again, or give another folder with"
+                " --out; nothing was changed"
+            )
+        return None, []
 
     def kept(self) -> str:
         """What is safe whatever happens next, as a sentence."""
@@ -155,6 +172,24 @@ class RunDirectory:
         """Turn a full or read-only disk into a sentence that says what is kept."""
         with explained_writes(self.path, self.kept()):
             yield
+
+
+def identity(settings: AuditSettings, plan: Plan, pixels: Pixels) -> dict[str, Any]:
+    """What tells a run from others, in terms of JSON; where it runs and where things lie is no part of it."""
+    chosen = {name: value for name, value in settings.record().items() if name not in FREE}
+    decided = {name: value for name, value in plan.record().items() if name != "device"}
+    return {**chosen, **decided, "data": pixels.digest, "prepared images": pixels.content}
+
+
+def raise_if_foreign(path: Path, found: dict[str, Any] | None, expected: dict[str, Any], way: str) -> None:
+    """Raise where a checkpoint does not say of itself what is expected of those of a run; `way` is what to do."""
+    if not isinstance(found, dict):
+        raise RunDirectoryError(
+            f"{path} does not say which run it belongs to, as those of earlier versions; finish the run with the"
+            f" version that began it. {way}"
+        )
+    if wrong := sorted(name for name, value in expected.items() if found.get(name) != value):
+        raise RunDirectoryError(f"{path} belongs to another run: {', '.join(wrong)} differ. {way}")
 
 
 def to_go_on(recorded: dict[str, Any]) -> str:

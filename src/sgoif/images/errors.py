@@ -20,6 +20,10 @@ class UnreadableImageError(ImagesError):
     """One image cannot be decoded; the others are not concerned."""
 
 
+class ChangedImagesError(ImagesError):
+    """Prepared images are all there, but not as they were written."""
+
+
 def cannot_write(folder: Path, error: OSError) -> ImagesError:
     """The sentence for a folder that cannot be written to, or a disk that is full."""
     if error.errno in FULL:

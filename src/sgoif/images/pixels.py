@@ -1,7 +1,8 @@
 """Images as one array on disk, with what is known about each of them.
 
 `pixels.npy` holds the array, `thumbs.bin` the thumbnails end to end, `images.json` everything else. The last is written
-last and removed first, so a folder without it, or whose files do not have the sizes it states, is not complete.
+last and removed first, so a folder without it, or whose files do not have the sizes it states, is not complete. It has
+digests of the other two and of itself, so that what was damaged or put there since is not taken for the images.
 
 The folder may have come from somebody else and what is in it goes to a browser: thumbnails are of the types that are
 written here and begin as such files do, and no link is followed out of the folder.
@@ -9,6 +10,7 @@ written here and begin as such files do, and no link is followed out of the fold
 
 from __future__ import annotations
 
+import hashlib
 import io
 import json
 import re
@@ -22,7 +24,7 @@ from PIL import Image, features
 from sgoif.core.serialization import DAMAGE
 from sgoif.images.collection import Skipped
 from sgoif.images.containment import contained_file
-from sgoif.images.errors import ImagesError
+from sgoif.images.errors import ChangedImagesError, ImagesError
 from sgoif.images.text import shown
 
 Array = np.ndarray[Any, Any]
@@ -65,6 +67,8 @@ class Pixels:
     """uint8 [n, channels, size, size], mapped from disk, read-only"""
     digest: str
     """Digest of the collection it was made from."""
+    content: str
+    """Digest of `array` as it was written; empty where an earlier version wrote it."""
     thumbnail_type: str
     _thumbs: bytes | Array
     _ends: Array
@@ -120,13 +124,39 @@ def thumbnail(image: Image.Image) -> bytes:
     return target.getvalue()
 
 
-def open_pixels(folder: str | Path) -> Pixels:
-    """Open what `prepare` wrote; `ImagesError` where it is not there or not complete."""
+def file_digest(path: Path) -> str:
+    """Digest of a file of any size."""
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "blake2b").hexdigest()
+
+
+def record_digest(record: dict[str, Any]) -> str:
+    """Digest of what images.json says, without the digests in it."""
+    text = json.dumps({**record, "digests": None}, separators=(",", ":"), sort_keys=True)
+    return hashlib.blake2b(text.encode()).hexdigest()
+
+
+def _check_content(folder: Path, record: dict[str, Any], digests: dict[str, str]) -> None:
+    for name in (PIXELS, THUMBS, IMAGES):
+        found = record_digest(record) if name == IMAGES else file_digest(contained_file(folder, name))
+        if found != digests[name]:
+            raise ChangedImagesError(
+                f"{shown(folder / name)} has been changed or damaged since it was written, so these are not the images"
+                " that were prepared. Put the file back, or move the folder away to have the images read anew"
+            )
+
+
+def open_pixels(folder: str | Path, *, verify: bool = True) -> Pixels:
+    """Open what `prepare` wrote; `ImagesError` where it is not there or not complete.
+
+    `verify` reads all of it and raises `ChangedImagesError` where it is not as it was written.
+    """
     where = Path(folder)
     try:
         record = json.loads(contained_file(where, IMAGES).read_text(encoding="utf-8"))
         if record["version"] != VERSION:
             raise ValueError(f"version {record['version']} instead of {VERSION}")
+        digests = dict(record.get("digests", {}))  # earlier versions wrote none
         for name, size in record["bytes"].items():
             if (where / Path(name).name).stat().st_size != size:
                 raise ValueError(f"{name} does not have the {size} bytes it should")
@@ -150,6 +180,7 @@ def open_pixels(folder: str | Path) -> Pixels:
             sizes=np.asarray(record["sizes"], dtype=np.int64).reshape(-1, 2),
             array=array,
             digest=record["digest"],
+            content=digests.get(PIXELS, ""),
             thumbnail_type=record["thumbnails"]["type"],
             _thumbs=np.memmap(contained_file(where, THUMBS), dtype=np.uint8, mode="r") if total else b"",
             _ends=ends,
@@ -158,6 +189,10 @@ def open_pixels(folder: str | Path) -> Pixels:
             raise ValueError("its lists differ in length")
         if len(pixels._thumbs) != total:
             raise ValueError(f"{THUMBS} has {len(pixels._thumbs)} bytes instead of {total}")
+        if verify and digests:
+            _check_content(where, record, digests)
         return pixels
+    except ChangedImagesError:
+        raise
     except DAMAGE as error:
         raise ImagesError(f"{shown(where)} does not hold a complete set of prepared images ({error})") from error

@@ -14,10 +14,21 @@ import numpy as np
 from sgoif.core.serialization import atomic_write
 from sgoif.errors import SettingError
 from sgoif.images.collection import Collection, Skipped
-from sgoif.images.errors import ImagesError, cannot_write
+from sgoif.images.errors import ChangedImagesError, ImagesError, cannot_write
 from sgoif.images.near_duplicates import alike
 from sgoif.images.open import check, without_empty_classes
-from sgoif.images.pixels import IMAGES, PIXELS, THUMBNAIL_TYPE, VERSION, Duplicate, Pixels, open_pixels
+from sgoif.images.pixels import (
+    IMAGES,
+    PIXELS,
+    THUMBNAIL_TYPE,
+    THUMBS,
+    VERSION,
+    Duplicate,
+    Pixels,
+    file_digest,
+    open_pixels,
+    record_digest,
+)
 from sgoif.images.reading import common_size, readings
 from sgoif.images.writing import PixelFile, remove_leftovers
 
@@ -31,7 +42,8 @@ def prepare(
     """Bring all images to one size (chosen from the images where not given) and keep them in `folder`.
 
     What cannot be read is left out and reported in `skipped`. A second call for the same images and size opens what
-    the first one wrote. `progress(done, total)` is called now and then.
+    the first one wrote; `ChangedImagesError` where that is not as it was written. `progress(done, total)` is called now
+    and then.
     """
     if size is not None and not LEAST <= size <= MOST:
         raise SettingError(f"size = {size} must lie between {LEAST} and {MOST} pixels, or be left to the images")
@@ -48,15 +60,17 @@ def prepare(
         _write(collection, where, digest, size, progress)
     except OSError as error:
         raise cannot_write(where, error) from error
-    return open_pixels(where)
+    return open_pixels(where, verify=False)
 
 
 def _reusable(folder: Path, digest: str, size: int | None) -> Pixels | None:
     try:
         record = json.loads((folder / IMAGES).read_text(encoding="utf-8"))
-        if (record["version"], record["digest"], record["asked"]) != (VERSION, digest, size):
+        if (record["version"], record["digest"], record["asked"]) != (VERSION, digest, size) or not record["digests"]:
             return None
         return open_pixels(folder)
+    except ChangedImagesError:
+        raise
     except (OSError, ValueError, KeyError, TypeError, RecursionError, ImagesError):
         return None
 
@@ -85,7 +99,7 @@ def _write(collection: Collection, folder: Path, digest: str, asked: int | None,
         check(survivors)
         written = file.finish()
         duplicates = _duplicates(contents, survivors.labels)
-        record = {
+        record: dict[str, Any] = {
             "version": VERSION,
             "digest": digest,
             "asked": asked,
@@ -102,6 +116,8 @@ def _write(collection: Collection, folder: Path, digest: str, asked: int | None,
             "files": [None if path is None else str(path) for path in map(survivors.file, range(len(survivors)))],
             "sizes": sizes,
         }
+        files = {name: file_digest(folder / name) for name in (PIXELS, THUMBS)}
+        record["digests"] = {**files, IMAGES: record_digest(record)}
         atomic_write(folder / IMAGES, lambda handle: json.dump(record, handle, separators=(",", ":")), text=True)
     except BaseException:
         file.discard()

@@ -11,10 +11,12 @@ from sgoif.audit.batches import Normalisation
 from sgoif.audit.errors import RunDirectoryError
 from sgoif.audit.models import trusted_model
 from sgoif.audit.plan import Indices, hold_out
-from sgoif.audit.run_directory import CACHE, NEWEST, RunDirectory, to_go_on
+from sgoif.audit.run_directory import CACHE, IDENTITY, NEWEST, RunDirectory, raise_if_foreign, to_go_on
 from sgoif.audit.settings import AuditSettings
 from sgoif.commands.sentinel.inputs import Preparation
+from sgoif.core.serialization import load_state
 from sgoif.images import ImagesError, Pixels, open_pixels
+from sgoif.images.errors import ChangedImagesError
 from sgoif.images.text import shown
 
 SUMMARY = "summary.json"
@@ -58,10 +60,16 @@ def open_run(path: Path, model: str | None, say: Callable[[str], None]) -> Finis
         raise RunDirectoryError(f"{weights} is gone, and with it the weights; run the audit again")
     try:
         pixels = open_pixels(path / CACHE)
+    except ChangedImagesError as error:
+        raise RunDirectoryError(f"{error}: {to_go_on(recorded)}") from error
     except ImagesError as error:
         raise RunDirectoryError(
             f"the prepared images of {path} are gone or damaged; to read them again: {to_go_on(recorded)}"
         ) from error
+    # What prepared images have no digest of was written by an earlier version, as its checkpoint.
+    if pixels.content:
+        made = {"data": pixels.digest, "prepared images": pixels.content}
+        raise_if_foreign(weights, load_state(weights).get(IDENTITY), made, "Put the run's own back, or audit again")
     trained, held = hold_out(pixels.labels, settings.holdout, settings.seed, pixels.repeated())
     name = trusted_model(named, model, shown(path / SUMMARY), say)
     return FinishedRun(name, weights, pixels, trained, held)
