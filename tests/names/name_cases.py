@@ -45,6 +45,8 @@ def rename_in_run(run: Path, name: object) -> None:
         content = json.loads((run / file).read_text())
         content[part]["model"] = name
         (run / file).write_text(json.dumps(content))
+    state = load_state(run / "checkpoint.npz")
+    save_state(run / "checkpoint.npz", {**state, "run": {**state["run"], "model": name}})
 
 
 def rename_in_sentinel(path: Path, name: object) -> None:

@@ -154,6 +154,17 @@ def test_a_line_break_in_a_header_is_refused(
     assert "Illegal header value" in capfd.readouterr().err  # a mistake of ours, and told to whoever runs the server
 
 
+def test_a_mistake_of_the_server_is_answered_like_everything_else(
+    serve: Serve, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    server = serve()
+    monkeypatch.setattr("sgoif.images.pixels.image_type", lambda content: 1 / 0)
+    status, headers, content = visit(server, "/thumb/0")
+    assert (status, content) == (500, b"the answer could not be made\n")
+    assert set(POLICIES) <= set(headers)
+    assert "ZeroDivisionError" in capfd.readouterr().err  # told to whoever runs the server
+
+
 # --- another site ---------------------------------------------------------------------------------------------------
 
 PERSON = {"Sec_Fetch_Mode": "navigate", "Sec_Fetch_Dest": "document"}

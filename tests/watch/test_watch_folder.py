@@ -129,3 +129,29 @@ def test_lengths_that_lead_elsewhere(run: Path, serve: Serve) -> None:
     server = serve()
     for number in range(2):
         assert b"script" not in visit(server, f"/thumb/{number}")[2]
+
+
+@pytest.mark.parametrize(("channels", "side"), [(0, 12), (2, 12), (7, 12), (3, 0), (1, 1025)])
+def test_pixels_that_are_no_pictures(run: Path, serve: Serve, channels: int, side: int) -> None:
+    rewrite(run, b"", "image/webp")
+    record = json.loads((run / CACHE / IMAGES).read_text())
+    array = np.zeros((len(record["names"]), channels, side, side), dtype=np.uint8)
+    np.save(run / CACHE / PIXELS, array)
+    record |= {"channels": channels, "size": side}
+    record["bytes"] |= {PIXELS: (run / CACHE / PIXELS).stat().st_size}
+    (run / CACHE / IMAGES).write_text(json.dumps(record))
+    status, headers, content = visit(serve(), "/thumb/0")
+    assert (status, content) == (404, b"there is no such picture\n")
+    assert headers["x-content-type-options"] == "nosniff"
+    with pytest.raises(ImagesError, match=f"{channels} channels of {side} pixels"):
+        open_pixels(run / CACHE)
+
+
+def test_a_thumbnail_that_would_fill_the_memory(run: Path, serve: Serve) -> None:
+    rewrite(run, b"RIFF1234WEBP", "image/webp")
+    record = json.loads((run / CACHE / IMAGES).read_text())
+    record["thumbnails"]["lengths"][0] = record["bytes"][THUMBS] = 2**35
+    with (run / CACHE / THUMBS).open("r+b") as file:
+        file.truncate(2**35)
+    (run / CACHE / IMAGES).write_text(json.dumps(record))
+    assert visit(serve(), "/thumb/0")[0] == 404

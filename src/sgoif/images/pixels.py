@@ -33,6 +33,8 @@ PIXELS, THUMBS, IMAGES = "pixels.npy", "thumbs.bin", "images.json"
 WEBP = bool(features.check("webp"))
 THUMBNAIL_TYPE = "image/webp" if WEBP else "image/jpeg"
 THUMBNAIL_SIDE = 96
+MOST_SIDE, MOST_THUMBNAIL = 1024, 2**20
+"""Pixels of a side of the array, and bytes of a thumbnail, that are ever written; more would fill the memory."""
 MAGIC = {"image/webp": re.compile(rb"RIFF....WEBP", re.DOTALL), "image/jpeg": re.compile(rb"\xff\xd8\xff")}
 """The types that thumbnails may have, and how their files begin."""
 
@@ -164,10 +166,14 @@ def open_pixels(folder: str | Path, *, verify: bool = True) -> Pixels:
         count = len(record["names"])
         if array.dtype != np.uint8 or array.shape != (count, record["channels"], record["size"], record["size"]):
             raise ValueError(f"{PIXELS} has the shape {array.shape}")
+        if array.shape[1] not in (1, 3) or not 1 <= array.shape[2] <= MOST_SIDE:
+            raise ValueError(f"{array.shape[1]} channels of {array.shape[2]} pixels a side, as no pictures here have")
         if record["thumbnails"]["type"] not in MAGIC:
             kind = record["thumbnails"]["type"]
             raise ValueError(f"thumbnails of the type {shown(kind)} instead of {' or '.join(MAGIC)}")
         ends = np.cumsum(np.asarray(record["thumbnails"]["lengths"], dtype=np.int64))
+        if max(record["thumbnails"]["lengths"]) > MOST_THUMBNAIL:
+            raise ValueError(f"a thumbnail of more than {MOST_THUMBNAIL:,} bytes")
         total = int(ends[-1])
         pixels = Pixels(
             names=record["names"],

@@ -19,6 +19,7 @@ from sgoif.images.near_duplicates import alike
 from sgoif.images.open import check, without_empty_classes
 from sgoif.images.pixels import (
     IMAGES,
+    MOST_SIDE,
     PIXELS,
     THUMBNAIL_TYPE,
     THUMBS,
@@ -32,7 +33,7 @@ from sgoif.images.pixels import (
 from sgoif.images.reading import common_size, readings
 from sgoif.images.writing import PixelFile, remove_leftovers
 
-LEAST, MOST = 8, 1024
+LEAST, MOST = 8, MOST_SIDE
 Progress = Callable[[int, int], None]
 
 

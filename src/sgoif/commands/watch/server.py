@@ -131,7 +131,11 @@ class Connection(socketserver.BaseRequestHandler):
             key, text = name.decode("ascii"), value.decode("latin-1")
             headers[key] = f"{headers[key]}; {text}" if key in headers else text
         access, content = self.server.access, self.server.content
-        return access.refusal(path, headers) or access.entry(path, query, headers) or content.answer(path)
+        try:
+            return access.refusal(path, headers) or access.entry(path, query, headers) or content.answer(path)
+        except Exception:  # a mistake of ours: told to whoever runs the server, and answered like everything else
+            self.server.handle_error(self.request, self.client_address)
+            return Answer(HTTPStatus.INTERNAL_SERVER_ERROR, b"the answer could not be made\n")
 
     def _send(self, answer: Answer, *, body: bool = True) -> None:
         try:
