@@ -89,6 +89,24 @@ class TestAddedLines:
         assert (STATE.read_bytes(), LOG.read_bytes()) == (state, log)
         assert not config.exists()
 
+    @pytest.mark.parametrize("forged", [[], [("repaired", {"bytes": 7, "sha256": "00"})], [("check", {"check": {}})]])
+    def test_proofs_that_were_taken_off(
+        self, decision: dict[str, Any], forged: list[Any], config: Path, capfd: Captured
+    ) -> None:
+        """The next entry with a proof would vouch for whatever was added meanwhile."""
+        lines = [json.loads(line) for line in LOG.read_text(encoding="utf-8").splitlines()]
+        for line in lines:
+            del line["mac"]
+        LOG.write_text("".join(json.dumps(line, ensure_ascii=False) + "\n" for line in lines), encoding="utf-8")
+        add_lines(LOG, forged)
+        state, log = STATE.read_bytes(), LOG.read_bytes()
+        for words in (["plan"], ["remove"], ["request", "img/2.png"], ["check"]):
+            assert main(["unlearn", *words]) == 2
+            assert "entry 3 carried a proof when the state" in capfd.readouterr().err
+        shutil.rmtree(config)
+        assert main(["unlearn", "remove"]) == 2
+        assert (STATE.read_bytes(), LOG.read_bytes()) == (state, log)
+
     def test_a_log_without_proofs_is_not_acted_upon(self, here: Path, capfd: Captured) -> None:
         begin_without_a_key()
         decision = read_log(LOG)[-1].evidence["decision"]

@@ -72,6 +72,7 @@ def save(unlearner: Unlearner, path: Path) -> None:
         "requests": [request.record() for request in unlearner.requests],
         "log": None if log is None else os.path.abspath(log.path),
         "last_hash": unlearner.last_hash,
+        "proven": unlearner.proven,
     }
     save_state(path, state)
 
@@ -95,6 +96,7 @@ def load(kind: type[U], path: Path, device: torch.device) -> U:
         made.requests = [Request.from_record(found) for found in state["requests"]]
         made.log = None if state["log"] is None else AuditLog(_moved(state["log"], path))
         made.last_hash = state["last_hash"]
+        made.proven = bool(state.get("proven", False))  # states of earlier versions do not say
     except (*DAMAGE, SettingError) as error:
         raise StateError(f"{path} is not the state of an unlearner of this version of sgoif ({error})") from error
     return made

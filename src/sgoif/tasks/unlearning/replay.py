@@ -44,13 +44,18 @@ def _check_there(log: AuditLog, path: Path) -> None:
 
 def _later(unlearner: Unlearner, entries: list[Entry], log: AuditLog, path: Path) -> list[Entry]:
     """The entries after the one that the state ends with."""
-    known = next((entry.sequence for entry in entries if entry.hash == unlearner.last_hash), None)
+    known = next((entry for entry in entries if entry.hash == unlearner.last_hash), None)
     if known is None:
         raise LogError(
             f"the log {log.path} does not belong to the state {path}, or its end was cut off: it has no entry with the"
             f" hash {(unlearner.last_hash or '')[:12]}… that the state ends with"
         )
-    return entries[known:]
+    if unlearner.proven and known.mac is None:
+        raise LogError(
+            f"the log {log.path} cannot be trusted: entry {known.sequence} carried a proof when the state {path} was"
+            " saved and carries none now, so proofs were taken off. Nothing was done; put back a copy of the log"
+        )
+    return entries[known.sequence :]
 
 
 def _follow(unlearner: Unlearner, log: AuditLog, path: Path) -> None:
@@ -62,7 +67,7 @@ def _follow(unlearner: Unlearner, log: AuditLog, path: Path) -> None:
         _check_proven(followed, log, path)
     for entry in followed:
         _do_again(unlearner, entry, path)
-    unlearner.last_hash = entries[-1].hash
+    unlearner.last_hash, unlearner.proven = entries[-1].hash, entries[-1].mac is not None
     if not followed:
         return
     known = later[0].sequence

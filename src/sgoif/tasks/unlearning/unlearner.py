@@ -80,6 +80,8 @@ class Unlearner:
         self.log: AuditLog | None = None
         self.last_hash: str | None = None
         """Of the last entry of the log."""
+        self.proven = False
+        """Whether that entry carries a proof; one that is in the log without it later was tampered with."""
         self.saved_hash: str | None = None
         """The same when this was read from a file: an entry later, and the file is out of date."""
 
@@ -431,7 +433,8 @@ class Unlearner:
     def write(self, kind: str, summary: str, evidence: dict[str, Any]) -> None:
         """Add an entry to the log."""
         if self.log is not None:
-            self.last_hash = self.log.append(kind, summary, evidence, after=self.last_hash).hash
+            entry = self.log.append(kind, summary, evidence, after=self.last_hash)
+            self.last_hash, self.proven = entry.hash, entry.mac is not None
 
     def __len__(self) -> int:
         return len(self.ids)
