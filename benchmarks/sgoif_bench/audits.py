@@ -143,7 +143,7 @@ def train(settings: AuditsSettings, tell: Say) -> dict[str, Any]:
         return {
             "training": training_evidence(training.monitor),
             "anchors": anchor_evidence(training.monitor),
-            "structure": training.monitor.competence.structure,
+            "structure": training.monitor.step_weight.structure,
             "true": images.true.astype(np.int16),
             "given": images.labels.astype(np.int16),
             "decoys": training.decoys.index,

@@ -245,7 +245,7 @@ def _train(settings: ErrorsSettings, tell: Say) -> dict[str, Any]:
         known = {
             "training": training_evidence(monitor),
             "anchors": anchor_evidence(monitor),
-            "structure": monitor.competence.structure,
+            "structure": monitor.step_weight.structure,
         }
     signals = {f"signal_{name}": values[rows].astype(np.float32) for name, values in tracker.suspicion().items()}
     epochs = {"epochs": settings.epochs, "first_percent": np.array(first_percent)}
@@ -264,7 +264,7 @@ def _first_percent(monitor: InfluenceMonitor, wrong: NDArray[np.bool_], decoys: 
     """Share of wrong labels in the first percent of the ranking at this moment."""
     evidence, anchors = training_evidence(monitor), anchor_evidence(monitor)
     evidence = evidence.take(np.flatnonzero(~np.isin(evidence.index, decoys)))
-    weigh = weights(evidence, anchors, monitor.competence.structure)
+    weigh = weights(evidence, anchors, monitor.step_weight.structure)
     order = np.argsort(-suspicion(evidence, channel_of(anchors, CLASSES), weigh))
     return float(wrong[evidence.index[order[: max(1, len(order) // 100)]]].mean())
 

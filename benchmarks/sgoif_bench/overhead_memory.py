@@ -20,8 +20,8 @@ import torch
 
 from sgoif.errors import SgoifError
 from sgoif.monitor import InfluenceMonitor
-from sgoif.scoring.influence import SETTLED
-from sgoif.scoring.step_batch import BLOCK_STEPS
+from sgoif.scoring.score_queue import BLOCK_STEPS
+from sgoif.scoring.score_scaling import SETTLED
 from sgoif_bench.jobs import free_memory
 from sgoif_bench.memory import Peak, resident_peak, tensor_peak
 from sgoif_bench.overhead_training import Plan, Training

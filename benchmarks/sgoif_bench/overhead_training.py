@@ -14,7 +14,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.utils.data import TensorDataset
 
-from sgoif.distributed.communicator import SeveralRanks
+from sgoif.distributed.communicator import ProcessGroupCommunicator
 from sgoif.errors import SettingError
 from sgoif.monitor import InfluenceMonitor
 from sgoif_bench.command import Device, choose_device, setting
@@ -113,7 +113,7 @@ class Training:
     def __init__(self, plan: Plan) -> None:
         self.plan = plan
         self.device = torch.device(plan.device)
-        self.part = slice(None) if plan.nproc == 1 else SeveralRanks().share(plan.batch_size)
+        self.part = slice(None) if plan.nproc == 1 else ProcessGroupCommunicator().share(plan.batch_size)
         on_gpu = self.device.type == "cuda"
         layout = torch.channels_last if on_gpu else torch.contiguous_format
         torch.manual_seed(plan.seed)
@@ -142,7 +142,7 @@ class Training:
             budget=plan.budget,
             seed=plan.seed,
         )
-        monitor._capture.unhook()
+        monitor.capture.unhook()
         return monitor
 
     def _holdout(self, count: int) -> TensorDataset:
@@ -157,11 +157,11 @@ class Training:
     def run(self, steps: int, monitor: InfluenceMonitor | None = None) -> tuple[float, float]:
         """So many training steps; the seconds they took on the wall clock, and of processor time."""
         if monitor is not None:
-            monitor._capture.hook()
+            monitor.capture.hook()
         self._wait()
         start, busy = time.perf_counter(), time.process_time()
         if monitor is not None and monitor in self._left:
-            monitor.cadence.leave_out(start - self._left[monitor])  # a budget is a share of its own time alone
+            monitor.schedule.leave_out(start - self._left[monitor])  # a budget is a share of its own time alone
         for _ in range(steps):
             x, y, index = self.pool[self.done % POOL], self.labels[self.done % POOL], next(self.indices)
             self.done += 1
@@ -176,7 +176,7 @@ class Training:
         taken = end - start, time.process_time() - busy
         if monitor is not None:
             self._left[monitor] = end
-            monitor._capture.unhook()
+            monitor.capture.unhook()
         return taken
 
     def warm_up(self, monitor: InfluenceMonitor, most_epochs: int = 8) -> int:
@@ -186,7 +186,7 @@ class Training:
         while monitor.steps < most_epochs * (examples // batch):
             self.run(1, monitor)
             gaps = np.diff([int(entry["step"]) for entry in monitor.history]).tolist()
-            if gaps and gaps[-1] * batch >= monitor.cadence.longest(examples):
+            if gaps and gaps[-1] * batch >= monitor.schedule.longest(examples):
                 break
         return max([1, *gaps[-1:]])
 

@@ -221,7 +221,7 @@ def measured(size: Size, settings: ScalingSettings, network: Callable[[], None])
         spent["watched"].append(_timed(lambda: watched.run(settings.slice_steps)) / settings.slice_steps)
         spent["network"].append(_timed(network))
     refresh = float(np.median([_timed(monitor.refresh) for _ in range(REFRESHES)]))
-    period = monitor.cadence.longest(size.examples) / watched.batch_size
+    period = monitor.schedule.longest(size.examples) / watched.batch_size
     kept = sum(value.nbytes for value in monitor.state_dict().values() if isinstance(value, Tensor))
     ledger = size.examples * monitor.ledger.bytes_per_example
     monitor.close()

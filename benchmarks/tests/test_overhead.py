@@ -49,11 +49,11 @@ def test_a_budget_is_a_share_of_the_time_with_the_monitor(tmp_path: Path, capsys
     training = Training(replace(_plan(), budget=0.2))
     monitor = training.watched("head", InfluenceMonitor)
     training.run(2, monitor)
-    before = monitor.cadence.elapsed
+    before = monitor.schedule.elapsed
     time.sleep(0.3)
     training.run(2)
     seconds, _ = training.run(2, monitor)
-    assert monitor.cadence.elapsed - before < seconds + 0.1
+    assert monitor.schedule.elapsed - before < seconds + 0.1
     monitor.close()
 
 
@@ -131,11 +131,11 @@ def test_a_level_does_its_own_part_and_no_more(level: int) -> None:
     training = Training(_plan())
     monitor = training.watched("head", partial(PartialMonitor, level))
     assert not _hooked(training)
-    monitor._capture.hook()
+    monitor.capture.hook()
     assert _hooked(training) == (level >= HOOKS)
     training.run(8, monitor)
     assert not _hooked(training)
-    assert (monitor.directions is not None) == (level >= COLLECT)
+    assert (monitor.directions.psi is not None) == (level >= COLLECT)
     assert bool(monitor.ledger.sums.any()) == (level >= BLOCKS)
     assert ("curvature" in monitor.host) == (level >= CURVATURE)
     assert bool(monitor.history) == (level == ALL)

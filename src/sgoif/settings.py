@@ -10,6 +10,7 @@ from sgoif.errors import SettingError
 
 Gate = Literal["stability", "hard", "moving-average", "none"]
 Reduction = Literal["auto", "mean", "sum"]
+Execution = Literal["auto", "eager", "deferred"]
 LEAST_TURNS, LAYERS_A_STEP = 8, 4
 
 
@@ -79,8 +80,12 @@ class Settings:
     """Drop steps with a non-finite loss quietly instead of raising."""
     anchor_batch: int | None = None
     """Batch size of the passes over anchors. None: like training, or twice that when only the head is watched."""
-    recorded: bool = True
-    """On a GPU, repeat the scoring of steps from a recording (a CUDA graph), which takes the host next to no time."""
+    execution: Execution = "auto"
+    """When a step is committed. "eager": when it ends; "deferred": with later ones, which saves a GPU's host time and
+    changes no score, but a wrong index is named some steps later. "auto": deferred on a GPU, unless several processes
+    train the model, under a `budget`, or with `allow_duplicates`."""
+    cuda_graphs: bool = True
+    """Where steps are deferred, have the GPU repeat scoring from CUDA graphs, which takes the host next to no time."""
     seed: int = 0
     """Seed of everything the monitor draws; the global random state is never touched."""
 
@@ -91,6 +96,7 @@ class Settings:
 
         need(self.gate in get_args(Gate), "gate", f"one of {', '.join(get_args(Gate))}")
         need(self.reduction in get_args(Reduction), "reduction", f"one of {', '.join(get_args(Reduction))}")
+        need(self.execution in get_args(Execution), "execution", f"one of {', '.join(get_args(Execution))}")
         need(self.body_share is None or 0 < self.body_share <= 1, "body_share", "a share in (0, 1], or None")
         need(self.damping > 0, "damping", "a positive number")
         need(0 <= self.decay < 1, "decay", "a number in [0, 1)")

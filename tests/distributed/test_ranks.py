@@ -14,7 +14,7 @@ from rank_cases import EXAMPLES, batches, columns, data, network, on_ranks, trai
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
-from sgoif.distributed.communicator import ALONE, find_ranks, unwrapped
+from sgoif.distributed.communicator import SINGLE_PROCESS, find_communicator, unwrapped
 from sgoif.errors import IndexingError, NonFiniteError, RankError
 from sgoif.scoring.ledger import Ledger, merged
 
@@ -184,7 +184,7 @@ def go_on_alone(folder: str) -> Any:
 def merge_slots(rank: int, size: int) -> list[Any]:
     """Ledgers of many classes, each rank with other examples and one in common, merged."""
     ledger = Ledger(70, 70, torch.device("cpu"), 3)
-    ranks = find_ranks(DistributedDataParallel(network()))
+    ranks = find_communicator(DistributedDataParallel(network()))
     for example in (rank, 2):
         scores = torch.zeros(1, 70)
         scores[0, 10 + rank], scores[0, 30] = 2.0, 1.0
@@ -252,7 +252,7 @@ def test_slots_of_many_classes_are_merged(found: list[dict[str, Any]]) -> None:
 
 def test_without_a_process_group_a_process_is_alone() -> None:
     model = network()
-    assert find_ranks(model) is ALONE
+    assert find_communicator(model) is SINGLE_PROCESS
     with pytest.raises(RankError, match="torchrun"):
-        find_ranks(model, group=object())
+        find_communicator(model, group=object())
     assert unwrapped(torch.compile(model)) is model

@@ -252,8 +252,8 @@ def copied_gradients(
 
 def expected_scores(monitor: InfluenceMonitor, gradients: dict[str, Tensor]) -> tuple[Tensor, Tensor]:
     """−ψᵀ g_i over all watched layers [B], and −ψ_gᵀ g_i over the last one [B, G]."""
-    assert monitor.directions is not None
-    vectors, directions = join_blocks(monitor, gradients), monitor.directions.double()
+    assert monitor.directions.psi is not None
+    vectors, directions = join_blocks(monitor, gradients), monitor.directions.psi.double()
     start = monitor.layout.offsets[-2]
     return -(vectors @ directions.sum(0)), -(vectors[:, start:] @ directions[:, start:].T)
 
@@ -281,19 +281,19 @@ def only_layer(monitor: InfluenceMonitor, number: int, directions: Tensor) -> No
     kept = torch.zeros_like(directions)
     for start, stop in {(offsets[number], offsets[number + 1]), (offsets[-2], offsets[-1])}:
         kept[:, start:stop] = directions[:, start:stop]
-    monitor.directions = kept
-    monitor.lift_directions()
+    monitor.directions.psi = kept
+    monitor.directions.lift()
 
 
 def assert_every_layer(
     monitor: InfluenceMonitor, run: Callable[[], None], gradients: dict[str, Tensor], tolerance: float = 1e-4
 ) -> None:
     """Scores with the direction of one layer at a time, so that a large layer cannot hide a wrong small one."""
-    assert monitor.directions is not None
-    directions = monitor.directions.clone()
+    assert monitor.directions.psi is not None
+    directions = monitor.directions.psi.clone()
     for number in range(len(monitor.layers)):
         only_layer(monitor, number, directions)
         run()
         assert_scores(monitor, gradients, tolerance) if number < len(monitor.layers) - 1 else None
-    monitor.directions = directions
-    monitor.lift_directions()
+    monitor.directions.psi = directions
+    monitor.directions.lift()

@@ -39,7 +39,7 @@ def assert_bank(monitor: InfluenceMonitor, x: Tensor, y: Tensor, loss: Any = cro
     monitor.model.eval()
     rows = monitor.anchors.positions()
     expected = join_blocks(monitor, func_gradients(monitor.model, x[rows], y[rows], loss))
-    gradient, _, _ = monitor.anchor_gradients()
+    gradient, _, _ = monitor.gradients.of_anchors()
     for start, stop in zip(monitor.layout.offsets, monitor.layout.offsets[1:], strict=False):
         assert relative_error(gradient[:, start:stop], expected[:, start:stop]) < 1e-4
 
@@ -120,7 +120,7 @@ def test_output_that_the_loss_does_not_use() -> None:
         (F.cross_entropy(logits, y) + other.square().mean()).backward()
     start, stop = monitor.layout.offsets[:2]
     assert [layer.name for layer in monitor.layers] == ["other", "head"]
-    gradient, _, _ = monitor.anchor_gradients()
+    gradient, _, _ = monitor.gradients.of_anchors()
     assert not gradient[:, start:stop].any()
     assert gradient[:, stop:].any()
 
@@ -154,7 +154,7 @@ def test_a_hold_out_that_does_not_stack() -> None:
     a = torch.cat([items.pixels + items.shift, torch.ones(ANCHORS, 1)], dim=1)
     delta = torch.softmax(model.head(items.pixels + items.shift), 1) - F.one_hot(items.labels, CLASSES)
     expected = (delta.unsqueeze(2) * a.unsqueeze(1)).flatten(1).detach()
-    assert relative_error(monitor.anchor_gradients()[0], expected[monitor.anchors.positions()].double()) < 1e-4
+    assert relative_error(monitor.gradients.of_anchors()[0], expected[monitor.anchors.positions()].double()) < 1e-4
 
 
 # --- what a refresh leaves alone ------------------------------------------------------------------------------------
@@ -236,7 +236,7 @@ def test_a_failing_refresh_leaves_no_trace() -> None:
     def broken(logits: Tensor, labels: Tensor) -> Tensor:
         raise KeyError("broken")
 
-    kept, monitor.loss = monitor.loss, broken
+    kept, monitor.gradients.loss = monitor.loss, broken
     for enabled in (True, False):
         with torch.set_grad_enabled(enabled):
             with pytest.raises(KeyError):
@@ -244,7 +244,7 @@ def test_a_failing_refresh_leaves_no_trace() -> None:
             assert torch.is_grad_enabled() is enabled
     assert [m.training for m in model.modules()] == modes
     assert random_states() == states
-    monitor.loss = kept
+    monitor.gradients.loss = kept
     train_step(monitor, model, torch.randn(6, 2, 6, 6), make_labels(6))
     assert monitor.last is not None
     assert bool(torch.isfinite(monitor.last.influence).all())
@@ -265,6 +265,6 @@ def test_factors_of_one_layer_are_gone_before_the_next(monkeypatch: pytest.Monke
         return found
 
     monkeypatch.setattr(WatchedLayer, "factors", counted)
-    monitor.anchor_gradients()
+    monitor.gradients.of_anchors()
     assert len(alive) > 5
     assert most[0] <= 1

@@ -206,13 +206,15 @@ def test_own_scores_in_a_run_equal_the_slow_ones() -> None:
     monitor = monitored(
         (inputs[80:], labels[80:]), replace_every=0, temperature=None, competence=False, help_weight=1.0
     )
-    gradient = monitor.anchor_gradients()[0].double()  # the only step ends with new weights, but is scored with these
+    gradient = monitor.gradients.of_anchors()[
+        0
+    ].double()  # the only step ends with new weights, but is scored with these
     train(monitor, inputs, labels, torch.arange(80), steps=1)
     bank = monitor.anchors
     expected = [-float((slow_directions(bank, leave_out=v) @ gradient[v]).sum()) for v in range(len(bank))]
     table = monitor.anchor_scores()
-    np.testing.assert_array_equal(table["n_observations"], np.full(40, monitor.cadence.refreshes))
-    if monitor.cadence.refreshes == 1:
+    np.testing.assert_array_equal(table["n_observations"], np.full(40, monitor.schedule.refreshes))
+    if monitor.schedule.refreshes == 1:
         np.testing.assert_allclose(table["influence"], expected, rtol=1e-3, atol=1e-4)
 
 
@@ -297,7 +299,7 @@ def test_every_held_out_example_gets_a_score(most: int) -> None:
     assert (table["n_observations"] >= 1).all()
     assert set(table["group"]) <= {0, 1, 2}
     in_bank = monitor.anchors.positions().numpy()
-    assert (table["n_observations"][in_bank] == monitor.cadence.refreshes).all()
+    assert (table["n_observations"][in_bank] == monitor.schedule.refreshes).all()
 
 
 def test_scores_of_examples_beyond_the_bank_are_their_influence_on_all_groups() -> None:
@@ -307,7 +309,7 @@ def test_scores_of_examples_beyond_the_bank_are_their_influence_on_all_groups() 
     table = monitor.anchor_scores()
     others = np.setdiff1d(np.arange(200), monitor.anchors.positions().numpy())
     others = others[table["n_observations"][others] == 1][:20]
-    psi = monitor.directions.sum(0)
+    psi = monitor.directions.psi.sum(0)
     for position in others:
         x, y = inputs[100 + position : 101 + position], labels[100 + position : 101 + position]
         head = monitor.model[2]
@@ -457,8 +459,8 @@ def test_coverage_is_that_of_the_group_directions_and_asks_for_an_early_refresh(
     for floor, urgent in ((2.0, True), (-1.0, False)):
         monitor = monitored((inputs[80:], labels[80:]), coverage_floor=floor)
         train(monitor, inputs, labels, torch.arange(80), steps=1)
-        assert monitor.history[-1]["coverage"] == pytest.approx(coverage(monitor.directions))
-        assert monitor.cadence.urgent is urgent
+        assert monitor.history[-1]["coverage"] == pytest.approx(coverage(monitor.directions.psi))
+        assert monitor.schedule.urgent is urgent
 
 
 def test_refinement_touches_half_trusted_anchors_of_doubtful_groups_only() -> None:

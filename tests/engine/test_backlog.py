@@ -35,8 +35,8 @@ class Run:
         self.model = nn.Sequential(nn.Linear(12, 9), nn.ReLU(), *more, nn.Linear(9, CLASSES))
         self.optimizer = torch.optim.SGD(self.model.parameters(), lr=0.1, momentum=0.9)
         held_out = (self.inputs[TRAINING:], self.labels[TRAINING:])
-        self.monitor = InfluenceMonitor(self.model, self.optimizer, held_out, max_anchors=24, **options)
-        self.monitor._patient = late
+        self.options = {"max_anchors": 24, "execution": "deferred" if late else "eager", **options}
+        self.monitor = InfluenceMonitor(self.model, self.optimizer, held_out, **self.options)
         self.batches = self._batches(batch)
         self.latest = 0
 
@@ -52,7 +52,7 @@ class Run:
         self.optimizer.step()
         self.optimizer.zero_grad()
         self.optimizer.param_groups[0]["lr"] *= 0.98
-        self.latest = max(self.latest, len(self.monitor._late))
+        self.latest = max(self.latest, len(getattr(self.monitor.executor, "deferred", [])))
 
     def train(self, steps: int) -> Run:
         for _ in range(steps):
@@ -96,24 +96,24 @@ def test_steps_are_late_for_as_long_as_nothing_is_due() -> None:
     late = []
     for _ in range(36):
         run.step(next(run.batches))
-        late.append(len(run.monitor._late))
+        late.append(len(run.monitor.executor.deferred))
     assert late[:3] == [0, 0, 0]
-    assert max(late) == deferred.MOST_LATE - 1
+    assert max(late) == deferred.MOST_DEFERRED - 1
     assert late.count(0) == 4
     assert run.monitor.steps == 36
 
 
 def test_whoever_asks_sees_every_step() -> None:
     run = Run(True, refresh_every=40, curvature_every=1000).train(10)
-    assert run.monitor._late
+    assert run.monitor.executor.deferred
     assert run.monitor.scores()["n_observations"].sum() == 10 * 8
     run.train(5)
-    assert run.monitor._late
+    assert run.monitor.executor.deferred
     last = run.monitor.last
     assert last is not None
     assert len(last.index) == 8
     run.train(4)
-    assert run.monitor._late
+    assert run.monitor.executor.deferred
     run.monitor.close()
     assert run.monitor.ledger.column("count").sum() == 19 * 8
 
@@ -121,7 +121,7 @@ def test_whoever_asks_sees_every_step() -> None:
 def test_a_state_has_the_late_steps_in_it() -> None:
     whole = Run(True, refresh_every=20).train(30)
     first = Run(True, refresh_every=20).train(11)
-    assert first.monitor._late
+    assert first.monitor.executor.deferred
     state = first.monitor.state_dict()
     other = Run(True, refresh_every=20)
     other.monitor.load_state_dict(state)
@@ -138,7 +138,7 @@ def test_late_steps_do_not_come_back_after_another_state_was_loaded(loaded: bool
     run = Run(True, refresh_every=40, curvature_every=1000).train(6)
     state = run.monitor.state_dict()
     run.train(4)
-    assert run.monitor._late
+    assert run.monitor.executor.deferred
     if loaded:
         run.monitor.load_state_dict(state)
         assert run.monitor.scores()["n_observations"].sum() == 6 * 8
@@ -173,7 +173,7 @@ def test_an_index_out_of_range_is_found_where_the_steps_are_looked_at() -> None:
 
 def test_a_step_without_a_backward_pass_is_named_at_once() -> None:
     run = Run(True, refresh_every=40, curvature_every=1000).train(6)
-    assert run.monitor._patience > 0
+    assert run.monitor.executor.deferral_budget > 0
     with pytest.raises(StepError, match="without a backward pass"), run.monitor.step(torch.arange(8)):
         run.model(run.inputs[:8])
     run.train(2)
@@ -204,9 +204,9 @@ def test_a_loop_may_fill_its_index_anew() -> None:
 
 def test_a_loss_that_was_not_finite_takes_no_other_step_with_it(monkeypatch: pytest.MonkeyPatch) -> None:
     run = Run(True, refresh_every=40, curvature_every=1000).train(10)
-    assert run.monitor._late
-    monkeypatch.setattr(run.monitor._mail, "arrived", iter([torch.tensor(torch.nan), None]).__next__)
-    run.monitor._nonfinite.fill_(torch.nan)
+    assert run.monitor.executor.deferred
+    monkeypatch.setattr(run.monitor.scorer.finite.arrival, "arrived", iter([torch.tensor(torch.nan), None]).__next__)
+    run.monitor.scorer.finite.flag.fill_(torch.nan)
     with pytest.raises(NonFiniteError):
         run.monitor.flush()
     assert run.monitor.scores()["n_observations"].sum() == 10 * 8
@@ -216,7 +216,7 @@ def test_a_loss_that_was_not_finite_takes_no_other_step_with_it(monkeypatch: pyt
 @pytest.mark.parametrize("late", [False, True])
 def test_a_refresh_that_fails_loses_no_step_and_is_tried_again(late: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     run = Run(late, refresh_every=20, curvature_every=1000).train(19)
-    renew, failed = run.monitor._renew, []
+    renew, failed = run.monitor.refresher.complete_refresh, []
 
     def fail_once(look: Any) -> dict[str, float]:
         if not failed:
@@ -224,7 +224,7 @@ def test_a_refresh_that_fails_loses_no_step_and_is_tried_again(late: bool, monke
             raise NonFiniteError("on the way")
         return renew(look)
 
-    monkeypatch.setattr(run.monitor, "_renew", fail_once)
+    monkeypatch.setattr(run.monitor.refresher, "complete_refresh", fail_once)
     for number in range(12):
         try:
             run.step(next(run.batches))

@@ -11,7 +11,7 @@ import torch
 from torch import nn
 
 from sgoif import InfluenceMonitor
-from sgoif.engine.refresh_schedule import EPOCHS, EXAMPLES_PER_ANCHOR, LONGEST_STRIDE, WARM_UP, Cadence, turn_of
+from sgoif.engine.refresh_schedule import EPOCHS, EXAMPLES_PER_ANCHOR, LONGEST_STRIDE, WARM_UP, RefreshSchedule, turn_of
 
 CPU = torch.device("cpu")
 
@@ -34,7 +34,9 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     return clock
 
 
-def run(cadence: Cadence, steps: int, batch: int, known: int, clock: Clock | None = None, **cost: float) -> list[int]:
+def run(
+    cadence: RefreshSchedule, steps: int, batch: int, known: int, clock: Clock | None = None, **cost: float
+) -> list[int]:
     """Steps at which a refresh fell, in a loop that does what the monitor does."""
     refreshed = []
     for step in range(steps):
@@ -67,7 +69,7 @@ def gaps(refreshed: list[int]) -> list[int]:
 
 
 def test_refreshes_are_frequent_at_first_and_then_spread_out() -> None:
-    cadence = Cadence(None, None, 100, CPU)
+    cadence = RefreshSchedule(None, None, 100, CPU)
     refreshed = run(cadence, 20_000, batch=10, known=10**9)
     apart = gaps(refreshed)
     assert refreshed[0] == 0
@@ -81,17 +83,17 @@ def test_refreshes_are_frequent_at_first_and_then_spread_out() -> None:
 
 
 def test_a_small_data_set_is_refreshed_at_least_every_other_epoch() -> None:
-    refreshed = run(Cadence(None, None, 1000, CPU), 1000, batch=10, known=400)
+    refreshed = run(RefreshSchedule(None, None, 1000, CPU), 1000, batch=10, known=400)
     assert gaps(refreshed)[-1] == EPOCHS * 400 // 10
 
 
 def test_a_large_bank_is_refreshed_once_per_its_price() -> None:
-    refreshed = run(Cadence(None, None, 10, CPU), 4000, batch=10, known=10**6)
+    refreshed = run(RefreshSchedule(None, None, 10, CPU), 4000, batch=10, known=10**6)
     assert gaps(refreshed)[-1] == EXAMPLES_PER_ANCHOR
 
 
 def test_poor_coverage_halves_the_interval() -> None:
-    calm, urgent = Cadence(None, None, 50, CPU), Cadence(None, None, 50, CPU)
+    calm, urgent = RefreshSchedule(None, None, 50, CPU), RefreshSchedule(None, None, 50, CPU)
     urgent.urgent = True
     calm_at, urgent_at = run(calm, 1500, 50, 10**6), run(urgent, 1500, 50, 10**6)
     assert gaps(urgent_at)[-1] == pytest.approx(gaps(calm_at)[-1] / 2, abs=1)
@@ -99,7 +101,7 @@ def test_poor_coverage_halves_the_interval() -> None:
 
 @pytest.mark.parametrize("every", [1, 2, 5])
 def test_refresh_every_is_kept_to_the_step(every: int) -> None:
-    assert run(Cadence(every, None, 1000, CPU), 21, batch=8, known=100) == list(range(0, 21, every))
+    assert run(RefreshSchedule(every, None, 1000, CPU), 21, batch=8, known=100) == list(range(0, 21, every))
 
 
 @pytest.mark.parametrize("urgent", [False, True])
@@ -107,10 +109,10 @@ def test_refresh_every_is_kept_to_the_step(every: int) -> None:
 def test_as_many_steps_are_calm_as_there_are_before_the_next_refresh(
     every: int | None, budget: float | None, urgent: bool
 ) -> None:
-    cadence, batch, known = Cadence(every, budget, 40, CPU), 8, 500
+    cadence, batch, known = RefreshSchedule(every, budget, 40, CPU), 8, 500
     told, happened = {}, []
     for step in range(400):
-        told[step] = cadence.calm(batch, known, urgent)
+        told[step] = cadence.steps_until_refresh(batch, known, urgent)
         if cadence.due(batch, known):
             happened.append(step)
             cadence.refreshing()
@@ -126,17 +128,17 @@ def test_monitor_refreshes_at_the_steps_it_was_told(tiny) -> None:
     monitor, train = tiny(refresh_every=3)
     train(10)
     assert [entry["step"] for entry in monitor.history] == [0, 3, 6, 9]
-    assert monitor.cadence.refreshes == 4
+    assert monitor.schedule.refreshes == 4
     assert all(entry["seconds"] > 0 for entry in monitor.history)
 
 
 def test_low_coverage_makes_the_monitor_hurry(tiny) -> None:
     monitor, train = tiny(coverage_floor=1.1)
     train(1)
-    assert monitor.cadence.urgent
+    assert monitor.schedule.urgent
     monitor, train = tiny(coverage_floor=-1.0)
     train(1)
-    assert not monitor.cadence.urgent
+    assert not monitor.schedule.urgent
 
 
 # --- budget -----------------------------------------------------------------------------------------------------
@@ -144,7 +146,7 @@ def test_low_coverage_makes_the_monitor_hurry(tiny) -> None:
 
 @pytest.mark.parametrize("budget", [0.01, 0.05, 0.2])
 def test_share_of_time_stays_within_the_budget(clock: Clock, budget: float) -> None:
-    cadence = Cadence(None, budget, 100, CPU)
+    cadence = RefreshSchedule(None, budget, 100, CPU)
     refreshed = run(cadence, 4000, 32, 1000, clock, train=0.1, refresh=0.8, score=0.0001)
     assert 0.8 * budget <= cadence.share <= budget * (1 + 1e-9), "what may be spent is spent"
     assert len(refreshed) >= 3
@@ -152,7 +154,7 @@ def test_share_of_time_stays_within_the_budget(clock: Clock, budget: float) -> N
 
 
 def test_dear_scoring_is_thinned_out_to_half_the_budget(clock: Clock) -> None:
-    cadence = Cadence(None, 0.05, 100, CPU)
+    cadence = RefreshSchedule(None, 0.05, 100, CPU)
     run(cadence, 3000, 32, 1000, clock, train=0.1, refresh=0.1, score=0.02)
     assert cadence.stride == pytest.approx(0.2 / 0.025, abs=1)
     assert cadence.share <= 0.05 * 1.02
@@ -162,7 +164,7 @@ def test_dear_scoring_is_thinned_out_to_half_the_budget(clock: Clock) -> None:
 @pytest.mark.parametrize("cold", [1.0, 30.0])
 def test_what_the_first_steps_take_is_not_paid_off(clock: Clock, cold: float) -> None:
     """On a GPU the first step and the first refresh load kernels, which takes as long as hundreds of steps."""
-    cadence = Cadence(None, 0.05, 100, CPU)
+    cadence = RefreshSchedule(None, 0.05, 100, CPU)
     run(cadence, 1, 32, 1000, clock, train=0.01 + cold, refresh=cold, score=cold)
     refreshed = [run_on for run_on in range(1, 2000) if _one(cadence, run_on, clock)]
     assert refreshed[0] == WARM_UP - 1
@@ -172,7 +174,7 @@ def test_what_the_first_steps_take_is_not_paid_off(clock: Clock, cold: float) ->
     assert cadence.share <= 0.05 * 1.02
 
 
-def _one(cadence: Cadence, step: int, clock: Clock) -> bool:
+def _one(cadence: RefreshSchedule, step: int, clock: Clock) -> bool:
     """A warm step of 10 ms that takes half a millisecond to score, with refreshes of 20 ms; whether there was one."""
     before = cadence.refreshes
     cadence.begin()
@@ -190,20 +192,20 @@ def _one(cadence: Cadence, step: int, clock: Clock) -> bool:
 
 
 def test_steps_without_scores_cost_something_too(clock: Clock) -> None:
-    cadence = Cadence(None, 0.05, 100, CPU)
+    cadence = RefreshSchedule(None, 0.05, 100, CPU)
     run(cadence, 6000, 32, 1000, clock, train=0.1, refresh=0.1, score=0.02, passing=0.001)
     assert cadence.stride == pytest.approx((0.2 - 0.01) / (0.025 - 0.01), abs=1)
     assert cadence.share <= 0.05 * 1.02
 
 
 def test_a_budget_that_watching_alone_exceeds_still_scores_now_and_then(clock: Clock) -> None:
-    cadence = Cadence(None, 0.01, 100, CPU)
+    cadence = RefreshSchedule(None, 0.01, 100, CPU)
     run(cadence, 6000, 32, 1000, clock, train=0.1, score=0.02, passing=0.001)
     assert cadence.stride == LONGEST_STRIDE
 
 
 def test_time_without_training_can_be_left_out(clock: Clock) -> None:
-    cadence = Cadence(None, 0.05, 100, CPU)
+    cadence = RefreshSchedule(None, 0.05, 100, CPU)
     cadence.leave_out(5.0)  # before it began there is nothing to leave out
     run(cadence, 10, 32, 1000, clock, train=0.1)
     clock.now += 7.0
@@ -213,7 +215,7 @@ def test_time_without_training_can_be_left_out(clock: Clock) -> None:
 
 
 def test_a_state_from_before_steps_without_scores_were_timed(clock: Clock) -> None:
-    cadence, resumed = Cadence(None, 0.05, 100, CPU), Cadence(None, 0.05, 100, CPU)
+    cadence, resumed = RefreshSchedule(None, 0.05, 100, CPU), RefreshSchedule(None, 0.05, 100, CPU)
     run(cadence, 500, 32, 1000, clock, train=0.1, refresh=0.5, score=0.02, passing=0.001)
     state = cadence.state_dict()
     resumed.load_state_dict({**state, "times": state["times"][:4]})
@@ -224,22 +226,22 @@ def test_a_state_from_before_steps_without_scores_were_timed(clock: Clock) -> No
 
 
 def test_a_budget_that_scoring_fits_keeps_every_step(clock: Clock) -> None:
-    cadence = Cadence(None, 0.5, 100, CPU)
+    cadence = RefreshSchedule(None, 0.5, 100, CPU)
     run(cadence, 200, 32, 1000, clock, train=0.1, refresh=0.1, score=0.02)
     assert cadence.stride == 1
     assert cadence._scored == 200 - WARM_UP
 
 
 def test_a_refresh_too_dear_for_the_run_happens_in_the_warm_up_alone(clock: Clock) -> None:
-    cadence = Cadence(None, 0.01, 100, CPU)
+    cadence = RefreshSchedule(None, 0.01, 100, CPU)
     assert run(cadence, 500, 32, 1000, clock, train=0.1, refresh=1.0) == [0, WARM_UP - 1]
 
 
 def test_a_pause_between_save_and_resume_is_not_training_time(clock: Clock) -> None:
-    cadence = Cadence(None, 0.05, 100, CPU)
+    cadence = RefreshSchedule(None, 0.05, 100, CPU)
     run(cadence, 500, 32, 1000, clock, train=0.1, refresh=0.5, score=0.02)
     clock.now += 10_000
-    resumed = Cadence(None, 0.05, 100, CPU)
+    resumed = RefreshSchedule(None, 0.05, 100, CPU)
     resumed.load_state_dict(cadence.state_dict())
     for name in ("spent", "elapsed", "last_refresh", "stride", "refreshes", "seen", "_scored", "_scoring", "_passing"):
         assert getattr(resumed, name) == getattr(cadence, name), name
@@ -252,7 +254,7 @@ def test_a_pause_between_save_and_resume_is_not_training_time(clock: Clock) -> N
 def test_steps_that_are_left_out_are_neither_scored_nor_checked(tiny) -> None:
     monitor, train = tiny(budget=0.5)
     train(1)
-    monitor.cadence.stride = 4
+    monitor.schedule.stride = 4
     train(7)
     assert monitor.steps == 8
     assert monitor.scores()["n_observations"].sum() == 2 * 8  # steps 0 and 4, eight examples each
@@ -289,14 +291,14 @@ def test_a_budget_is_kept_in_real_time() -> None:
     optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
     monitor = InfluenceMonitor(model, optimizer, anchors=(x[500:], y[500:]), budget=0.05, max_anchors=100)
     start = time.perf_counter()
-    while time.perf_counter() - start < 4 or monitor.cadence.refreshes < 3:
+    while time.perf_counter() - start < 4 or monitor.schedule.refreshes < 3:
         index = torch.randperm(500)[:256]
         with monitor.step(index):
             nn.functional.cross_entropy(model(x[index]), y[index]).backward()
         optimizer.step()
         optimizer.zero_grad()
         assert time.perf_counter() - start < 40, "the budget never allowed a third refresh"
-    cadence = monitor.cadence
+    cadence = monitor.schedule
     measured = time.perf_counter() - start
     assert cadence.elapsed == pytest.approx(measured, rel=0.2)
     assert cadence.share <= 0.08

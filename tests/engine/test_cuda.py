@@ -11,6 +11,7 @@ from engine_cases import LAYERS, assert_scores, func_gradients, make_inputs, mak
 from torch import Tensor, nn
 
 from sgoif import InfluenceMonitor
+from sgoif.engine.work_runner import AT_ONCE
 from sgoif.errors import IndexingError, NonFiniteError
 
 pytestmark = pytest.mark.gpu
@@ -79,9 +80,9 @@ def test_scores_equal_per_example_gradients(name: str) -> None:
             monitor.optimizer.zero_grad()
         scores = monitor.last
         assert scores is not None
-        monitor._last = type(scores)(**{key: value.cpu() for key, value in vars(scores).items()})
-        assert monitor.directions is not None
-        monitor.directions = monitor.directions.cpu()
+        monitor.scorer._last = type(scores)(**{key: value.cpu() for key, value in vars(scores).items()})
+        assert monitor.directions.psi is not None
+        monitor.directions.psi = monitor.directions.psi.cpu()
         model.cpu()
         assert_scores(monitor, oracle)
         monitor.close()
@@ -147,16 +148,16 @@ def test_a_saved_state_comes_back(layers: str, tmp_path, monkeypatch: pytest.Mon
 
 def test_recorded_blocks_give_the_scores_of_plain_ones(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch.backends.cudnn, "deterministic", True)
-    runs = [Run(True, refresh_every=1000, recorded=recorded) for recorded in (True, False)]
+    runs = [Run(True, refresh_every=1000, cuda_graphs=graphs) for graphs in (True, False)]
     for run in runs:
         for number in range(260):
             run.step(number)
     kept, plain = (run.monitor for run in runs)
     assert kept is not None
     assert plain is not None
-    assert any(take is not None for take in kept._recorded._blocks._takes.values())
-    assert not kept._recorded._blocks.broken
-    assert not plain._recorded._blocks._takes
+    assert any(graph is not None for graph in kept.scorer.runner.blocks.forms.values())
+    assert not kept.scorer.runner.blocks.broken
+    assert plain.scorer.runner is AT_ONCE
     mine, theirs = kept.scores(), plain.scores()
     np.testing.assert_allclose(mine["influence"], theirs["influence"], rtol=1e-3, atol=1e-4)
     np.testing.assert_array_equal(mine["n_observations"], theirs["n_observations"])

@@ -7,7 +7,7 @@ import torch
 
 from sgoif.device import timing as streams
 from sgoif.device.timing import Clock, Meter
-from sgoif.engine.refresh_schedule import Cadence
+from sgoif.engine.refresh_schedule import RefreshSchedule
 
 CPU = torch.device("cpu")
 GPU = torch.device("cuda")
@@ -91,7 +91,7 @@ def test_a_budget_scores_every_step_where_the_device_is_slower(
     """The host takes a tenth of a step for scoring, the device a thousandth."""
     now, card = [0.0], Card(monkeypatch)
     monkeypatch.setattr("sgoif.engine.refresh_schedule.perf_counter", lambda: now[0])
-    cadence = Cadence(None, 0.05, 100, GPU)
+    cadence = RefreshSchedule(None, 0.05, 100, GPU)
     for step in range(200):
         cadence.begin()
         scored = cadence.scores_this_step(step)
@@ -109,7 +109,7 @@ def test_a_budget_scores_every_step_where_the_device_is_slower(
 
 def test_no_event_is_recorded_without_a_budget(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(streams, "moment", lambda device: pytest.fail("a budget alone has to know"))
-    cadence = Cadence(None, None, 100, GPU)
+    cadence = RefreshSchedule(None, None, 100, GPU)
     cadence.begin()
     cadence.account(0.5, scored=True, mark=cadence.mark())
     assert cadence.spent == 0.5

@@ -11,9 +11,11 @@ from test_backlog import Run, assert_same
 from torch import Tensor, nn
 
 from sgoif import InfluenceMonitor
+from sgoif.engine.step import ClosedStep
 from sgoif.errors import IndexingError, LayerError, StepError
 from sgoif.execution import deferred
-from sgoif.tracking.head_snapshot import Glimpse, Rows
+from sgoif.execution.deferred import DeferredExecutor
+from sgoif.tracking.head_snapshot import HeadSnapshot, IndexBuffer
 
 CALM: dict[str, Any] = {"refresh_every": 60, "curvature_every": 1000}
 """Nothing is due in the runs of these tests."""
@@ -25,8 +27,8 @@ def _soon(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(deferred, "PROMPT_STEPS", 3)
 
 
-def glimpses(run: Run) -> list[Glimpse]:
-    return [step for step in run.monitor._late if isinstance(step, Glimpse)]
+def glimpses(run: Run) -> list[HeadSnapshot]:
+    return [step for step in run.monitor.executor.deferred if isinstance(step, HeadSnapshot)]
 
 
 def loss_of(run: Run, rows: Tensor, change: Callable[[Tensor], Tensor] = lambda logits: logits) -> Tensor:
@@ -81,7 +83,7 @@ def watched(late: bool, step: Loop, steps: int = 30, layers: str = "head") -> Ru
 @pytest.mark.parametrize("layers", ["head", "all"])
 def test_the_table_is_that_of_a_full_look(step: Loop, layers: str, request: pytest.FixtureRequest) -> None:
     late = watched(True, step, layers=layers)
-    assert late.monitor._late
+    assert late.monitor.executor.deferred
     assert bool(glimpses(late)) == ("in place" not in request.node.name)
     assert all((glimpse.response is not None) == (layers == "all") for glimpse in glimpses(late))
     assert not any(glimpse.body for glimpse in glimpses(late)), "what a layer answered is as large as its output"
@@ -114,7 +116,7 @@ def test_a_model_that_is_compiled_later_has_all_its_hooks_again() -> None:
     run = Run(True, **CALM, layers="all", body_share=0.25, hidden=3).train(8)
     assert sum(hooked(run)) == 2
     with pytest.warns(UserWarning, match=r"torch\.compiler\.reset"):
-        run.monitor._capture._mark_compiled()
+        run.monitor.capture.mark_compiled()
     assert sum(hooked(run)) == 5
     run.train(3)
     assert sum(hooked(run)) == 5
@@ -159,8 +161,7 @@ def changing(late: bool, answer: str, **more: Any) -> Run:
             self.monitor.close()
             self.model = Changing(self.model)
             held_out = (self.inputs[120:], self.labels[120:])
-            self.monitor = InfluenceMonitor(self.model, self.optimizer, held_out, max_anchors=24, **options)
-            self.monitor._patient = late
+            self.monitor = InfluenceMonitor(self.model, self.optimizer, held_out, **self.options)
 
     run = Wrapped(late, **CALM, **more)
     run.train(12)
@@ -271,17 +272,22 @@ def test_another_monitor_may_look_at_its_anchors_meanwhile() -> None:
 
 def test_an_epoch_that_ends_between_late_steps_parts_them_once(monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[int] = []
-    joined = deferred._joined
-    monkeypatch.setattr(deferred, "_joined", lambda monitor, late: asked.append(len(late)) or joined(monitor, late))
+    enqueue = DeferredExecutor._enqueue_together
+
+    def counted(executor: DeferredExecutor, steps: list[ClosedStep]) -> bool:
+        asked.append(len(steps))
+        return enqueue(executor, steps)
+
+    monkeypatch.setattr(DeferredExecutor, "_enqueue_together", counted)
     run = Run(True, **CALM, size=120).train(15 + 9)
-    late = len(run.monitor._late)
+    late = len(run.monitor.executor.deferred)
     assert late > 15
-    run.monitor.settle()
+    run.monitor.executor.drain()
     assert asked == [late, late - 9, 9, 9], "the new epoch is tried twice: before and after what waits was scored"
 
 
 def test_rows_hold_indices_until_they_are_kept() -> None:
-    rows = Rows(2)
+    rows = IndexBuffer(2)
     rows.fit(3)
     assert rows.keep([torch.arange(2)])[0].tolist() == [0, 1]
     placed = [rows.put(number, torch.arange(3) + number) for number in range(2)]
@@ -297,9 +303,9 @@ def test_a_compiled_layer_is_looked_at_in_full(monkeypatch: pytest.MonkeyPatch) 
     run = Run(True, **CALM).train(10)
     assert glimpses(run)
     before = len(glimpses(run))
-    monkeypatch.setattr(run.monitor._capture, "compiled", True)
+    monkeypatch.setattr(run.monitor.capture, "compiled", True)
     run.train(3)
     assert len(glimpses(run)) == before
-    copies = [step.step for step in run.monitor._late if not isinstance(step, Glimpse)]
+    copies = [step.observation for step in run.monitor.executor.deferred if not isinstance(step, HeadSnapshot)]
     assert [copy is not None and copy.version for copy in copies] == [None] * 3
     assert run.monitor.scores()["n_observations"].sum() == 13 * 8

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from sgoif.errors import StateError
-from sgoif.scoring.autocorrelation import LEAST, SAMPLE, Halves, half_ratio
+from sgoif.scoring.autocorrelation import LEAST, SAMPLE, Autocorrelation, dependence_ratio
 from sgoif.scoring.ledger import SUMS, Ledger
 
 CPU = torch.device("cpu")
@@ -52,7 +52,7 @@ def test_the_ratio_is_the_formula() -> None:
         apart = np.average(first[:, i], weights=early) - np.average(second[:, i], weights=late)
         squares += apart**2
         expected += variance[i] * ((early**2).sum() / early.sum() ** 2 + (late**2).sum() / late.sum() ** 2)
-    found = half_ratio(sums_of(first, early), sums_of(second, late), torch.from_numpy(variance))
+    found = dependence_ratio(sums_of(first, early), sums_of(second, late), torch.from_numpy(variance))
     assert found == pytest.approx(squares / expected)
     assert found > 1
 
@@ -62,7 +62,9 @@ def test_independent_observations_have_ratio_one_and_dependent_ones_theirs() -> 
     for rho in (0.0, 0.5):
         values = correlated(rho, length, 4000, seed=1)
         half = np.ones(length // 2)
-        found = half_ratio(sums_of(values[: length // 2], half), sums_of(values[length // 2 :], half), torch.ones(4000))
+        found = dependence_ratio(
+            sums_of(values[: length // 2], half), sums_of(values[length // 2 :], half), torch.ones(4000)
+        )
         lags = np.abs(np.subtract.outer(np.arange(length), np.arange(length)))
         signs = np.repeat([1.0, -1.0], length // 2) / (length // 2)
         theory = signs @ (rho**lags if rho else np.eye(length)) @ signs / (2 / (length // 2))
@@ -71,14 +73,14 @@ def test_independent_observations_have_ratio_one_and_dependent_ones_theirs() -> 
 
 def test_too_few_examples_say_nothing() -> None:
     one = torch.tensor([[1.0, 1.0, 5.0]]).expand(LEAST - 1, 3)
-    assert half_ratio(one, -one + torch.tensor([2.0, 2.0, 0.0]), torch.ones(LEAST - 1)) == 1.0
+    assert dependence_ratio(one, -one + torch.tensor([2.0, 2.0, 0.0]), torch.ones(LEAST - 1)) == 1.0
     unseen = torch.zeros(100, 3)
-    assert half_ratio(unseen, unseen, torch.ones(100)) == 1.0
+    assert dependence_ratio(unseen, unseen, torch.ones(100)) == 1.0
 
 
 @pytest.mark.parametrize("block", [1, 7, 64])
 def test_a_note_lies_near_the_middle_of_every_run(block: int) -> None:
-    halves, ledger = Halves(CPU), ledger_with(np.ones((1, 3)))
+    halves, ledger = Autocorrelation(CPU), ledger_with(np.ones((1, 3)))
     for step in range(block, 3000, block):
         halves.observe(ledger, block)
         assert halves.count == step
@@ -93,13 +95,13 @@ def test_a_note_lies_near_the_middle_of_every_run(block: int) -> None:
 def test_a_run_that_drifts_is_seen_and_notes_survive_saving() -> None:
     rng = np.random.default_rng(2)
     values = rng.normal(size=(64, 200)) + np.linspace(-2, 2, 64)[:, None]
-    halves = Halves(CPU)
+    halves = Autocorrelation(CPU)
     for step in range(1, 65):
         halves.observe(ledger_with(values[:step]), 1)
     whole = ledger_with(values)
     found = halves.ratio(whole)
     assert found > 10
-    again = Halves(CPU)
+    again = Autocorrelation(CPU)
     again.load_state_dict(halves.state_dict())
     assert again.ratio(whole) == found
     again.forget()
@@ -114,7 +116,7 @@ def test_of_many_examples_a_sample_is_noted() -> None:
     count = 3 * SAMPLE + 5
     values = np.random.default_rng(3).normal(size=(4, count))
     values[2:] += 3.0
-    halves = Halves(CPU)
+    halves = Autocorrelation(CPU)
     halves.observe(ledger_with(values[:2]), 2)
     halves.count = 4
     assert halves.strides[1] == 4

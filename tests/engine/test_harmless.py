@@ -20,7 +20,7 @@ from torch import Tensor, nn
 from torch.utils.data import DataLoader, Dataset
 
 from sgoif import InfluenceMonitor, indexed
-from sgoif.scoring.step_batch import WaitingSteps
+from sgoif.scoring.score_queue import ScoreQueue
 from sgoif_bench.models import tiny_vit
 
 
@@ -270,7 +270,7 @@ def feature_maps() -> int:
 def spied_step(monitor: InfluenceMonitor, model: nn.Module, start: int) -> tuple[Tensor, weakref.ref[Any]]:
     """One step; returns its loss and a weak reference to its record."""
     with monitor.step(torch.arange(start, start + 8)):
-        record = weakref.ref(monitor._capture._record)
+        record = weakref.ref(monitor.capture.record)
         loss = F.cross_entropy(model(torch.randn(8, 2, 8, 8)), make_labels(8))
         loss.backward()
     return loss, record
@@ -293,7 +293,7 @@ def test_a_step_that_is_kept_does_not_keep_what_was_captured() -> None:
     monitor = make_monitor(model, anchors(), layers="all")
     step = monitor.step(torch.arange(8))
     with step:
-        record = weakref.ref(monitor._capture._record)
+        record = weakref.ref(monitor.capture.record)
         F.cross_entropy(model(torch.randn(8, 2, 8, 8)), make_labels(8)).backward()
     gc.collect()
     assert record() is None
@@ -316,19 +316,19 @@ def test_activations_are_released() -> None:
 
 
 def test_steps_that_wait_for_scoring_are_few_and_let_go(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("sgoif.scoring.step_batch.BLOCK_STEPS", 4)
+    monkeypatch.setattr("sgoif.scoring.score_queue.BLOCK_STEPS", 4)
     model = convolutional()
     monitor = make_monitor(model, anchors(), layers="all")
     waiting = []
     for number in range(10):
         spied_step(monitor, model, 8 * number)
-        waiting.append(len(monitor._waiting.steps))
-        for step in monitor._waiting.steps:
+        waiting.append(len(monitor.pipeline.queue.steps))
+        for step in monitor.pipeline.queue.steps:
             assert not step.inputs.requires_grad
             assert not step.logits.requires_grad
     assert 1 <= max(waiting) <= 4
     assert monitor.last is not None
-    assert not monitor._waiting.steps
+    assert not monitor.pipeline.queue.steps
     assert int((monitor.ledger.column("count") > 0).sum()) == 80
 
 
@@ -343,21 +343,21 @@ def test_no_graph_is_kept() -> None:
         assert value.numel() <= 8 * CLASSES
         assert value.untyped_storage().nbytes() <= 8 * 8 * CLASSES
     assert not monitor.anchors.phi.requires_grad
-    assert not monitor.anchor_gradients()[0].requires_grad
-    assert monitor.directions is not None
-    assert not monitor.directions.requires_grad
+    assert not monitor.gradients.of_anchors()[0].requires_grad
+    assert monitor.directions.psi is not None
+    assert not monitor.directions.psi.requires_grad
 
 
-@pytest.mark.parametrize("shelved", [True, False])
+@pytest.mark.parametrize("buffered", [True, False])
 @pytest.mark.parametrize("start", [0, 5])
-def test_logits_that_the_loop_overwrites_are_scored_as_they_were(start: int, shelved: bool) -> None:
+def test_logits_that_the_loop_overwrites_are_scored_as_they_were(start: int, buffered: bool) -> None:
     """Nothing is lost on the host; on a GPU a loop that begins with it later loses the one step before it is seen."""
     tables = []
     for overwrite in (False, True):
         torch.manual_seed(0)
         model = convolutional()
         monitor = make_monitor(model, anchors())
-        monitor._waiting = WaitingSteps(shelved)
+        monitor.pipeline.queue = ScoreQueue(buffered)
         for number in range(12):
             x, y = torch.randn(8, 2, 8, 8), make_labels(8)
             with monitor.step(torch.arange(8 * number, 8 * number + 8)):
@@ -368,7 +368,7 @@ def test_logits_that_the_loop_overwrites_are_scored_as_they_were(start: int, she
         tables.append(monitor.scores(anchors=False))
     plain, overwritten = tables
     lost = np.setdiff1d(plain["index"], overwritten["index"])
-    assert lost.tolist() == ([] if start == 0 or shelved else list(range(8 * start, 8 * start + 8)))
+    assert lost.tolist() == ([] if start == 0 or buffered else list(range(8 * start, 8 * start + 8)))
     both = np.isin(plain["index"], overwritten["index"])
     np.testing.assert_allclose(plain["margin"][both], overwritten["margin"], atol=1e-6)
     if start == 0:

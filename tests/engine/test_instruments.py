@@ -40,7 +40,7 @@ def exact_groups(monitor: InfluenceMonitor) -> Tensor:
     """Influences by group of the batch with H⁻¹ applied exactly to every group's gradient."""
     bank, weights = monitor.anchors, monitor.anchors.weights()
     wanted = torch.zeros_like(bank.group_sums(bank.phi, bank.weights()))
-    wanted.index_add_(0, bank.member_groups, weights.unsqueeze(1) * monitor.anchor_gradients()[0])
+    wanted.index_add_(0, bank.member_groups, weights.unsqueeze(1) * monitor.gradients.of_anchors()[0])
     x, y = data(2, TRAIN)
     delta = torch.softmax(monitor.model(x), 1).detach() - nn.functional.one_hot(y, 3)
     factors = monitor.head.factors(x, delta)
@@ -60,7 +60,7 @@ def test_scores_are_within_the_bound_of_the_exact_ones(help_weight: float, steps
 
 def test_weighing_groups_one_by_one_needs_the_larger_bound() -> None:
     plain, bent = watched(help_weight=1.0), watched(help_weight=0.5)
-    assert float(bent.direction_error) > float(plain.direction_error)
+    assert float(bent.directions.error_bound) > float(plain.directions.error_bound)
 
 
 def test_a_converged_solver_certifies_what_few_steps_cannot() -> None:
@@ -127,7 +127,7 @@ def test_the_expected_error_of_an_example_the_model_is_sure_of() -> None:
         monitor.model.weight.mul_(1e3)
     x, _ = data(3, 7)
     sure = monitor.model(x).argmax(1)
-    assert bool((monitor.anchor_pass(x, sure)[1] == 0).all())  # nothing is left of the loss
+    assert bool((monitor.gradients.of_examples(x, sure)[1] == 0).all())  # nothing is left of the loss
     assert float(monitor.expected_error(x, sure).min()) > 0
 
 

@@ -66,7 +66,7 @@ class TinyLoop:
         self.step()
         self.step()
         assert self.monitor.steps == before + 2
-        assert bool(torch.isfinite(self.monitor.directions).all())  # type: ignore[arg-type]
+        assert bool(torch.isfinite(self.monitor.directions.psi).all())  # type: ignore[arg-type]
 
 
 def is_ours(frame: FrameType) -> bool:

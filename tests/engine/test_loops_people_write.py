@@ -77,8 +77,8 @@ def test_log_probabilities_and_their_loss_are_scored_like_cross_entropy() -> Non
     found = vmap(grad(loss), in_dims=(None, 0, 0))(head, X[:8], Y[:8])
     gradient = torch.cat([found["2.weight"], found["2.bias"].unsqueeze(2)], dim=2).flatten(1)
     assert monitor.last is not None
-    assert monitor.directions is not None
-    expected = -(gradient @ monitor.directions.sum(0))
+    assert monitor.directions.psi is not None
+    expected = -(gradient @ monitor.directions.psi.sum(0))
     torch.testing.assert_close(monitor.last.influence.cpu(), expected, rtol=1e-3, atol=1e-7)
 
 

@@ -378,7 +378,7 @@ def test_large_but_finite_numbers_are_not_mistaken_for_infinite_ones() -> None:
 
 def test_a_model_that_runs_elsewhere_than_the_monitor(loop: Loop, monkeypatch: pytest.MonkeyPatch) -> None:
     before = loop.state()
-    monkeypatch.setattr(loop.monitor, "device", torch.device("cuda", 1))
+    monkeypatch.setattr(loop.monitor.pipeline, "device", torch.device("cuda", 1))
     with pytest.raises(DeviceError, match=r"ran on cpu but the monitor was made on cuda:1.*Move the model first"):
         loop.attempt(lambda: loop.loss().backward())
     monkeypatch.undo()

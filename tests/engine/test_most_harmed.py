@@ -12,7 +12,6 @@ from torch import Tensor, nn
 from torch.utils.data import DataLoader, TensorDataset
 
 from sgoif import InfluenceMonitor, indexed, split_holdout
-from sgoif.analysis.attribution import score_now
 from sgoif.scoring.ledger import Ledger
 
 ANCHORS, COUNT = 40, 12
@@ -106,10 +105,10 @@ def test_scores_of_this_moment_are_dot_products_with_the_directions() -> None:
         asked.extend(some.tolist())
         return x[some], y[some]
 
-    score_now(monitor, ledger, torch.arange(COUNT), read)
+    monitor.score_examples(ledger, torch.arange(COUNT), read)
     assert asked == list(range(COUNT))
-    assert monitor.directions is not None
-    expected = -(join_blocks(monitor, func_gradients(monitor.model, x, y)) @ monitor.directions.double().T)
+    assert monitor.directions.psi is not None
+    expected = -(join_blocks(monitor, func_gradients(monitor.model, x, y)) @ monitor.directions.psi.double().T)
     torch.testing.assert_close(ledger.groups.mean.double(), expected, rtol=1e-3, atol=1e-6)
     torch.testing.assert_close(ledger.mean("score").double(), expected.sum(1), rtol=1e-3, atol=1e-5)
     losses = nn.functional.cross_entropy(monitor.model(x), y, reduction="none").detach()
@@ -124,7 +123,7 @@ def test_nothing_to_score_leaves_the_ledger_empty() -> None:
         raise AssertionError("nothing should be read before there are directions")
 
     ledger = Ledger(3, 3, monitor.device, 4)
-    score_now(monitor, ledger, torch.arange(4), read)
+    monitor.score_examples(ledger, torch.arange(4), read)
     assert bool((ledger.column("count") == 0).all())
     assert bool((monitor.anchor_record().column("count") == 0).all())
 

@@ -16,9 +16,10 @@ from torch import Tensor
 
 from sgoif import InfluenceMonitor
 from sgoif.device import cuda_graph
-from sgoif.device.cuda_graph import Recording, joined
-from sgoif.execution import graph_cache
-from sgoif.scoring import influence, step_batch
+from sgoif.device.cuda_graph import CapturedWork, joined
+from sgoif.engine import block_scorer
+from sgoif.execution.choose import use_graphs
+from sgoif.scoring import score_queue, score_scaling
 
 
 def tensors_in(value: Any) -> list[Tensor]:
@@ -55,16 +56,16 @@ class StandIn:
 @pytest.fixture
 def stand_in(monkeypatch: pytest.MonkeyPatch) -> StandIn:
     made = StandIn()
-    monkeypatch.setattr(cuda_graph, "record", made)
-    for module in (influence, graph_cache):
+    monkeypatch.setattr(cuda_graph, "capture_graph", made)
+    for module in (score_scaling, block_scorer):
         monkeypatch.setattr(module, "SETTLED", 10)
-    monkeypatch.setattr(step_batch, "RECORDED_STEPS", 4)
+    monkeypatch.setattr(score_queue, "GRAPH_STEPS", 4)
     return made
 
 
 def recorded_run(late: bool = False, **options: Any) -> Run:
     run = Run(late, **options)
-    run.monitor._recorded._possible = True
+    use_graphs(run.monitor.pipeline)
     return run
 
 
@@ -79,10 +80,10 @@ def test_the_table_is_that_of_plain_work(
 ) -> None:
     run = recorded_run(late, **options).train(80)
     assert stand_in.repeated > 10
-    monkeypatch.setattr(Recording, "run", lambda _, key, parts, work: work([joined(part) for part in parts]))
+    monkeypatch.setattr(CapturedWork, "run", lambda _, key, parts, work: work([joined(part) for part in parts]))
     plain = recorded_run(late, **options).train(80)
     assert_same(plain.monitor, run.monitor)
-    assert plain.monitor.squash.updates == run.monitor.squash.updates == 80
+    assert plain.monitor.scaling.updates == run.monitor.scaling.updates == 80
     assert plain.monitor.curvature.updates == run.monitor.curvature.updates
 
 
@@ -140,16 +141,16 @@ def test_work_that_cannot_be_recorded_is_done_plainly(stand_in: StandIn, monkeyp
     def refuse(*_: Any) -> Any:
         raise RuntimeError("operation not permitted when stream is capturing")
 
-    monkeypatch.setattr(cuda_graph, "record", refuse)
+    monkeypatch.setattr(cuda_graph, "capture_graph", refuse)
     run = recorded_run().train(80)
-    assert run.monitor._recorded._blocks.broken
-    assert not run.monitor._recorded.blocks(run.monitor)
+    assert run.monitor.scorer.runner.blocks.broken
+    assert not run.monitor.scorer.repeats
     counts = Run(False).train(80).monitor.scores()["n_observations"]
     assert run.monitor.scores()["n_observations"].tolist() == counts.tolist()
 
 
 def test_the_forms_that_come_most_are_kept(stand_in: StandIn) -> None:
-    work = Recording[Tensor](torch.device("cpu"))
+    work = CapturedWork[Tensor](torch.device("cpu"))
     for key in (1, 2, 3, 4, 5, 1):
         work.run(key, [[torch.full((1,), float(key))]], lambda tensors: tensors[0] * 2)
     assert stand_in.made == 0, "the first key was forgotten before it came again"

@@ -30,9 +30,9 @@ from engine_cases import (
 from torch import Tensor, nn
 
 from sgoif import InfluenceMonitor
-from sgoif import monitor as monitor_module
 from sgoif.curvature import Factors
 from sgoif.engine import setup as engine_setup
+from sgoif.engine.curvature_learner import CURVATURE_EXAMPLES
 from sgoif.errors import StepError
 from sgoif.tracking.layers import watch
 from sgoif_bench.models import ResNet9, digits_net, tiny_vit
@@ -362,7 +362,7 @@ def test_projected_layers(name: str, watched: list[str], monkeypatch: pytest.Mon
     assert_scores(monitor, gradients)
     # The same number from the lifted direction and the whole gradient.
     whole = torch.zeros(BATCH, dtype=torch.float64)
-    for layer, block in zip(monitor.layers, monitor.layout.split(monitor.directions.sum(0)), strict=True):
+    for layer, block in zip(monitor.layers, monitor.layout.split(monitor.directions.psi.sum(0)), strict=True):
         lifted = layer.parameters_from(layer.lift(block))
         for local, direction in lifted.items():
             whole -= (gradients[f"{layer.name}.{local}"] * direction).flatten(1).sum(1)
@@ -436,7 +436,7 @@ def test_autocast_bfloat16(layers: str, outside: bool) -> None:
     assert correlation(monitor.last.groups, groups) > 0.99
     assert relative_error(monitor.last.influence, influence) < 3e-2
     assert relative_error(monitor.last.groups, groups) < 3e-2
-    assert monitor.anchors.phi.dtype == monitor.directions.dtype == torch.float32
+    assert monitor.anchors.phi.dtype == monitor.directions.psi.dtype == torch.float32
 
 
 def test_work_after_the_step_ignores_autocast() -> None:
@@ -465,8 +465,8 @@ def test_float16_with_loss_scale_and_large_directions() -> None:
             (F.cross_entropy(logits.float(), y) * 2.0**16).backward()
 
     run()
-    monitor.directions = monitor.directions * (1e6 / monitor.directions.abs().max())
-    monitor.lift_directions()
+    monitor.directions.psi = monitor.directions.psi * (1e6 / monitor.directions.psi.abs().max())
+    monitor.directions.lift()
     run()
     influence, _ = expected_scores(monitor, func_gradients(model, x, y))
     assert bool(torch.isfinite(monitor.last.influence).all())
@@ -551,7 +551,7 @@ def test_curvature_sees_the_same_examples_in_every_layer(training: bool) -> None
     x, y = torch.randn(100, 4), make_labels(100)
     train_step(monitor, model, x, y)
     oracle = copied_gradients(model, ["0", "1", "3"], x, y) if training else func_gradients(model, x, y)
-    rows = join_blocks(monitor, oracle)[: monitor_module.CURVATURE_EXAMPLES]
+    rows = join_blocks(monitor, oracle)[:CURVATURE_EXAMPLES]
     dense = rows.T @ rows / len(rows)
     dense += 0.5 * dense.diagonal().mean() * torch.eye(len(dense))
     found = monitor.curvature.matvec(torch.eye(len(dense)))
@@ -583,7 +583,7 @@ def test_layer_that_gets_no_gradient(curvature: str) -> None:
         train_step(monitor, model, x, y, update=True)
         assert monitor.last is not None
     monitor.refresh()
-    assert bool(torch.isfinite(monitor.directions).all())
+    assert bool(torch.isfinite(monitor.directions.psi).all())
     model.skip = True
     train_step(monitor, model, x, y)
     assert_head(monitor, func_gradients(model, x, y))
@@ -615,6 +615,6 @@ def test_oracle_sees_a_wrong_direction() -> None:
     monitor, x, y = watch_probe("conv", ["layer", "head"], training=True)
     gradients = func_gradients(monitor.model, x, y)
     assert_scores(monitor, gradients)
-    monitor.directions = monitor.directions * 1.001
+    monitor.directions.psi = monitor.directions.psi * 1.001
     with pytest.raises(AssertionError):
         assert_scores(monitor, gradients)

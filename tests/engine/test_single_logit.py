@@ -48,8 +48,10 @@ def test_scores_are_dot_products_with_single_example_gradients(squeeze: bool, gi
     weight, bias = each(model.head.weight.detach(), model.head.bias.detach(), x, y)
     gradient = torch.cat([weight, bias.unsqueeze(-1)], dim=-1).flatten(1)
     assert monitor.last is not None
-    assert monitor.directions is not None
-    torch.testing.assert_close(monitor.last.groups, -(gradient @ monitor.directions.T).detach(), rtol=1e-4, atol=1e-6)
+    assert monitor.directions.psi is not None
+    torch.testing.assert_close(
+        monitor.last.groups, -(gradient @ monitor.directions.psi.T).detach(), rtol=1e-4, atol=1e-6
+    )
     assert torch.equal(monitor.last.label, y)
 
 

@@ -42,8 +42,10 @@ def train(model: nn.Module, given: int = 0, late: bool = False, **options: objec
     inputs = inputs + 0.7 * torch.randn(len(labels), 12, generator=generator)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.05)
     held_out = (inputs[TRAINING:], labels[TRAINING:])
-    monitor = InfluenceMonitor(model, optimizer, held_out, size=TRAINING, refresh_every=1000, **options)
-    monitor._patient = late
+    execution = "deferred" if late else "eager"
+    monitor = InfluenceMonitor(
+        model, optimizer, held_out, size=TRAINING, refresh_every=1000, execution=execution, **options
+    )
     rows = torch.Generator().manual_seed(7)
     for epoch in range(3):
         for number, index in enumerate(torch.randperm(TRAINING, generator=rows).split(8)):
@@ -75,7 +77,7 @@ def test_targets_may_be_given_now_and_then(late: bool) -> None:
 def test_a_layer_may_be_left_out_of_steps(late: bool, share: float, monkeypatch: pytest.MonkeyPatch) -> None:
     tables = []
     for steps in (64, 1):  # scored together, or one by one
-        monkeypatch.setattr("sgoif.scoring.step_batch.BLOCK_STEPS", steps)
+        monkeypatch.setattr("sgoif.scoring.score_queue.BLOCK_STEPS", steps)
         torch.manual_seed(0)
         tables.append(train(Shortened(), late=late, layers=["first", "second", "head"], body_share=share))
     together, alone = tables

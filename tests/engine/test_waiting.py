@@ -5,8 +5,9 @@ from __future__ import annotations
 import numpy as np
 import torch
 
-from sgoif.scoring.step_batch import Observation, WaitingSteps, lined_up, named, together
-from sgoif.tracking.validation import Indices
+from sgoif.core.types import Indices
+from sgoif.scoring.score_queue import ScoreQueue
+from sgoif.scoring.step_batch import Observation, group_tensors, named, stack_steps
 
 
 def _indices(*values: int) -> Indices:
@@ -14,8 +15,8 @@ def _indices(*values: int) -> Indices:
 
 
 def gather(steps: list[Observation]) -> Observation:
-    places, parts = lined_up(steps)
-    return together(places, [torch.cat(part) for part in parts], named(steps))
+    places, parts = group_tensors(steps)
+    return stack_steps(places, [torch.cat(part) for part in parts], named(steps))
 
 
 def test_a_tensor_that_steps_hold_twice_is_joined_once() -> None:
@@ -38,8 +39,8 @@ def a_step(first: int, size: int = 2, width: int = 3) -> Observation:
     return Observation(np.arange(first, first + size), delta + 0.25, delta, inputs, delta, None, None, 0)
 
 
-def shelved(*steps: Observation) -> WaitingSteps:
-    waiting = WaitingSteps(shelved=True)
+def shelved(*steps: Observation) -> ScoreQueue:
+    waiting = ScoreQueue(buffered=True)
     for step in steps:
         waiting.reserve(int(step.indices.max()) + 1)
         waiting.add(step)

@@ -20,9 +20,9 @@ from engine_cases import (
 from torch import Tensor, nn
 
 from sgoif import InfluenceMonitor
-from sgoif.anchors.bank import forward
 from sgoif.curvature import ExactGGN
 from sgoif.errors import LayerError, SettingError, StepError
+from sgoif.tracking.evaluation import forward
 from sgoif.tracking.functional_model import watched_output
 from sgoif.tracking.layer_selection import choose_layers, trace
 from sgoif_bench.models import ResNet9, digits_net, resnet18_cifar, small_cnn, tiny_vit

@@ -77,11 +77,11 @@ CASES: dict[str, Case] = {
 @pytest.mark.parametrize("name", CASES)
 def test_a_wrong_use_is_explained(name: str, monitor: InfluenceMonitor, data: TensorDataset) -> None:
     use, message = CASES[name]
-    before = monitor.curriculum
+    before = monitor.pipeline.weighting
     with pytest.raises(SettingError, match=message):
         use(monitor, data)
     if name != "a batch size as text":
-        assert monitor.curriculum is before, "a curriculum that could not be made takes the place of none"
+        assert monitor.pipeline.weighting is before, "a curriculum that could not be made takes the place of none"
 
 
 def test_a_sentinel_learns_from_a_data_set_as_from_its_batches(monitor: InfluenceMonitor, data: TensorDataset) -> None:

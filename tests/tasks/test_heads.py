@@ -14,11 +14,11 @@ from torch.nn.utils import parametrizations
 from torch.utils.data import TensorDataset
 
 from sgoif import InfluenceMonitor
-from sgoif.anchors.bank import forward
 from sgoif.core.logits import extract_logits
 from sgoif.errors import LayerError
 from sgoif.tasks import Unlearner
 from sgoif.tasks.ood.network import Network
+from sgoif.tracking.evaluation import forward
 from sgoif.tracking.head_detection import find_head
 
 X, Y = torch.randn(60, 6, generator=torch.Generator().manual_seed(0)), torch.arange(60) % 3

@@ -20,10 +20,10 @@ from dataclasses import replace
 import torch
 from torch import Tensor, nn
 
-from sgoif.anchors.bank import evaluation, forward
 from sgoif.core.parameter_layout import Layout
 from sgoif.curvature.base import RIDGE_FLOOR, Factors
 from sgoif.errors import SettingError
+from sgoif.tracking.evaluation import evaluation, forward
 from sgoif.tracking.layer_selection import trace
 from sgoif_bench.fidelity.answer import Relabelled
 from sgoif_bench.fidelity.online import OnlineSettings, QueryWatch

@@ -95,7 +95,7 @@ def by_groups(trained: Trained) -> Answer:
                 # The directions were renewed at the first step of the epoch, with the weights that the last one left.
                 if before:
                     chance.add_(leverage(monitor.anchors, *before).log())
-                before[:] = monitor.anchor_gradients()[:1]
+                before[:] = monitor.gradients.of_anchors()[:1]
 
             problem.fit(model, batches, optimizer=optimizer, watching=monitor.step, on_epoch=on_epoch)
         scores, error = pairs.scores(), monitor.expected_error(x, y)

@@ -52,7 +52,6 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from sgoif.anchors.bank import evaluation, forward
 from sgoif.core.losses import negative_margin
 from sgoif.curvature.base import Factors
 from sgoif.curvature.kfac import KFAC, eigh
@@ -60,6 +59,7 @@ from sgoif.engine.setup import probe
 from sgoif.errors import SettingError
 from sgoif.settings import Settings
 from sgoif.tracking.capture import Capture
+from sgoif.tracking.evaluation import evaluation, forward
 from sgoif.tracking.layers import Projection
 from sgoif.tracking.pass_record import Record
 from sgoif_bench.fidelity.answer import Relabelled, clock

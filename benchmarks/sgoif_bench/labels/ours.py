@@ -119,7 +119,7 @@ def _score_now(problem: Problem, monitor: InfluenceMonitor, decoys: Decoys) -> S
     evidence, anchors = training_evidence(monitor), anchor_evidence(monitor)
     evidence = evidence.take(np.flatnonzero(~np.isin(evidence.index, decoys.index)))
     scores = np.full(len(problem), -np.inf)
-    weigh = weights(evidence, anchors, monitor.competence.structure)
+    weigh = weights(evidence, anchors, monitor.step_weight.structure)
     scores[evidence.index] = suspicion(evidence, channel_of(anchors, problem.classes), weigh)
     return scores
 
@@ -165,5 +165,5 @@ def _figures(monitor: InfluenceMonitor) -> dict[str, Any]:
     return {
         "curvature_products_per_step": sum(entry["products"] for entry in history) / max(monitor.steps, 1),
         "refreshes": [{name: entry[name] for name in names} for entry in history],
-        "structure": monitor.competence.structure,
+        "structure": monitor.step_weight.structure,
     }

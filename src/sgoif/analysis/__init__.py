@@ -1,1 +1,1 @@
-"""What can be read off a monitor: intervals, error budget, certificates, attribution."""
+"""Reading what a run has left behind: tables, intervals, errors, certificates. Nothing here changes a run."""

@@ -12,26 +12,21 @@ anchor is a number and is known to all.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
-from typing import Any, TypeVar, cast
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 import numpy as np
 import torch
-from torch import Tensor, nn
-from torch.utils.data import DataLoader, Dataset, IterableDataset, TensorDataset, default_collate
+from torch import Tensor
+from torch.utils.data import DataLoader, Dataset, IterableDataset, TensorDataset
 
+from sgoif.anchors.grouping import Grouping, balanced, given_groups, group_candidates
+from sgoif.core.batches import collate, nbytes, read_items, stacked, to_device
 from sgoif.core.data import Indexed, drawn_from, isolated_random_state, split_item
-from sgoif.core.interrupts import autocast_set, register, unregister
-from sgoif.core.logits import extract_logits, two_classes
 from sgoif.core.parameter_layout import Layout
-from sgoif.curvature.base import Factors
-from sgoif.distributed.communicator import ALONE, Ranks
+from sgoif.distributed.communicator import SINGLE_PROCESS, Communicator
 from sgoif.errors import AnchorError, StateError
-from sgoif.tracking.capture import Capture
-from sgoif.tracking.layers import WatchedLayer
-from sgoif.tracking.pass_record import Record
 
-Read = TypeVar("Read")
 CACHE_BYTES = 256 * 2**20
 DEVICE_CACHE_BYTES = 32 * 2**20
 AVERAGE_DECAY = 0.7
@@ -40,8 +35,6 @@ LOOK_AT = 2
 """Candidates looked at per anchor wanted: a hold-out of a million images is sampled, not read."""
 OTHERS = 1e-3
 """Least share of a group's confidence that has to remain when an anchor is left out; ψ_g is nearly zero below it."""
-
-Grouping = str | Sequence[Hashable] | Callable[[int], Hashable] | None
 
 
 def as_dataset(anchors: Any) -> Dataset[Any]:
@@ -78,8 +71,8 @@ class AnchorBank:
         looked_at = min(total, LOOK_AT * max_anchors)
         generator = np.random.default_rng(seed)
         order = generator.permutation(total)
-        keys = _given_groups(grouping, total)
-        self.pool = np.sort(order[:looked_at] if keys is None else _balanced(order, keys, looked_at))
+        keys = given_groups(grouping, total)
+        self.pool = np.sort(order[:looked_at] if keys is None else balanced(order, keys, looked_at))
         """Positions of the candidates in the hold-out."""
         labels: list[int] = []
         items: list[Any] = []
@@ -88,29 +81,29 @@ class AnchorBank:
             for position in self.pool:
                 inputs, label = split_item(dataset[int(position)])
                 labels.append(label)
-                room -= _bytes(inputs)
+                room -= nbytes(inputs)
                 if room >= 0:
                     items.append(inputs)
-        self._cache = _stacked(items) if room >= 0 else None
+        self._cache = stacked(items) if room >= 0 else None
         """Inputs of all candidates, when they fit; otherwise they are read again at every refresh."""
         self.labels = torch.tensor(labels)
-        self.group_names, self.groups = _group(grouping, labels, keys, self.pool)
+        self.group_names, self.groups = group_candidates(grouping, labels, keys, self.pool)
 
     def select(self, count: int) -> None:
         """Fill the bank with `count` candidates, as many from every group as the pool allows."""
         generator = np.random.default_rng(self.seed + 1)
         order = generator.permutation(len(self.pool))
-        self.members = torch.tensor(sorted(_balanced(order, self.groups.tolist(), count)))
+        self.members = torch.tensor(sorted(balanced(order, self.groups.tolist(), count)))
         """Candidates in the bank, as rows of the pool."""
 
-    def allocate(self, layout: Layout, *, channels_last: bool = False, ranks: Ranks = ALONE) -> None:
+    def allocate(self, layout: Layout, *, channels_last: bool = False, ranks: Communicator = SINGLE_PROCESS) -> None:
         """Room for the direction of every member of this rank's share; images are laid out as the model wants them."""
         count, device = len(self.members), self.device
         self.ranks, self.own = ranks, ranks.share(count)
         if isinstance(self._cache, Tensor):
             if channels_last and self._cache.dim() == 4:
                 self._cache = self._cache.contiguous(memory_format=torch.channels_last)
-            if _bytes(self._cache) <= DEVICE_CACHE_BYTES:
+            if nbytes(self._cache) <= DEVICE_CACHE_BYTES:
                 self._cache = self._cache.to(device)
         self.phi = torch.zeros(self.own.stop - self.own.start, layout.size, device=device)
         """φ_v of this rank's anchors."""
@@ -260,167 +253,3 @@ class AnchorBank:
             part.copy_(state[name])
         self.replaced = int(state["replaced"])
         self._place_members()
-
-
-def anchor_pass(
-    model: nn.Module,
-    capture: Capture,
-    layers: Sequence[WatchedLayer],
-    loss: Callable[[Tensor, Tensor], Tensor],
-    inputs: Any,
-    labels: Tensor,
-    autocast: torch.dtype | None,
-    read: Callable[[Factors], Read],
-) -> tuple[list[Read], Tensor, Tensor]:
-    """What `read` makes of each layer's factors, losses [B] and logits [B, C] of held-out examples, in evaluation mode.
-
-    Factors of convolutions are large, and those of one layer are gone before the next one's are made, unless `read`
-    keeps them. No parameter gradient, buffer or random state is touched, and nothing before the first watched layer is
-    differentiated.
-    """
-    record = Record(differentiate=False)
-    with evaluation(model), capture.open(record), torch.no_grad():
-        with autocast_set(labels.device.type, autocast):
-            logits = two_classes(forward(model, inputs))
-        with torch.enable_grad():
-            losses = loss(logits.float(), labels)
-        deltas = record.output_gradients(losses.sum(), [layer.name for layer in layers])
-        parts = [
-            read(layer.factors(record.inputs[layer.name], delta)) for layer, delta in zip(layers, deltas, strict=True)
-        ]
-    return parts, losses.detach().float(), logits.detach().float()
-
-
-class evaluation:
-    """Evaluation mode without calling anybody's `train()`, and back to exactly what was."""
-
-    def __init__(self, model: nn.Module) -> None:
-        self.modules = list(model.modules())
-
-    def __enter__(self) -> None:
-        # The fast path of nn.TransformerEncoder has tensors of its own, which no hook can look at.
-        self.fast = torch.backends.mha.get_fastpath_enabled()
-        self.training = [m.training for m in self.modules]
-        register(self.restore)
-        torch.backends.mha.set_fastpath_enabled(False)
-        for m in self.modules:
-            m.training = False
-
-    def __exit__(self, *_: object) -> None:
-        self.restore()
-        unregister(self.restore)
-
-    def restore(self) -> None:
-        """Back to what was."""
-        torch.backends.mha.set_fastpath_enabled(self.fast)
-        for m, training in zip(self.modules, self.training, strict=True):
-            m.training = training
-
-
-def forward(model: nn.Module, inputs: Any) -> Tensor:
-    """Logits of the model, never through a compiled graph: anchor batches have other shapes and hooks."""
-    call = model._call_impl if getattr(model, "_compiled_call_impl", None) is not None else model
-    output = cast(Any, call)(**inputs) if isinstance(inputs, dict) else cast(Any, call)(inputs)
-    logits = extract_logits(output)
-    if logits is None:
-        raise AnchorError(f"the model returned {type(output).__name__}; expected logits, a tuple or a field `logits`")
-    return logits
-
-
-def _given_groups(grouping: Grouping, total: int) -> list[Hashable] | None:
-    """The group of every held-out example where the user listed them."""
-    if isinstance(grouping, str) and grouping not in ("class", "one"):
-        raise AnchorError(f"groups={grouping!r} is not known; use 'class', 'one', a function of the label, or a list")
-    if grouping is None or isinstance(grouping, str) or callable(grouping):
-        return None
-    given = [_plain(group) for group in grouping]
-    if len(given) != total:
-        raise AnchorError(f"groups has {len(given)} entries for {total} anchors; give one per anchor")
-    return given
-
-
-def _group(
-    grouping: Grouping, labels: list[int], given: list[Hashable] | None, pool: np.ndarray[Any, Any]
-) -> tuple[list[Hashable], Tensor]:
-    """Names of the groups and the group number of every candidate."""
-    if given is not None:
-        keys = [given[int(position)] for position in pool]
-    elif callable(grouping):
-        keys = [_plain(grouping(label)) for label in labels]
-    else:
-        keys = [0] * len(labels) if grouping == "one" else list(labels)
-    names = sorted(set(keys), key=lambda k: (str(type(k)), k))
-    number = {name: i for i, name in enumerate(names)}
-    return names, torch.tensor([number[key] for key in keys])
-
-
-def _plain(group: Any) -> Hashable:
-    """A group's name as a plain Python value."""
-    try:
-        name = group.item() if isinstance(group, (Tensor, np.generic)) else group
-        hash(name)
-    except (TypeError, ValueError, RuntimeError) as error:
-        raise AnchorError(f"groups must be names, one for each anchor; {group!r:.60} is none") from error
-    if name != name:
-        raise AnchorError("groups has an entry that is not a number (NaN); give those anchors a name, too")
-    return cast(Hashable, name)
-
-
-def _balanced(order: np.ndarray[Any, Any], keys: Sequence[Hashable], count: int) -> list[int]:
-    """The first `count` entries of an order, taken from every group in turn."""
-    queues: dict[Hashable, list[int]] = {}
-    for position in order[::-1]:
-        queues.setdefault(keys[int(position)], []).append(int(position))
-    waiting = [queues[key] for key in sorted(queues, key=lambda key: (str(type(key)), key))]
-    chosen: list[int] = []
-    while waiting and len(chosen) < count:
-        chosen.extend(queue.pop() for queue in waiting[: count - len(chosen)])
-        waiting = [queue for queue in waiting if queue]
-    return chosen
-
-
-def read_items(dataset: Any, positions: Iterable[Any], device: torch.device | None = None) -> tuple[Any, Tensor]:
-    """Inputs and labels of some items of a data set, collated, on a device."""
-    pairs = [split_item(dataset[int(position)]) for position in positions]
-    labels = torch.tensor([label for _, label in pairs], device=device)
-    return to_device(collate([inputs for inputs, _ in pairs]), device), labels
-
-
-def collate(items: list[Any]) -> Any:
-    """A batch of inputs, or an error that says why they do not fit together."""
-    try:
-        return default_collate(items)
-    except (RuntimeError, TypeError, KeyError, ValueError) as error:
-        raise AnchorError(
-            "the inputs of the anchors cannot be put into one batch. Give the hold-out the transforms of the evaluation"
-            f" data, so that every input is a tensor of the same shape. The cause: {error}"
-        ) from error
-
-
-def _stacked(items: list[Any]) -> Tensor | list[Any]:
-    """One tensor of all inputs where their shapes allow it."""
-    tensors = all(isinstance(item, Tensor) for item in items)
-    return torch.stack(items) if tensors and len({item.shape for item in items}) == 1 else items
-
-
-def _bytes(inputs: Any) -> int:
-    if isinstance(inputs, Tensor):
-        return inputs.numel() * inputs.element_size()
-    if isinstance(inputs, np.ndarray):
-        return inputs.nbytes
-    if isinstance(inputs, dict):
-        return sum(_bytes(v) for v in inputs.values())
-    return sum(_bytes(v) for v in inputs) if isinstance(inputs, (tuple, list)) else 64
-
-
-def to_device(batch: Any, device: torch.device | None) -> Any:
-    """Tensors of a batch on a device, whatever they are wrapped in."""
-    if device is None:
-        return batch
-    if isinstance(batch, Tensor):
-        return batch.to(device)
-    if isinstance(batch, dict):
-        return {key: to_device(value, device) for key, value in batch.items()}
-    if isinstance(batch, (tuple, list)):
-        return [to_device(value, device) for value in batch]
-    return batch

@@ -34,7 +34,7 @@ from sgoif.audit.training import Training
 from sgoif.core.data import isolated_random_state
 from sgoif.core.provenance import package_version, versions
 from sgoif.core.score_table import ScoreTable
-from sgoif.distributed.communicator import Ranks
+from sgoif.distributed.communicator import Communicator
 from sgoif.distributed.launch import choose_gpu, joined
 from sgoif.errors import StateError
 from sgoif.reports.labels import precision, worst_first
@@ -89,7 +89,7 @@ def audit(settings: AuditSettings, progress: Progress | None = None, *, resume: 
 
 
 def _run(
-    settings: AuditSettings, directory: RunDirectory, interruption: Interruption, show: Progress, ranks: Ranks
+    settings: AuditSettings, directory: RunDirectory, interruption: Interruption, show: Progress, ranks: Communicator
 ) -> AuditResult:
     start = time.monotonic()
     collection, pixels = _read_images(settings, directory, show, ranks)
@@ -121,7 +121,7 @@ def _run(
                     split = rows, held
                     written = _write(settings, directory, collection, pixels, training, show, split, seconds, checked)
 
-        ranks.agree(write)
+        ranks.run_and_sync_errors(write)
         if live is not None:
             live.tell("finished", training, seconds, now=True)
         return written
@@ -139,7 +139,7 @@ def _split(settings: AuditSettings, labels: Indices, copies: Sequence[int] = ())
 
 
 def _read_images(
-    settings: AuditSettings, directory: RunDirectory, show: Progress, ranks: Ranks
+    settings: AuditSettings, directory: RunDirectory, show: Progress, ranks: Communicator
 ) -> tuple[Collection, Pixels]:
     from sgoif.images import open_images, prepare
 
@@ -167,8 +167,8 @@ def _read_images(
             directory.record(collection.digest())
         read(ranks.rank == 0)
 
-    ranks.agree(first)
-    ranks.agree(lambda: read(ranks.rank > 0))  # what the first has prepared is only opened
+    ranks.run_and_sync_errors(first)
+    ranks.run_and_sync_errors(lambda: read(ranks.rank > 0))  # what the first has prepared is only opened
     return collection, found[0]
 
 
@@ -196,7 +196,7 @@ def _train(
     interruption: Interruption,
     show: Progress,
     clock: float,
-    ranks: Ranks,
+    ranks: Communicator,
     live: Live | None,
 ) -> None:
     """Train to the end, with checkpoints; `clock` plus the time now is what the run has taken in all.
@@ -211,7 +211,7 @@ def _train(
 
     def save() -> None:
         state = {**training.state_dict(), "seconds": clock + time.monotonic()}
-        ranks.agree(lambda: directory.save(state) if ranks.rank == 0 else None)
+        ranks.run_and_sync_errors(lambda: directory.save(state) if ranks.rank == 0 else None)
 
     def wishes() -> tuple[bool, bool]:
         due = ranks.rank == 0 and directory.due(training.step % plan.steps_per_epoch == 0)

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch.utils.data import Dataset
 
-from sgoif.distributed.communicator import ALONE, Ranks
+from sgoif.distributed.communicator import SINGLE_PROCESS, Communicator
 
 Bytes = NDArray[np.uint8]
 Indices = NDArray[np.int64]
@@ -132,7 +132,7 @@ class Batches:
         seed: int,
         augment: bool,
         device: torch.device,
-        ranks: Ranks = ALONE,
+        ranks: Communicator = SINGLE_PROCESS,
     ) -> None:
         self.pixels, self.rows, self.normalise, self.ranks = pixels, rows, normalise, ranks
         self.labels = torch.from_numpy(labels)

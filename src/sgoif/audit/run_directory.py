@@ -27,7 +27,7 @@ from sgoif.audit.models import is_harmless, name_from_file
 from sgoif.audit.settings import AUTOMATIC, FREE, AuditSettings
 from sgoif.core.provenance import versions, write_json
 from sgoif.core.serialization import load_state, save_state
-from sgoif.distributed.communicator import Ranks
+from sgoif.distributed.communicator import Communicator
 from sgoif.errors import SgoifError, StateError
 from sgoif.images.text import shown
 
@@ -240,7 +240,7 @@ def claim(settings: AuditSettings, resume: bool) -> Iterator[RunDirectory]:
 
 
 @contextmanager
-def claimed(settings: AuditSettings, resume: bool, ranks: Ranks) -> Iterator[RunDirectory]:
+def claimed(settings: AuditSettings, resume: bool, ranks: Communicator) -> Iterator[RunDirectory]:
     """The run directory, locked by the first of the processes that work in it."""
     with ExitStack() as held:
         found: list[RunDirectory] = []
@@ -249,7 +249,7 @@ def claimed(settings: AuditSettings, resume: bool, ranks: Ranks) -> Iterator[Run
             if ranks.rank == 0:
                 found.append(held.enter_context(claim(settings, resume)))
 
-        ranks.agree(take)
+        ranks.run_and_sync_errors(take)
         yield found[0] if found else RunDirectory(settings.directory.absolute(), settings)
 
 

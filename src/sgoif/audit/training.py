@@ -27,7 +27,7 @@ from sgoif.audit.settings import AuditSettings
 from sgoif.audit.stopping import EarlyStop
 from sgoif.core.data import Part
 from sgoif.core.serialization import nest, unnest
-from sgoif.distributed.communicator import ALONE, Ranks
+from sgoif.distributed.communicator import SINGLE_PROCESS, Communicator
 from sgoif.errors import NonFiniteError, StateError
 from sgoif.monitor import InfluenceMonitor
 from sgoif.tasks.labels.decoys import flip_some
@@ -74,7 +74,7 @@ class Training:
         plan: Plan,
         rows: Indices,
         held: Indices,
-        ranks: Ranks = ALONE,
+        ranks: Communicator = SINGLE_PROCESS,
     ) -> None:
         self.settings, self.plan, self.ranks = settings, plan, ranks
         self.step = 0

@@ -13,47 +13,21 @@ Vectors are [K, P] tensors laid out by `sgoif.core.parameter_layout.Layout`.
 
 from __future__ import annotations
 
-import functools
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, Concatenate, ParamSpec, TypeVar
+from typing import Any, TypeVar
 
 import torch
 from torch import Tensor
 
-from sgoif.core.interrupts import TorchModes
 from sgoif.core.parameter_layout import Layout
 from sgoif.errors import LayerError, SettingError, StateError
 
 # Smallest λ once there is data: a curvature that is exactly zero must still be invertible in float32.
 RIDGE_FLOOR = 1e-16
 
-Arguments = ParamSpec("Arguments")
 Result = TypeVar("Result")
-
-
-def full_precision(
-    method: Callable[Concatenate[Any, Arguments], Result],
-) -> Callable[Concatenate[Any, Arguments], Result]:
-    """Run a method (of an object with a `device`) without autograd and without autocast.
-
-    Training loops call in from inside `torch.autocast`, which would silently turn float32 products into bfloat16.
-    """
-
-    @functools.wraps(method)
-    def wrapped(self: Any, /, *args: Arguments.args, **kwargs: Arguments.kwargs) -> Result:
-        if not torch.is_grad_enabled() and not torch.is_autocast_enabled(self.device.type):
-            return method(self, *args, **kwargs)  # called from another such method
-        modes = TorchModes(self.device.type)
-        try:
-            torch.set_grad_enabled(False)
-            torch.set_autocast_enabled(modes.kind, False)
-            return method(self, *args, **kwargs)
-        finally:
-            modes.restore()
-
-    return wrapped
 
 
 def to_float64(tensor: Tensor) -> Tensor:

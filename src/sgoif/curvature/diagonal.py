@@ -16,7 +16,8 @@ import torch
 from torch import Tensor
 
 from sgoif.core.parameter_layout import Layout
-from sgoif.curvature.base import Curvature, Factors, Spectrum, accumulate, all_finite, full_precision
+from sgoif.core.precision import full_precision
+from sgoif.curvature.base import Curvature, Factors, Spectrum, accumulate, all_finite
 
 # Entries of per-example gradients held at once (64 MiB of float32).
 CHUNK = 2**24

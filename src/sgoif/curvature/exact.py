@@ -19,7 +19,8 @@ import torch
 from torch import Tensor
 from torch.func import grad, jvp, vjp, vmap
 
-from sgoif.curvature.base import Spectrum, full_precision
+from sgoif.core.precision import full_precision
+from sgoif.curvature.base import Spectrum
 from sgoif.errors import SettingError
 
 # Largest number of weights for which a dense matrix is made without being asked for.

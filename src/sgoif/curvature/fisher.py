@@ -19,7 +19,8 @@ import torch
 from torch import Tensor
 
 from sgoif.core.parameter_layout import Layout
-from sgoif.curvature.base import Curvature, Factors, Spectrum, all_finite, full_precision, to_float64
+from sgoif.core.precision import full_precision
+from sgoif.curvature.base import Curvature, Factors, Spectrum, all_finite, to_float64
 from sgoif.errors import SettingError
 
 # Entries of a float64 copy held at once (64 MiB).

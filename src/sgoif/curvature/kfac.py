@@ -24,15 +24,8 @@ import torch
 from torch import Tensor
 
 from sgoif.core.parameter_layout import Layout
-from sgoif.curvature.base import (
-    Curvature,
-    Factors,
-    Spectrum,
-    accumulate,
-    all_finite,
-    full_precision,
-    to_float64,
-)
+from sgoif.core.precision import full_precision
+from sgoif.curvature.base import Curvature, Factors, Spectrum, accumulate, all_finite, to_float64
 from sgoif.curvature.diagonal import mean_square
 from sgoif.errors import LayerError, SgoifError, StateError
 
@@ -107,7 +100,7 @@ class KFAC(Curvature):
                 accumulate(averages[key], value, self.decay, valid)
         accumulate(self._weight, torch.ones_like(self._weight), self.decay, valid)
 
-    def places(self) -> tuple[int, ...]:
+    def data_ptrs(self) -> tuple[int, ...]:
         """Where the averages lie in memory."""
         averages = (average for block in self._averages for average in block.values())
         return tuple(average.data_ptr() for average in (self._weight, *averages))

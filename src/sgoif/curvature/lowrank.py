@@ -22,7 +22,8 @@ import torch
 from torch import Tensor
 
 from sgoif.core.parameter_layout import Layout
-from sgoif.curvature.base import Curvature, Factors, Spectrum, accumulate, all_finite, full_precision, to_float64
+from sgoif.core.precision import full_precision
+from sgoif.curvature.base import Curvature, Factors, Spectrum, accumulate, all_finite, to_float64
 from sgoif.curvature.diagonal import mean_square
 from sgoif.curvature.fisher import Window, column_slices, factor_capacitance, gram, pick, woodbury
 from sgoif.errors import SettingError

@@ -24,8 +24,8 @@ import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 
+from sgoif.core.types import Indices
 from sgoif.errors import RankError, SgoifError
-from sgoif.tracking.validation import Indices
 
 Value = TypeVar("Value")
 Other = TypeVar("Other")
@@ -33,28 +33,28 @@ MESSAGE = 2000
 """Most bytes of an error message that are passed on."""
 
 
-class Word(NamedTuple):
+class StepDecision(NamedTuple):
     """What the first rank decides for all: whether time allows a refresh now, and which steps are scored."""
 
     in_time: bool
     stride: int
 
 
-class Ranks:
+class Communicator:
     """This process among those that train the same model."""
 
     rank, size = 0, 1
 
-    def attempt(self, work: Callable[[], Value], otherwise: Other) -> Value | Other:
-        """The result of `work`. Where there are others, an error is kept for the next roll call."""
+    def capture_error(self, work: Callable[[], Value], otherwise: Other) -> Value | Other:
+        """The result of `work`. Where there are others, an error is kept for the next exchange."""
         del otherwise
         return work()
 
-    def roll_call(self, indices: Indices, word: Word) -> tuple[Indices, Word]:
-        """Indices of the whole batch and the first rank's word; raises on every rank what one of them kept."""
-        return indices, word
+    def exchange_step_header(self, indices: Indices, decision: StepDecision) -> tuple[Indices, StepDecision]:
+        """Indices of the whole batch and what the first rank decides; raises on every rank what one of them kept."""
+        return indices, decision
 
-    def agree(self, work: Callable[[], None]) -> None:
+    def run_and_sync_errors(self, work: Callable[[], None]) -> None:
         """Do something that can fail on one rank alone, and fail on all."""
         work()
 
@@ -75,10 +75,10 @@ class Ranks:
         return (count + batch - 1) // batch
 
 
-ALONE = Ranks()
+SINGLE_PROCESS = Communicator()
 
 
-class SeveralRanks(Ranks):
+class ProcessGroupCommunicator(Communicator):
     """Collective calls over a process group; small messages of the host go through one of their own."""
 
     def __init__(self, group: Any = None) -> None:
@@ -89,24 +89,26 @@ class SeveralRanks(Ranks):
         self._host = group if dist.get_backend(group) == "gloo" else dist.new_group(members, backend="gloo")
         self._failure: Exception | None = None
 
-    def attempt(self, work: Callable[[], Value], otherwise: Other) -> Value | Other:
+    def capture_error(self, work: Callable[[], Value], otherwise: Other) -> Value | Other:
         try:
             return work()
         except SgoifError as error:
             self._failure = self._failure or error
             return otherwise
 
-    def roll_call(self, indices: Indices, word: Word) -> tuple[Indices, Word]:
-        head = torch.tensor([self._failure is not None, len(indices), word.in_time, word.stride], dtype=torch.int64)
+    def exchange_step_header(self, indices: Indices, decision: StepDecision) -> tuple[Indices, StepDecision]:
+        head = torch.tensor(
+            [self._failure is not None, len(indices), decision.in_time, decision.stride], dtype=torch.int64
+        )
         heads = _from_all(head, self.size, self._host)
         if bool(heads[:, 0].any()):
             self._raise(heads[:, 0].bool().tolist())
         everyone = _joined(torch.from_numpy(indices), heads[:, 1].tolist(), self._host)
         _, _, in_time, stride = heads[0].tolist()
-        return everyone.numpy(), Word(bool(in_time), stride)
+        return everyone.numpy(), StepDecision(bool(in_time), stride)
 
-    def agree(self, work: Callable[[], None]) -> None:
-        self.attempt(work, None)
+    def run_and_sync_errors(self, work: Callable[[], None]) -> None:
+        self.capture_error(work, None)
         failed = _from_all(torch.tensor(int(self._failure is not None)), self.size, self._host)
         if bool(failed.any()):
             self._raise(failed.bool().tolist())
@@ -175,20 +177,20 @@ def unwrapped(model: nn.Module) -> nn.Module:
         model = inner
 
 
-def find_ranks(model: nn.Module, group: Any = None) -> Ranks:
+def find_communicator(model: nn.Module, group: Any = None) -> Communicator:
     """The other ranks, where the model is trained by several: it is wrapped or sharded, or a process group is given."""
     if not dist.is_available() or not dist.is_initialized():
         if group is not None:
             raise RankError("group was given, but torch.distributed is not initialised; start the script with torchrun")
-        return ALONE
+        return SINGLE_PROCESS
     if group is None:
         wrapper = getattr(model, "_orig_mod", model)
         if isinstance(wrapper, nn.parallel.DistributedDataParallel):
             group = wrapper.process_group
         elif not _is_sharded(model):
-            return ALONE
-    several = SeveralRanks(group)
-    return several if several.size > 1 else ALONE
+            return SINGLE_PROCESS
+    several = ProcessGroupCommunicator(group)
+    return several if several.size > 1 else SINGLE_PROCESS
 
 
 def _is_sharded(model: nn.Module) -> bool:

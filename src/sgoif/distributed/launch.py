@@ -19,7 +19,7 @@ import torch.distributed as dist
 from torch.multiprocessing.spawn import ProcessContext, ProcessExitedException, ProcessRaisedException, start_processes
 
 from sgoif.core.user_code import children_import_nothing_from_here
-from sgoif.distributed.communicator import ALONE, Ranks, SeveralRanks
+from sgoif.distributed.communicator import SINGLE_PROCESS, Communicator, ProcessGroupCommunicator
 from sgoif.errors import RankError, SgoifError
 
 PLACE = ("RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
@@ -57,16 +57,16 @@ def placed() -> bool:
 
 
 @contextmanager
-def joined(device: torch.device) -> Iterator[Ranks]:
+def joined(device: torch.device) -> Iterator[Communicator]:
     """The processes that train together; this one alone where nobody started several."""
     if not placed() or not dist.is_available():
-        yield ALONE
+        yield SINGLE_PROCESS
         return
     mine = not dist.is_initialized()
     if mine:
         dist.init_process_group("cpu:gloo,cuda:nccl" if device.type == "cuda" else "gloo", timeout=PATIENCE)
     try:
-        yield SeveralRanks()
+        yield ProcessGroupCommunicator()
     finally:
         if mine:
             _outlived.append(dist.group.WORLD)

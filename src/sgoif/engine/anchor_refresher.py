@@ -1,38 +1,53 @@
-"""Looking at the anchors: the part of a refresh that needs the model as it is at that moment.
+"""Refreshing the anchors: gradients g_v at the model as it is, then directions, confidences, group directions.
 
-What is solved and decided with the gradients may wait: on a GPU the results are then there when the host asks for them,
-while the device has other work. Meanwhile the gradients of a head are kept as factors, which are smaller.
+    φ_v ← φ_v refined towards H⁻¹ g_v, r_v = g_v − H φ_v                 solvers
+    τ = κ β̃ Γ,  c_v = clip(1 − ‖r_v‖ / τ, 0, 1)                          stability
+    ψ_g = Σ_{v∈g} w_v c_v φ_v,  w_v = c_v / Σ_{u∈g} c_u
+
+`collect` needs the model at that moment. `complete` may come later: on a GPU the results are then there when the host
+asks for them, while the device has other work.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, NamedTuple
+from time import perf_counter
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 
-from sgoif.anchors.bank import anchor_pass
-from sgoif.core.losses import Loss
-from sgoif.curvature.base import Factors
-from sgoif.device.timing import Clock
-from sgoif.tracking.capture import Capture
+from sgoif.analysis.intervals import half_width
+from sgoif.anchors.gradients import ExampleGradients, Gradients
+from sgoif.core.data import isolated_random_state
+from sgoif.core.precision import full_precision
+from sgoif.curvature.base import Curvature
+from sgoif.device.timing import Clock, aside, moment
+from sgoif.engine import refresh_log
+from sgoif.engine.block_scorer import BlockScorer
+from sgoif.engine.group_directions import GroupDirections
+from sgoif.engine.held_out import HeldOutScorer
+from sgoif.engine.refinement import doubtful_groups, refine
+from sgoif.engine.refresh_schedule import RefreshSchedule
+from sgoif.settings import Settings
+from sgoif.solvers.base import Solution, Solver, row_norm, select_rows
+from sgoif.stability.bounds import coverage, solver_error_bound
+from sgoif.stability.controller import StabilityController
+from sgoif.stability.gates import anomalies, group_tolerance, hard_gate, moving_average_gate, stability_gate
+from sgoif.stability.signals import observe_signals
+from sgoif.stability.step_weight import StepWeight
 
-if TYPE_CHECKING:
-    from sgoif.monitor import InfluenceMonitor
 
-Gradients = Tensor | list[Factors]
-"""Of the anchors, [own, P]; factors where the head alone is watched."""
-
-
-class Look(NamedTuple):
-    """What a look at the anchors gave."""
+class AnchorPass(NamedTuple):
+    """What a pass over the anchors gave, and what training was like then."""
 
     step: int
     gradients: Gradients
     losses: Tensor
     logits: Tensor
-    pace: tuple[float, float, int]
-    """What training was like then: `pace` below."""
+    learning_rate: float
+    weight_decay: float
+    examples: int
+    """That the ledger knew."""
     clock: Clock
     seconds: float
     """That it took the host."""
@@ -40,70 +55,128 @@ class Look(NamedTuple):
     """Where a GPU has finished it; None: the rest of the refresh comes at once."""
 
 
-def at_anchors(monitor: InfluenceMonitor, capture: Capture | None = None) -> tuple[Gradients, Tensor, Tensor]:
-    """Gradients of this rank's anchors, the losses and logits of all anchors."""
-    bank, ranks, size = monitor.anchors, monitor.ranks, monitor.anchor_batch
-    losses, logits = [], []
-    factored: list[Factors] = []
-    gradients = torch.empty_like(bank.phi) if len(monitor.layers) > 1 else None
-    done, mine = 0, bank.own.stop - bank.own.start
-    # A sharded model runs on all ranks or on none, so one without anchors left looks at any of them once more.
-    for _ in range(ranks.turns(len(bank), size)):
-        kept = min(size, mine - done)
-        first = bank.own.start + done if kept else 0
-        found, loss, output = at_examples(monitor, *bank.member_batch(slice(first, first + max(kept, 1))), capture)
-        if gradients is not None:
-            _clean(joined(monitor, found)[:kept], gradients[done : done + kept])
-        elif kept and not isinstance(found, Tensor):
-            factored += found
-        losses.append(loss[:kept])
-        logits.append(output[:kept])
-        done += kept
-    whole = factored if gradients is None else gradients
-    return whole, ranks.gathered(torch.cat(losses)), ranks.gathered(torch.cat(logits))
+class AnchorRefresher:
+    """Owns the bank, the solver and the history of refreshes; writes the directions of the groups."""
 
+    def __init__(
+        self,
+        gradients: ExampleGradients,
+        curvature: Curvature,
+        solver: Solver,
+        controller: StabilityController,
+        step_weight: StepWeight,
+        directions: GroupDirections,
+        scorer: BlockScorer,
+        held_out: HeldOutScorer,
+        schedule: RefreshSchedule,
+        optimizer: torch.optim.Optimizer,
+        settings: Settings,
+    ) -> None:
+        self.gradients, self.bank, self.ranks = gradients, gradients.bank, gradients.bank.ranks
+        self.curvature, self.solver, self.controller, self.step_weight = curvature, solver, controller, step_weight
+        self.directions, self.scorer, self.held_out, self.schedule = directions, scorer, held_out, schedule
+        self.optimizer, self.settings, self.device = optimizer, settings, directions.device
+        self.history: list[dict[str, float]] = []
 
-def at_examples(
-    monitor: InfluenceMonitor, inputs: Any, labels: Tensor, capture: Capture | None = None, loss: Loss | None = None
-) -> tuple[Gradients, Tensor, Tensor]:
-    """Gradients, losses and logits of held-out examples, in the precision of training."""
-    watching, loss = capture or monitor._capture, loss or monitor.loss
-    given = (monitor.model, watching, monitor.layers, loss, inputs, labels, monitor._autocast)
-    try:
-        if len(monitor.layers) == 1:
-            return anchor_pass(*given, lambda factors: factors)
-        parts, losses, logits = anchor_pass(*given, Factors.gradient)
-    except RuntimeError as error:
-        monitor._capture.conversions.explain(error)
-        raise
-    return monitor.layout.join(parts), losses, logits
+    @full_precision
+    def collect(self, step: int, later: bool) -> AnchorPass:
+        """The part that needs the model as it is now; `later`: the rest does not come at once."""
+        start, clock = perf_counter(), Clock(self.device)
+        with isolated_random_state(self.device):
+            found = self.gradients.of_bank()
+        after = moment(self.device) if later and self.device.type == "cuda" else None
+        seconds = perf_counter() - start
+        return AnchorPass(step, *found, *self._pace(), self.scorer.ledger.used, clock, seconds, after)
 
+    def complete(self, found: AnchorPass) -> GroupDirections:
+        """The rest of a refresh, and an entry in the history."""
+        start = perf_counter()
+        with aside(self.device, found.after):
+            entry = self.complete_refresh(found)
+        seconds = found.clock.seconds() if found.after is None else found.seconds + perf_counter() - start
+        self.schedule.refreshed(seconds)
+        self.history.append({**entry, "seconds": seconds})
+        return self.directions
 
-def whole(monitor: InfluenceMonitor, found: Gradients) -> Tensor:
-    """Gradients of this rank's anchors, [own, P]."""
-    if isinstance(found, Tensor):
-        return found
-    gradients, done = torch.empty_like(monitor.anchors.phi), 0
-    for factors in found:
-        count = len(factors.delta)
-        _clean(joined(monitor, [factors]), gradients[done : done + count])
-        done += count
-    return gradients
+    @full_precision
+    def complete_refresh(self, found: AnchorPass) -> dict[str, float]:
+        """Everything that follows from the gradients of the anchors; what there is to say about it."""
+        bank, s = self.bank, self.settings
+        gradient = self.gradients.whole(found.gradients)
+        self.ranks.run_and_sync_errors(self.scorer.finite.raise_if_set)
+        self.step_weight.refresh(found.losses)
+        control = self.controller.control()
+        solution = self.solver.solve(self.curvature, gradient, bank.phi, control)
+        residual = solution.norms.residual
+        odd = anomalies(solution.norms.phi, residual)
+        bank.phi = select_rows(~odd, solution.phi, 0.0)
+        bank.residual = self.ranks.gathered(torch.where(odd, torch.inf, residual))
 
+        spectrum = self.curvature.spectrum()
+        pace = found.learning_rate, found.weight_decay, found.examples
+        tolerance = self.controller.tolerance(bank.residual, spectrum.condition, *pace)
+        bank.average_residual()
+        bank.confidence = self._gate(tolerance.tau).to(self.device)
+        replacing = s.replace_every and (len(self.history) + 1) % s.replace_every == 0
+        if s.refine and s.gate == "stability" and replacing:
+            self._refine(gradient, solution, tolerance.tau)
 
-def joined(monitor: InfluenceMonitor, found: Gradients) -> Tensor:
-    """Gradients of one batch, [B, P]."""
-    return found if isinstance(found, Tensor) else monitor.layout.join([factors.gradient() for factors in found])
+        self._set_directions(solution.residual, spectrum.smallest)
+        psi = self.directions.psi
+        covered = coverage(psi) if psi is not None else 0.0
+        self.held_out.score_bank(gradient, found.losses, found.logits)
+        probes = observe_signals(self.controller, self.curvature, self.solver, gradient, s.seed, self.ranks)
+        entry = refresh_log.entry(found.step, bank, solution, tolerance, covered, self.step_weight)
+        entry["products"] += probes
+        if replacing:
+            bank.replace(s.replace_share)
+        self.schedule.urgent = covered < s.coverage_floor
+        return {**entry, **refresh_log.signals(self.controller)}
 
+    def _pace(self) -> tuple[float, float]:
+        """Learning rate and weight decay of the head at this moment."""
+        head = self.directions.layers[-1].module
+        weights = [p for name, p in head.named_parameters() if name != "bias"]  # also if parametrized
+        groups = self.optimizer.param_groups
+        group = next((g for g in groups if any(p is w for p in g["params"] for w in weights)), {})
+        return float(group.get("lr", 0.0)), float(group.get("weight_decay", 0.0))
 
-def pace(monitor: InfluenceMonitor) -> tuple[float, float, int]:
-    """Learning rate and weight decay of the head at this moment, and the number of examples known."""
-    weights = [p for name, p in monitor.head.module.named_parameters() if name != "bias"]  # also if parametrized
-    groups = monitor.optimizer.param_groups
-    group = next((g for g in groups if any(p is w for p in g["params"] for w in weights)), {})
-    return float(group.get("lr", 0.0)), float(group.get("weight_decay", 0.0)), monitor.ledger.used
+    def _gate(self, tau: float, rows: Tensor | slice = slice(None)) -> Tensor:
+        """Confidences of these anchors, on the host."""
+        bank, s = self.bank, self.settings
+        residual = bank.residual[rows]
+        if s.gate == "moving-average":
+            return moving_average_gate(residual, bank.average[rows])
+        if s.gate == "none":
+            return torch.isfinite(residual).float()
+        limit: float | Tensor = tau
+        if s.tolerance_by_group:
+            count = len(bank.group_names)
+            groups = bank.groups[bank.members]
+            limit = group_tolerance(bank.residual, groups, count, s.pass_quantile, tau)[rows]
+        return hard_gate(residual, limit) if s.gate == "hard" else stability_gate(residual, limit)
 
+    def _refine(self, gradient: Tensor, solution: Solution, tau: float) -> None:
+        """Short conjugate gradients for the anchors behind large but doubtful scores."""
+        ledger = self.scorer.record()
+        groups = doubtful_groups(ledger, half_width(ledger, self.settings.level, self.scorer.scaling.bound))
+        rows = refine(self.bank, gradient, self.curvature, solution, groups, self.settings.sketch)
+        self.bank.confidence[rows] = self._gate(tau, rows).to(self.device)
 
-def _clean(gradients: Tensor, out: Tensor) -> None:
-    """Zero where they are not finite."""
-    torch.nan_to_num(gradients, posinf=0, neginf=0, out=out)
+    def _set_directions(self, residual: Tensor, smallest: float) -> None:
+        bank, directions = self.bank, self.directions
+        weights = bank.weights()
+        psi = bank.group_sums(bank.phi, weights)
+        directions.support.zero_().index_add_(0, bank.member_groups, weights)
+        # ψ_g leaves the residual Σ w_v c_v r_v. A plain sum over groups errs by their sum; with help weighed less the
+        # groups are bent one by one, and their errors can only be added up.
+        left = bank.group_sums(torch.nan_to_num(residual), weights)
+        norm = row_norm(left).sum() if self.settings.help_weight < 1 else row_norm(left.sum(0))
+        directions.error_bound.copy_(solver_error_bound(norm, norm.new_tensor(smallest)))
+        directions.put(psi)
+
+    def state_dict(self) -> dict[str, Any]:
+        return {"history": [dict(entry) for entry in self.history]}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        self.history[:] = [dict(entry) for entry in state["history"]]

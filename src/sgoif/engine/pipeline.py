@@ -1,208 +1,247 @@
-"""One training step as the monitor sees it: entered, left, and booked, at once or with the steps that follow."""
+"""One training step after the other: watched, looked through for mistakes, learned from, queued for its scores.
+
+When a step is committed is decided by an executor (`sgoif.execution`), what happens then is decided here.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import replace
-from functools import partial
 from time import perf_counter
-from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, NamedTuple
-from weakref import ref
+from typing import Any, Protocol
 
-import numpy as np
 import torch
 from torch import Tensor
 
-from sgoif.core.interrupts import TorchModes, guarded
-from sgoif.distributed.communicator import Word
+from sgoif.core.precision import full_precision
+from sgoif.core.types import NO_INDICES, Flags, Indices
+from sgoif.distributed.communicator import Communicator, StepDecision
+from sgoif.engine.anchor_refresher import AnchorPass, AnchorRefresher
+from sgoif.engine.block_scorer import BlockScorer
+from sgoif.engine.curvature_learner import CurvatureLearner
+from sgoif.engine.group_directions import NO_DIRECTIONS
+from sgoif.engine.step import ClosedStep, OpenStep
+from sgoif.errors import StepError
+from sgoif.scoring.score_queue import ScoreQueue
 from sgoif.scoring.step_batch import Observation
-from sgoif.tracking.head_snapshot import Glimpse
-from sgoif.tracking.pass_record import Record
-from sgoif.tracking.validation import Indices, check_apart, check_index, check_weights, is_plain_index
+from sgoif.settings import Settings
+from sgoif.tracking.capture import Capture, Owner
+from sgoif.tracking.pass_record import PassRecord
+from sgoif.tracking.validation import check_apart, check_index, check_record, check_target, check_weights
 
-if TYPE_CHECKING:
-    from sgoif.monitor import InfluenceMonitor
-
-NOTHING: frozenset[str] = frozenset()
-NO_DIRECTIONS: Mapping[str, Tensor] = MappingProxyType({})
-NOBODY: Indices = np.zeros(0, dtype=np.int64)
+NO_LAYERS: frozenset[str] = frozenset()
+OwnerRef = Callable[[], Owner | None]
 
 
-class Begun(NamedTuple):
-    """What is known of a step when its forward pass begins."""
+class Weighting(Protocol):
+    """What `monitor.weights` asks: `sgoif.tasks.Curriculum`, say."""
 
-    record: Record
-    indices: Indices | Tensor
-    weights: Tensor | None
-    scored: bool
-    learning: bool
-    late: bool
-    """Whether the indices are still to be looked at."""
-    seconds: float
-    """That looking took."""
+    finished: bool
+    """Whether the hold-out may join the training."""
+
+    def weights(self, index: Any) -> Tensor:
+        """What the losses of a batch are to be multiplied with."""
 
 
-class Ended(NamedTuple):
-    """What is known of a step when its backward pass has ended."""
+class StepPipeline:
+    """Counts steps and commits them; owns the queue of those that wait for their scores."""
 
-    step: Observation | None
-    """None: nothing to score."""
-    indices: Indices | Tensor
-    record: Record | None
-    """None of a step that is late, unless the curvature of layers below the head learns from it."""
-    scored: bool
-    learning: bool
-    late: bool
-    """Whether its indices are still to be looked at."""
-    seconds: float = 0.0
-    """That it took so far; of late steps, which no budget has, nobody asks."""
-    hooks: float = 0.0
-    """Of these, in hooks that score."""
-    mark: torch.cuda.Event | None = None
+    def __init__(
+        self,
+        capture: Capture,
+        classes: int,
+        scorer: BlockScorer,
+        learner: CurvatureLearner,
+        refresher: AnchorRefresher,
+        queue: ScoreQueue,
+        settings: Settings,
+        ranks: Communicator,
+    ) -> None:
+        self.capture, self.classes, self.settings, self.ranks = capture, classes, settings, ranks
+        self.scorer, self.learner, self.refresher, self.queue = scorer, learner, refresher, queue
+        self.ledger, self.finite, self.directions = scorer.ledger, scorer.finite, scorer.directions
+        self.gradients, self.schedule = refresher.gradients, refresher.schedule
+        self.device, self.head = scorer.device, scorer.head.name
+        self.head_layer = frozenset({self.head})
+        self.all_layers = frozenset(layer.name for layer in self.directions.layers)
+        self.refreshes_later = False
+        """Whether steps go on before a refresh is complete."""
+        self.weighting: Weighting | None = None
+        self.steps = 0
+        self.largest_batch = 0
+        """Examples of the largest step so far."""
+        self.pending: AnchorPass | None = None
+        """Of a refresh that is not complete."""
+        self._held_out: Flags | None = refresher.held_out.flags()
 
+    # --- watching -----------------------------------------------------------------------------------------------
 
-class _Exit:
-    """The `__exit__` of a step: an object that lives as long as the `with` statement that asked for it.
+    def open(self, index: Any, weights: Any, owner: OwnerRef) -> OpenStep:
+        """Look at the indices of a step and watch the passes that follow."""
+        self.schedule.begin()
+        start, scored = perf_counter(), self.schedule.scores_this_step(self.steps)
 
-    Ctrl-C may come just when a method begins, `__exit__` as well, and then nothing of it runs. The statement lets go of
-    what it would have called all the same, so that afterwards the step can be seen to be abandoned.
-    """
+        def checked() -> tuple[Indices, Tensor | None]:
+            indices = self.check(index, scored)
+            return indices, check_weights(weights, len(indices), self.device)
 
-    def __get__(self, step: Step | None, owner: type[Step] | None = None) -> Callable[..., None]:
-        if step is None:
-            return Step._leave
-        leave = partial(step._leave)
-        if step._statement is None or step._statement() is None:
-            step._statement = ref(leave)
-        return leave
+        indices, given = self.ranks.capture_error(checked, (NO_INDICES, None))
+        learning = scored and self.learner.wants(self.steps)
+        record = self.watch(scored, learning, owner)
+        return OpenStep(record, indices, scored, learning, given, perf_counter() - start)
 
+    def watch(self, scored: bool, learning: bool, owner: OwnerRef) -> PassRecord:
+        """Watch the forward and backward pass that follow."""
+        directions = self.directions.in_turn(self.steps) if scored else NO_DIRECTIONS
+        keep = NO_LAYERS if not scored else self.all_layers if learning else self.head_layer
+        record = PassRecord(directions, keep)
+        self.capture.begin(record, owner)
+        return record
 
-class Step:
-    """One training step of a monitor. A plain object: it is made in every step, and a generator would take longer."""
+    def check(self, index: Any, scored: bool) -> Indices:
+        """The indices of a step, looked through for mistakes."""
+        indices = check_index(index, self.ledger.fixed_size, self.settings.allow_duplicates or not scored)
+        self.warn_of_held_out(indices)
+        return indices
 
-    __slots__ = ("__weakref__", "_begun", "_index", "_modes", "_monitor", "_statement", "_target", "_weights")
+    def warn_of_held_out(self, indices: Indices) -> None:
+        """Warn once where held-out examples are trained on, unless they may join."""
+        if self.weighting is None or not self.weighting.finished:
+            self._held_out = check_apart(indices, self._held_out)
 
-    def __init__(self, monitor: InfluenceMonitor, index: Any, target: Any, weights: Any) -> None:
-        self._monitor, self._index, self._target, self._weights = monitor, index, target, weights
-        self._begun: Begun | Glimpse | None = None
-        self._modes: TorchModes | None = None
-        self._statement: ref[Callable[..., None]] | None = None
+    def close(self, step: OpenStep, target: Any) -> ClosedStep:
+        """Take what the forward and backward pass left behind."""
+        start = perf_counter() - step.seconds
+        mark, observation, record = self.schedule.mark(), None, step.record
+        if step.scored:
+            observation = self.ranks.capture_error(lambda: self.observe(step, target), None)
+        hooks = record.seconds if record.directions else 0.0
+        seconds = perf_counter() - start + record.seconds
+        return ClosedStep(
+            observation, step.indices, record, step.scored, step.learning, seconds, hooks=hooks, mark=mark
+        )
 
-    __exit__ = _Exit()
+    def observe(self, step: OpenStep, target: Any) -> Observation | None:
+        """What a step left behind, looked through for mistakes; None: nothing to score."""
+        record, indices, finite = step.record, step.indices, self.finite
+        batch = indices.shape[0]
+        check_record(record, batch, self.head, self.device, self.capture.closed)
+        if step.weights is not None:
+            record.unweigh(step.weights)
+        logits, delta = record.classifier_output(self.head, self.classes)
+        labels = None if target is None else check_target(target, batch, self.classes, self.device)
+        if finite.at_once:  # elsewhere the look would make the host wait; the scorer takes it
+            finite.note(logits, delta)
+            if self.ranks.size == 1 and finite.to_skip(logits, delta):
+                return None
+        observation = Observation(
+            indices=NO_INDICES if isinstance(indices, Tensor) else indices,
+            logits=logits,
+            logits_delta=delta,
+            inputs=record.inputs[self.head],
+            delta=record.deltas[self.head],
+            response=record.response,
+            target=labels,
+            version=logits._version,
+        )
+        return observation.copied() if self.capture.compiled else observation
 
-    @guarded
-    def __enter__(self) -> None:
-        if self.abandoned:
-            self._statement = None  # somebody asked for `__exit__` and did not use it
-        self._modes = TorchModes(self.device.type)
-        try:
-            self._begun = begin(self._monitor, self._index, self._weights, ref(self))
-        except BaseException:
-            self._monitor._capture.forget(ref(self))
-            raise
+    # --- committing ---------------------------------------------------------------------------------------------
 
-    @property
-    def abandoned(self) -> bool:
-        """Whether the `with` statement around this step has ended without leaving it."""
-        return self._statement is not None and self._statement() is None
+    def commit(self, step: ClosedStep) -> None:
+        """Check who is in a step, learn from it, let it wait for its scores."""
+        start, refreshing = perf_counter() - step.seconds, self.schedule.spent
+        observation, indices = step.observation, step.indices
+        if step.checked:
+            self.ranks.capture_error(self.finite.poll, None)
+        else:
+            indices = self.check(indices, step.scored)
+            observation = observation and replace(observation, indices=indices)
+        assert not isinstance(indices, Tensor)
+        own = StepDecision(self.schedule.in_time, self.schedule.stride)
+        everyone, decision = self.ranks.exchange_step_header(indices, own)
+        if observation is not None:
+            self._enqueue(observation, step.record, everyone, step.learning, decision)
+        seconds = perf_counter() - start - (self.schedule.spent - refreshing)
+        self.schedule.account(seconds, scored=step.scored, mark=step.mark, hooks=step.hooks)
+        self.steps += 1
+        self.schedule.end(len(everyone))
 
-    @property
-    def device(self) -> torch.device:
-        return self._monitor.device
+    def _enqueue(
+        self, step: Observation, record: PassRecord | None, everyone: Indices, learning: bool, decision: StepDecision
+    ) -> None:
+        """Learn the curvature, refresh when due, score in blocks; `everyone` names the whole batch of all ranks."""
+        ledger, queue = self.ledger, self.queue
+        self.gradients.training_batch = batch = -(-len(everyone) // self.ranks.size)
+        self.largest_batch = max(batch, self.largest_batch)
+        if ledger.fixed_size is None:  # else there is room for all that `check_index` lets pass
+            ledger.reserve(int(everyone.max()))
+        queue.reserve(ledger.used)
+        queue.watch()
+        # An example is scored once per block, so that its means are updated one by one; a CUDA graph knows one size.
+        if queue.meets(everyone) or (self.scorer.repeats and queue.differs(len(step.logits))):
+            self.score_queue()
+        self.schedule.stride = decision.stride
+        if learning:
+            self.learn(step, record)
+        if record is not None and self.directions.psi is None:
+            self.begin_refresh()
+            self.complete_refresh()
+            step.response = self._first_response(record)
+        queue.add(step, everyone)
+        self.complete_refresh()  # it says how soon the next is due
+        if self.schedule.due(len(everyone), ledger.used, decision.in_time):
+            self.begin_refresh()
+            if not self.refreshes_later:
+                self.complete_refresh()
+        elif queue.full(self.scorer.repeats):
+            self.score_queue()
 
-    @property
-    def answered(self) -> bool:
-        """Whether a backward pass has come to the head of the model in this step."""
-        return self._monitor._capture.reached
+    @full_precision
+    def _first_response(self, record: PassRecord) -> Tensor | None:
+        """The response of the very first step, which ran before there were directions: of all layers, not of a turn."""
+        scores = [
+            self.capture.layers[name].respond(record.inputs[name], direction).dot(record.deltas[name])
+            for name, direction in self.directions.lifted.items()
+            if name in record.deltas
+        ]
+        return torch.stack(scores).sum(0) / self.directions.turns if scores else None
 
-    @guarded
-    def _leave(self, kind: object = None, *_: object) -> None:
-        begun, self._begun = self._begun, None  # what a step leaves behind must not live as long as this object is kept
-        monitor = self._monitor
-        if kind is not None and self._modes is not None:
-            self._modes.restore()
-        if isinstance(begun, Glimpse):
-            record = monitor._capture.pass_on(begun)
-            if kind is None:
-                monitor._pass_by(begun, record, self._target)
-        elif begun is not None:
-            monitor._capture.end(begun.record)
-            if kind is None:
-                monitor._end(begun, self._target)
+    def learn(self, step: Observation, record: PassRecord | None) -> None:
+        """Have the curvature learn from a step."""
+        self.complete_refresh()
+        self.learner.learn(step, record)
 
+    def score_queue(self) -> None:
+        """Score the steps that wait for it."""
+        if not self.queue.steps or self.directions.psi is None:
+            return
+        self.complete_refresh()
+        if waited := self.queue.take():
+            self.scorer.score(waited)
 
-def begin(monitor: InfluenceMonitor, index: Any, weights: Any, owner: ref[Step]) -> Begun | Glimpse:
-    """Look at the indices, or take them as they are, and open a record."""
-    if monitor._patience > 0 and weights is None and is_plain_index(index, monitor._largest_batch):
-        learning = not monitor.steps % monitor._curvature_every
-        own = monitor._rows.put(len(monitor._late), index)
-        if monitor._capture.brief and not (learning and len(monitor.layers) > 1):
-            body = Record(monitor._directions_in_turn()) if monitor._lifted else None
-            glimpse = Glimpse(own, monitor.classes, learning, body)
-            monitor._capture.begin(glimpse, owner)
-            return glimpse
-        return Begun(_open(monitor, True, learning, owner), own, None, True, learning, True, 0.0)
-    monitor.cadence.begin()
-    start, scored = perf_counter(), monitor.cadence.scores_this_step(monitor.steps)
+    # --- refreshing ---------------------------------------------------------------------------------------------
 
-    def announced() -> tuple[Indices, Tensor | None]:
-        indices = _checked(monitor, index, scored)
-        return indices, check_weights(weights, len(indices), monitor.device)
+    def begin_refresh(self) -> None:
+        """The part of a refresh that needs the model as it is now."""
+        if self.capture.closed:
+            raise StepError("this monitor is closed: its hooks are gone, so nothing can be refreshed")
+        if len(self.all_layers) > 1:
+            self.score_queue()  # their responses belong to the old directions; the head alone is scored afresh
+        self.pending = self.refresher.collect(self.steps, self.refreshes_later)
+        self.schedule.refreshing()
 
-    indices, weighed = monitor.ranks.attempt(announced, (NOBODY, None))
-    learning = scored and (monitor.steps % monitor._curvature_every == 0 or not monitor.curvature.ready)
-    record = _open(monitor, scored, learning, owner)
-    return Begun(record, indices, weighed, scored, learning, False, perf_counter() - start)
+    def complete_refresh(self) -> None:
+        """The rest of a refresh, if one was begun: before anything else is scored or learned, or looked at."""
+        if self.pending is None:
+            return
+        found, self.pending = self.pending, None
+        self.schedule.overdue = True  # until it is done
+        self.refresher.complete(found)
+        self.schedule.overdue = False
 
+    def state_dict(self) -> dict[str, Any]:
+        return {"steps": self.steps}
 
-def _open(monitor: InfluenceMonitor, scored: bool, learning: bool, owner: ref[Step]) -> Record:
-    """Watch the forward and backward pass that follow."""
-    directions = monitor._directions_in_turn() if scored and monitor._lifted else NO_DIRECTIONS
-    keep = NOTHING if not scored else monitor._every_layer if learning else monitor._head_alone
-    record = Record(directions, keep)
-    monitor._capture.begin(record, owner)
-    return record
-
-
-def end(monitor: InfluenceMonitor, begun: Begun, target: Any) -> None:
-    """Take what the forward and backward pass left behind, and book it now."""
-    record, indices, weighed, scored, learning, _, seconds = begun
-    start = perf_counter() - seconds
-    mark, step = monitor.cadence.mark(), None
-    if scored:
-        step = monitor.ranks.attempt(lambda: monitor._observed(record, indices, target, weighed), None)
-    hooks = record.seconds if record.directions else 0.0
-    seconds = perf_counter() - start + record.seconds
-    book(monitor, Ended(step, indices, record, scored, learning, False, seconds, hooks, mark))
-
-
-def book(monitor: InfluenceMonitor, ended: Ended) -> None:
-    """Check who is in a step, learn from it, let it wait for its scores."""
-    step, indices, record, scored, learning, late, seconds, hooks, mark = ended
-    start, refreshing = perf_counter() - seconds, monitor.cadence.spent
-    if late:
-        indices = _checked(monitor, indices, scored)
-        step = step and replace(step, indices=indices)
-    else:
-        monitor.ranks.attempt(monitor._read_mail, None)
-    assert not isinstance(indices, Tensor)
-    everyone, word = monitor.ranks.roll_call(indices, Word(monitor.cadence.in_time, monitor.cadence.stride))
-    if step is not None:
-        monitor._finish(step, record, everyone, learning, word)
-    seconds = perf_counter() - start - (monitor.cadence.spent - refreshing)
-    monitor.cadence.account(seconds, scored=scored, mark=mark, hooks=hooks)
-    monitor.steps += 1
-    monitor.cadence.end(len(everyone))
-
-
-def _checked(monitor: InfluenceMonitor, index: Any, scored: bool) -> Indices:
-    indices = check_index(index, monitor.ledger.fixed_size, monitor.settings.allow_duplicates or not scored)
-    look_for_held_out(monitor, indices)
-    return indices
-
-
-def look_for_held_out(monitor: InfluenceMonitor, indices: Indices) -> None:
-    """Warn once where held-out examples are trained on."""
-    if monitor.curriculum is None or not monitor.curriculum.finished:  # a curriculum may let the hold-out join
-        monitor._held_out = check_apart(indices, monitor._held_out)
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        self.steps = int(state["steps"])

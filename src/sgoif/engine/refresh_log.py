@@ -9,7 +9,7 @@ import torch
 from sgoif.anchors.bank import AnchorBank
 from sgoif.solvers.base import Solution
 from sgoif.stability.controller import StabilityController, Tolerance
-from sgoif.stability.step_weight import Competence
+from sgoif.stability.step_weight import StepWeight
 
 
 def entry(
@@ -18,7 +18,7 @@ def entry(
     solution: Solution,
     tolerance: Tolerance,
     coverage: float,
-    competence: Competence,
+    competence: StepWeight,
 ) -> dict[str, float]:
     """Residuals, tolerance, confidence, cost and losses of one refresh; the solution is that of this rank's anchors."""
     odd = torch.isinf(bank.residual)

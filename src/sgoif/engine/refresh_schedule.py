@@ -50,7 +50,7 @@ def _drawn(block: int, turns: int, seed: int) -> tuple[int, ...]:
     return tuple(np.random.default_rng((seed, block)).integers(turns, size=DRAWN_AT_ONCE).tolist())
 
 
-class Cadence:
+class RefreshSchedule:
     """Counters since the last refresh, and the time spent on training and on monitoring."""
 
     def __init__(
@@ -117,7 +117,7 @@ class Cadence:
             return self.steps + 1 >= self.refresh_every
         return self.examples + batch >= self._limit(known)
 
-    def calm(self, batch: int, known: int, urgent: bool) -> int:
+    def steps_until_refresh(self, batch: int, known: int, urgent: bool) -> int:
         """Steps with so many examples after which certainly no refresh is due; a budget says nothing of the next.
 
         `urgent`: what is known so far may turn out to be too little.

@@ -11,14 +11,17 @@ import torch
 from torch import Tensor, nn
 from torch.utils.data import Dataset
 
-from sgoif.anchors.bank import AnchorBank, Grouping, as_dataset, collate, evaluation, forward, to_device
+from sgoif.anchors.bank import AnchorBank, as_dataset
+from sgoif.anchors.grouping import Grouping
+from sgoif.core.batches import collate, to_device
 from sgoif.core.data import isolated_random_state, split_item
 from sgoif.core.logits import is_single, two_classes
 from sgoif.core.parameter_layout import Layout
-from sgoif.distributed.communicator import Ranks
+from sgoif.distributed.communicator import Communicator
 from sgoif.errors import AnchorError, LayerError, SettingError
 from sgoif.settings import Settings
 from sgoif.solvers import Solver, make_solver
+from sgoif.tracking.evaluation import evaluation, forward
 from sgoif.tracking.head_detection import bare, find_head
 from sgoif.tracking.layer_selection import Call, choose_layers, trace
 from sgoif.tracking.layers import WatchedLayer
@@ -141,7 +144,7 @@ def _is_channels_last(weight: Tensor) -> bool:
     return weight.is_contiguous(memory_format=torch.channels_last)
 
 
-def fit_bank(setup: Setup, groups: Grouping, settings: Settings, ranks: Ranks) -> AnchorBank:
+def fit_bank(setup: Setup, groups: Grouping, settings: Settings, ranks: Communicator) -> AnchorBank:
     """A bank as large as asked for, or as fits the memory set aside for directions."""
     wanted = settings.max_anchors or min(MOST_ANCHORS, max(ANCHORS, ANCHORS_PER_CLASS * setup.classes))
     bank = AnchorBank(setup.dataset, groups, wanted, settings.seed, setup.device)

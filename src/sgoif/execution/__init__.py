@@ -1,1 +1,1 @@
-"""When the bookkeeping of a step is done: at once, or for many steps in a row."""
+"""When the bookkeeping of a step is done: at once (`eager`), or for many steps in a row (`deferred`)."""

@@ -1,165 +1,229 @@
-"""Steps whose bookkeeping is put off on a GPU, and done for many in a row.
+"""Steps whose bookkeeping is deferred on a GPU, and done for many in a row.
 
-Training on a GPU waits for the host, and a look at one step between two others takes the host several times as long as
-the same look at the next of many: what it needs has left the caches. So most steps of a long run only leave behind
-what was seen of them (`glimpse`). Nothing is decided later than it would be: none is put off near a refresh, and a
-complete block ends the waiting. So does a step that the curvature of layers below the head learns from, since it keeps
-much in memory. Indices, which are looked at last, are looked at promptly in the first steps of a run, where mistakes in
-a loop show.
+Training on a GPU waits for the host, and work on one step between two others takes the host several times as long as
+the same work on the next of many: what it needs has left the caches. So most steps of a long run only leave behind
+what was seen of them (`HeadSnapshot`). Nothing is decided later than it would be: none is deferred near a refresh, and
+a complete block ends the waiting. So does a step that the curvature of layers below the head learns from, since much is
+kept of it. Indices, which are checked last, are checked at once in the first steps of a run, where mistakes in a loop
+show. The rest of a refresh, too, is done when the GPU has come that far, as long as the head alone is watched.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from sgoif.engine.pipeline import NOBODY, Begun, Ended, book, look_for_held_out
+from sgoif.core.interrupts import guarded
+from sgoif.core.types import NO_INDICES, Indices
+from sgoif.engine.pipeline import OwnerRef, StepPipeline
+from sgoif.engine.step import ClosedStep, OpenStep
 from sgoif.errors import IndexingError
-from sgoif.scoring.influence import alike
-from sgoif.scoring.step_batch import RECORDED_STEPS, Observation
-from sgoif.tracking.head_snapshot import Glimpse
-from sgoif.tracking.validation import Indices
-
-if TYPE_CHECKING:
-    from sgoif.monitor import InfluenceMonitor
+from sgoif.execution.base import Scope, StepExecutor
+from sgoif.scoring.outputs import alike
+from sgoif.scoring.score_queue import GRAPH_STEPS
+from sgoif.scoring.step_batch import Observation
+from sgoif.tracking.head_snapshot import HeadSnapshot, IndexBuffer
+from sgoif.tracking.pass_record import PassRecord
+from sgoif.tracking.validation import check_target, is_plain_index
 
 PROMPT_STEPS = 64
-MOST_LATE = RECORDED_STEPS
+"""Steps at the beginning of a run that are not deferred."""
+MOST_DEFERRED = GRAPH_STEPS
 """Steps after which a wrong index is named at the latest."""
 
 
-def patience(monitor: InfluenceMonitor) -> int:
-    """How many of the next steps may be late."""
-    if monitor.steps < PROMPT_STEPS or monitor.directions is None or monitor._waiting.copying:
-        return 0
-    batch = monitor._largest_batch  # with fewer examples everything comes later
-    monitor._rows.fit(batch)
-    learning = -monitor.steps % monitor._curvature_every + 1 if len(monitor.layers) > 1 else MOST_LATE
-    calm = monitor.cadence.calm(batch, monitor.ledger.used, monitor._look is not None)
-    room = monitor._waiting.room(batch, monitor._recorded.blocks(monitor))
-    return max(0, min(learning, calm, room, MOST_LATE) - len(monitor._late))
+class DeferredExecutor(StepExecutor):
+    """Defers most steps, as many in a row as nothing is due in."""
 
+    def __init__(self, pipeline: StepPipeline) -> None:
+        super().__init__(pipeline)
+        self.head_alone = len(pipeline.all_layers) == 1
+        pipeline.refreshes_later = self.head_alone  # responses below the head belong to their directions
+        self.deferred: list[ClosedStep | HeadSnapshot] = []
+        self.deferral_budget = 0
+        """How many of the next steps may be deferred."""
+        self._indices = IndexBuffer(MOST_DEFERRED)
 
-def put_off(monitor: InfluenceMonitor, begun: Begun, target: Any) -> None:
-    """Take what the forward and backward pass left behind, and book it with the steps that follow."""
-    step = monitor._observed(begun.record, begun.indices, target, None)
-    kept = begun.record if begun.learning and len(monitor.layers) > 1 else None
-    add(monitor, Ended(step, begun.indices, kept, True, begun.learning, True))
+    def open(self, index: Any, weights: Any, owner: OwnerRef) -> Scope:
+        pipeline = self.pipeline
+        if self.deferral_budget <= 0 or weights is not None or not is_plain_index(index, pipeline.largest_batch):
+            return pipeline.open(index, weights, owner)
+        learning = not pipeline.steps % pipeline.learner.every
+        own = self._indices.put(len(self.deferred), index)
+        if pipeline.capture.head_only_capture and (self.head_alone or not learning):
+            directions = pipeline.directions
+            body = PassRecord(directions.in_turn(pipeline.steps)) if directions.lifted else None
+            snapshot = HeadSnapshot(own, pipeline.classes, learning, body)
+            pipeline.capture.begin(snapshot, owner)
+            return snapshot
+        return OpenStep(pipeline.watch(True, learning, owner), own, learning=learning)
 
+    def close(self, scope: Scope, target: Any) -> None:
+        pipeline = self.pipeline
+        if isinstance(scope, HeadSnapshot):
+            record = pipeline.capture.close_snapshot(scope)
+            if record is None:
+                if target is not None:
+                    scope.target = check_target(target, scope.shape[0], pipeline.classes, self.device)
+                self.defer_step(scope)
+                return
+            scope = OpenStep(record, scope.indices, learning=scope.learning)
+        else:
+            pipeline.capture.end(scope.record)
+        record = scope.record
+        if scope.scored:
+            pipeline.gradients.autocast = record.autocast
+        if isinstance(scope.indices, Tensor):
+            kept = record if scope.learning and not self.head_alone else None
+            step = pipeline.observe(scope, target)
+            self.defer_step(ClosedStep(step, scope.indices, kept, learning=scope.learning, checked=False))
+            return
+        self.drain()
+        pipeline.commit(pipeline.close(scope, target))
+        self.deferral_budget = self._allowance()
+        capture = pipeline.capture
+        capture.head_only_capture = not capture.compiled and record.head_suffices(pipeline.head, pipeline.classes)
+        capture.lazy_hooks = not capture.compiled and self.deferral_budget > 0
 
-def add(monitor: InfluenceMonitor, late: Ended | Glimpse) -> None:
-    """One more step that is late; too many of them are booked."""
-    monitor._late.append(late)
-    monitor.steps += 1
-    monitor._patience -= 1
-    if monitor._patience <= 0:
-        settle(monitor)
+    def cancel(self, scope: Scope) -> None:
+        if isinstance(scope, HeadSnapshot):
+            self.pipeline.capture.close_snapshot(scope)
+        else:
+            self.pipeline.capture.end(scope.record)
 
+    @guarded
+    def drain(self) -> None:
+        if self.deferred:
+            self._commit_deferred()
+        self.pipeline.complete_refresh()
 
-def settle(monitor: InfluenceMonitor) -> None:
-    """Book the late steps, in their order. After an error those behind the faulty one stay late."""
-    kept = monitor._rows.keep([step.indices for step in monitor._late])
-    late = [_looked_through(step, indices) for step, indices in zip(monitor._late, kept, strict=True)]
-    monitor._late = []
-    monitor.steps -= len(late)
-    waiting = [late]
-    try:
-        monitor._read_mail()
-        while waiting:
-            steps = waiting.pop()
-            if _joined(monitor, steps):
-                _book_together(monitor, steps)
-            elif len(steps) > 1:  # an epoch may have ended in between
-                cut = _first_again(monitor, steps)
-                if cut:
-                    waiting += [steps[cut:], steps[:cut]]
+    def reset(self) -> None:
+        self.deferral_budget = 0
+
+    def defer_step(self, step: ClosedStep | HeadSnapshot) -> None:
+        """Have one more step deferred; too many of them are committed."""
+        self.deferred.append(step)
+        self.pipeline.steps += 1
+        self.deferral_budget -= 1
+        if self.deferral_budget <= 0:
+            self._commit_deferred()
+
+    def _allowance(self) -> int:
+        """How many of the next steps may be deferred."""
+        pipeline = self.pipeline
+        if pipeline.steps < PROMPT_STEPS or pipeline.directions.psi is None or pipeline.queue.copying:
+            return 0
+        batch = pipeline.largest_batch  # with fewer examples everything comes later
+        self._indices.fit(batch)
+        learning = MOST_DEFERRED if self.head_alone else -pipeline.steps % pipeline.learner.every + 1
+        quiet = pipeline.schedule.steps_until_refresh(batch, pipeline.ledger.used, pipeline.pending is not None)
+        room = pipeline.queue.room(batch, pipeline.scorer.repeats)
+        return max(0, min(learning, quiet, room, MOST_DEFERRED) - len(self.deferred))
+
+    def _commit_deferred(self) -> None:
+        """Commit deferred steps, in their order. After an error those behind the faulty one stay deferred."""
+        kept = self._indices.keep([step.indices for step in self.deferred])
+        steps = [_closed(step, indices) for step, indices in zip(self.deferred, kept, strict=True)]
+        pipeline = self.pipeline
+        self.deferred = []
+        pipeline.steps -= len(steps)
+        waiting = [steps]
+        try:
+            pipeline.finite.poll()
+            while waiting:
+                steps = waiting.pop()
+                if self._enqueue_together(steps):
+                    self._commit_together(steps)
+                elif len(steps) > 1:  # an epoch may have ended in between
+                    cut = self._first_again(steps)
+                    if cut:
+                        waiting += [steps[cut:], steps[:cut]]
+                    else:
+                        waiting.append(steps)
+                        pipeline.score_queue()
                 else:
-                    waiting.append(steps)
-                    monitor._score_waiting()
-            else:
-                book(monitor, steps[0])
-    except IndexingError as error:
-        left = sum(map(len, waiting))
-        if left:
-            error.add_note(f"This is about a step {left} steps ago; on a GPU they are looked at together.")
-        raise
-    finally:
-        monitor._late = [ended for steps in reversed(waiting) for ended in steps]
-        monitor.steps += len(monitor._late)
-        monitor._patience = patience(monitor)
+                    pipeline.commit(steps[0])
+        except IndexingError as error:
+            left = sum(map(len, waiting))
+            if left:
+                error.add_note(f"This is about a step {left} steps ago; on a GPU they are looked at together.")
+            raise
+        finally:
+            self.deferred = [step for steps in reversed(waiting) for step in steps]
+            pipeline.steps += len(self.deferred)
+            self.deferral_budget = self._allowance()
+
+    def _enqueue_together(self, steps: list[ClosedStep]) -> bool:
+        """Queue steps for their scores, if nothing is due in between and every example stands in one of them alone."""
+        pipeline, queue, used = self.pipeline, self.pipeline.queue, self.pipeline.ledger.used
+        found = [step.observation for step in steps if step.observation is not None]
+        if len(found) < len(steps) or any(step.record for step in steps[:-1]):
+            return False
+        sizes = [step.indices.shape[0] for step in steps]
+        if pipeline.scorer.repeats and (not alike(sizes) or queue.differs(sizes[0])):
+            return False
+        if pipeline.schedule.steps_until_refresh(max(sizes), used, pipeline.pending is not None) < len(steps):
+            return False
+        indices = _all_indices(steps)
+        if not _in_range(indices, used):
+            return False
+        pipeline.warn_of_held_out(indices)
+        queue.reserve(used)
+        queue.watch()
+        return queue.add_together(found, indices, sizes)
+
+    def _commit_together(self, steps: list[ClosedStep]) -> None:
+        """Learn from those of these steps that are meant for it, score a complete block, and count."""
+        pipeline = self.pipeline
+        pipeline.schedule.end(sum(step.indices.shape[0] for step in steps), len(steps))
+        pipeline.steps += len(steps)
+        pipeline.gradients.training_batch = steps[-1].indices.shape[0]
+        for step in steps:
+            if step.learning and step.observation is not None:
+                pipeline.learn(step.observation, step.record)
+        if pipeline.queue.full(pipeline.scorer.repeats):
+            pipeline.score_queue()
+
+    def _first_again(self, steps: list[ClosedStep]) -> int:
+        """Where to part these steps: before the first that names an example again, or in the middle if none does.
+
+        0: that example waits, so what waits is to be scored first.
+        """
+        indices, used, queue = _all_indices(steps), self.pipeline.ledger.used, self.pipeline.queue
+        if not _in_range(indices, used):
+            return len(steps) // 2
+        queue.reserve(used)
+        numbers = np.repeat(np.arange(len(steps)), [step.indices.shape[0] for step in steps])
+        last = np.zeros(used, dtype=np.int64)
+        last[indices] = numbers
+        found = last[indices]
+        again = np.concatenate([found[found != numbers], numbers[queue.held(indices)]])
+        first = int(again.min()) if len(again) else len(steps) // 2
+        return first if queue.steps else max(1, first)
 
 
-def _looked_through(late: Ended | Glimpse, indices: Indices | Tensor) -> Ended:
-    """A late step with these indices; what a glimpse has seen in the form that all other steps have."""
-    if isinstance(late, Ended):
-        return late._replace(indices=indices)
-    delta, output, inputs = late.gradient, late.output, late.inputs
+def _closed(step: ClosedStep | HeadSnapshot, indices: Indices | Tensor) -> ClosedStep:
+    """A deferred step with these indices; what a snapshot has seen in the form that all other steps have."""
+    if isinstance(step, ClosedStep):
+        return replace(step, indices=indices)
+    delta, output, inputs = step.gradient, step.output, step.inputs
     if delta is None or output is None or inputs is None:
-        return Ended(None, indices, None, True, False, True)
-    step = Observation(NOBODY, output, delta, inputs, delta, late.response, late.target, late.version)
-    return Ended(step, indices, None, True, late.learning, True)
-
-
-def _joined(monitor: InfluenceMonitor, late: list[Ended]) -> bool:
-    """Let steps wait for their scores, if nothing is to do in between and every example stands in one of them alone."""
-    waiting, used = monitor._waiting, monitor.ledger.used
-    steps = [ended.step for ended in late if ended.step is not None]
-    if len(steps) < len(late) or any(ended.record for ended in late[:-1]):
-        return False
-    sizes = [ended.indices.shape[0] for ended in late]
-    if monitor._recorded.blocks(monitor) and (not alike(sizes) or waiting.differs(sizes[0])):
-        return False
-    if monitor.cadence.calm(max(sizes), used, monitor._look is not None) < len(late):
-        return False
-    indices = _all(late)
-    if not _in_range(indices, used):
-        return False
-    look_for_held_out(monitor, indices)
-    waiting.reserve(used)
-    waiting.watch()
-    return waiting.add_together(steps, indices, sizes)
-
-
-def _first_again(monitor: InfluenceMonitor, late: list[Ended]) -> int:
-    """Where to part these steps: before the first that names an example again, or in the middle if none does.
-
-    0: that example waits, so what waits is to be scored first.
-    """
-    indices, used = _all(late), monitor.ledger.used
-    if not _in_range(indices, used):
-        return len(late) // 2
-    monitor._waiting.reserve(used)
-    numbers = np.repeat(np.arange(len(late)), [ended.indices.shape[0] for ended in late])
-    last = np.zeros(used, dtype=np.int64)
-    last[indices] = numbers
-    found = last[indices]
-    again = np.concatenate([found[found != numbers], numbers[monitor._waiting.held(indices)]])
-    first = int(again.min()) if len(again) else len(late) // 2
-    return first if monitor._waiting.steps else max(1, first)
+        return ClosedStep(None, indices, None, checked=False)
+    seen = Observation(NO_INDICES, output, delta, inputs, delta, step.response, step.target, step.version)
+    return ClosedStep(seen, indices, None, learning=step.learning, checked=False)
 
 
 def _in_range(indices: Indices, used: int) -> bool:
     return bool(indices.view(np.uint64).max() < used)  # what is negative is large without its sign
 
 
-def _all(late: list[Ended]) -> Indices:
+def _all_indices(steps: list[ClosedStep]) -> Indices:
     """The indices of all these steps, on the host."""
-    parts = [ended.indices for ended in late]
+    parts = [step.indices for step in steps]
     if any(isinstance(part, Tensor) for part in parts):
         return torch.cat([torch.as_tensor(part, device="cpu") for part in parts]).numpy()
     return np.concatenate(parts)
-
-
-def _book_together(monitor: InfluenceMonitor, late: list[Ended]) -> None:
-    """Learn from those of these steps that are meant for it, score a complete block, and count."""
-    monitor.cadence.end(sum(ended.indices.shape[0] for ended in late), len(late))
-    monitor.steps += len(late)
-    monitor._batch = late[-1].indices.shape[0]
-    for ended in late:
-        if ended.learning and ended.step is not None:
-            monitor._learn(ended.step, ended.record)
-    if monitor._waiting.full(monitor._recorded.blocks(monitor)):
-        monitor._score_waiting()

@@ -1,88 +1,68 @@
-"""What a monitor does over and over in the same way, repeated from a recording where the device is a GPU.
+"""What a monitor does over and over in the same way, repeated from CUDA graphs.
 
-Recorded are the scoring of a block of steps and, where the head alone is watched, the learning from a step: what comes
+Captured are the scoring of a block of steps and, where the head alone is watched, the learning from a step: what comes
 often enough to matter. Everything else is done plainly, and so is what comes in a shape of its own.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING
+from typing import Any
 
 import torch
 from torch import Tensor
 
-from sgoif.core.losses import cross_entropy
-from sgoif.curvature.base import Factors
+from sgoif.curvature.base import Curvature, Factors
 from sgoif.curvature.kfac import KFAC
-from sgoif.device.cuda_graph import Recording, Work
-from sgoif.scoring.influence import SETTLED, StepScores, alike
-from sgoif.scoring.step_batch import Observation, lined_up, together
-
-if TYPE_CHECKING:
-    from sgoif.monitor import InfluenceMonitor
+from sgoif.device.cuda_graph import CapturedWork
+from sgoif.engine.work_runner import Parts, Result, WorkRunner
+from sgoif.scoring.ledger import Ledger
+from sgoif.scoring.step_batch import Observation, group_tensors, stack_steps
 
 MOST_RESPONSES = 2**14
-"""Numbers that scoring forms for every example; a recording keeps the memory for them, a plain block gives it back."""
-Block = tuple[Observation, StepScores]
+"""Numbers that scoring forms for every example; a graph keeps the memory for them, a plain block gives it back."""
 
 
-class Recorded:
-    """The recordings of one monitor, which is given to each call: it must not live as long as they do."""
+class GraphCache(WorkRunner):
+    """The CUDA graphs of one monitor, whose parts are given to each call: they must not be kept alive by it."""
 
-    def __init__(self, monitor: InfluenceMonitor) -> None:
-        self._possible = (
-            monitor.settings.recorded
-            and monitor.device.type == "cuda"
-            and monitor.ranks.size == 1
-            and monitor.loss is cross_entropy  # what others give may do anything
-            and monitor.settings.reduction == "auto"
-            and len(monitor.group_names) * monitor.head.block.rows <= MOST_RESPONSES
-        )
-        self._blocks: Recording[Block] = Recording(monitor.device)
-        self._learning: Recording[None] = Recording(monitor.device)
+    def __init__(self, device: torch.device) -> None:
+        self.blocks: CapturedWork[Any] = CapturedWork(device)
+        self.updates: CapturedWork[None] = CapturedWork(device)
 
-    def blocks(self, monitor: InfluenceMonitor) -> bool:
-        """Whether blocks are recorded now: not while a run is young, nor while somebody looks at every step."""
-        return (
-            self._possible
-            and not self._blocks.broken
-            and monitor.squash.updates >= SETTLED
-            and not monitor.observers
-            and not monitor.ledger.duplicates
-        )
+    @property
+    def repeats_blocks(self) -> bool:
+        return not self.blocks.broken
 
-    def score(
-        self, monitor: InfluenceMonitor, parts: list[list[Tensor]], sizes: Sequence[int], work: Work[Block]
-    ) -> Block:
-        """Have a block of steps scored; `work` depends on nothing else that can change but what its key names."""
-        if not self.blocks(monitor) or not alike(sizes):
-            return work([torch.cat(parts.pop(0)) for _ in range(len(parts))])
-        assert monitor.directions is not None
-        monitor.ledger.weigh(monitor._step_weight)
-        held = (monitor.directions, monitor.support, monitor.direction_error, monitor._nonfinite, monitor.squash.mean)
-        key = (len(sizes), sizes[0], *_kinds(parts), *_places(held), *monitor.ledger.places())
-        return self._blocks.run(key, parts, work)
+    def run_block(
+        self, parts: Parts, work: Callable[[list[Tensor]], Result], ledger: Ledger, written: Sequence[Tensor]
+    ) -> Result:
+        key = (len(parts[0]), *_kinds(parts), *_data_ptrs(written), *ledger.data_ptrs())
+        found: Result = self.blocks.run(key, parts, work)
+        return found
 
-    def learn(self, monitor: InfluenceMonitor, step: Observation, observe: Callable[[Observation], Factors]) -> None:
-        """Have the curvature learn from a step; `observe` folds the step in elsewhere and gives its factors."""
-        curvature = monitor.curvature
-        if not self._possible or not isinstance(curvature, KFAC) or not curvature.ready:
-            curvature.update([observe(step)])
+    def run_update(
+        self,
+        curvature: Curvature,
+        step: Observation,
+        observe: Callable[[Observation], Factors],
+        written: Sequence[Tensor],
+    ) -> None:
+        if not isinstance(curvature, KFAC) or not curvature.ready:
+            super().run_update(curvature, step, observe, written)
             return
-        places, parts = lined_up([step])
+        places, parts = group_tensors([step])
 
         def work(tensors: list[Tensor]) -> None:
-            curvature.fold([observe(together(places, tensors, step.indices))])
+            curvature.fold([observe(stack_steps(places, tensors, step.indices))])
 
-        held = (monitor.controller.gradient_norm, monitor.competence.loss, monitor.competence.confusion)
-        key = (*_kinds(parts), *_places(held), *curvature.places())
-        curvature.updating(lambda: self._learning.run(key, parts, work))
+        key = (*_kinds(parts), *_data_ptrs(written), *curvature.data_ptrs())
+        curvature.updating(lambda: self.updates.run(key, parts, work))
 
 
 def _kinds(parts: Sequence[Sequence[Tensor]]) -> tuple[object, ...]:
     return tuple((part[0].shape, part[0].dtype) for part in parts)
 
 
-def _places(tensors: Sequence[Tensor]) -> tuple[int, ...]:
+def _data_ptrs(tensors: Sequence[Tensor]) -> tuple[int, ...]:
     return tuple(tensor.data_ptr() for tensor in tensors)

@@ -204,7 +204,7 @@ class InfluenceCallback(TrainerCallback):  # type: ignore[misc, unused-ignore]
         if self._handle is not None:
             self._handle.remove()
         self._handle = None
-        if self._monitor is not None and not self._monitor._capture.closed:
+        if self._monitor is not None and not self._monitor.capture.closed:
             release(self._monitor, error)
         if self.records is not None:
             self.records.close()

@@ -11,16 +11,13 @@ them always lies between a third and two thirds of the run.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 import torch
 from torch import Tensor
 
+from sgoif.distributed.communicator import Communicator
 from sgoif.errors import StateError
-
-if TYPE_CHECKING:
-    from sgoif.distributed.communicator import Ranks
-    from sgoif.scoring.ledger import Ledger
 
 SAMPLE = 4096
 """Examples whose sums are noted: every k-th."""
@@ -31,7 +28,17 @@ LATEST = 2 / 3
 """Share of the run after which a note is too late to be its middle."""
 
 
-class Halves:
+class Sums(Protocol):
+    """What is asked of a ledger."""
+
+    used: int
+
+    def column(self, name: str) -> Tensor: ...
+
+    def variance(self) -> Tensor: ...
+
+
+class Autocorrelation:
     """Notes of what a ledger held at two moments."""
 
     def __init__(self, device: torch.device) -> None:
@@ -41,7 +48,7 @@ class Halves:
         self.strides = [1, 1]
         self.sums = torch.zeros(2, SAMPLE, len(COLUMNS), device=device)
 
-    def observe(self, ledger: Ledger, steps: int) -> None:
+    def observe(self, ledger: Sums, steps: int) -> None:
         """So many more steps were folded in: note the sums if the run is twice as long as at the last note."""
         self.count += steps
         if self.count < max(1, 2 * self.steps[1]):
@@ -52,7 +59,7 @@ class Halves:
         self.sums = torch.stack([self.sums[1], torch.zeros_like(self.sums[1])])
         self.sums[1, : len(now)] = now
 
-    def ratio(self, ledger: Ledger) -> float:
+    def ratio(self, ledger: Sums) -> float:
         """R of the ledger as it is now; 1 where too little is known."""
         which = 1 if self.steps[1] <= LATEST * self.count else 0
         stride = self.strides[which]
@@ -61,11 +68,11 @@ class Halves:
         now = _columns(ledger, stride)
         first = self.sums[which, : len(now)]
         variance = ledger.variance()[::stride][: len(now)]
-        return half_ratio(first, now - first, variance)
+        return dependence_ratio(first, now - first, variance)
 
-    def merged(self, ranks: Ranks) -> Halves:
+    def merged(self, ranks: Communicator) -> Autocorrelation:
         """The notes of all ranks together, which were made at the same steps."""
-        whole = Halves(self.sums.device)
+        whole = Autocorrelation(self.sums.device)
         whole.count, whole.steps, whole.strides = self.count, list(self.steps), list(self.strides)
         whole.sums = ranks.total(self.sums)
         return whole
@@ -88,7 +95,7 @@ class Halves:
         self.sums = sums.to(self.sums.device).clone()
 
 
-def half_ratio(first: Tensor, second: Tensor, variance: Tensor) -> float:
+def dependence_ratio(first: Tensor, second: Tensor, variance: Tensor) -> float:
     """R from the sums Σω, Σω², Σωx [n, 3] of both halves and the variances [n] of some examples."""
     known = (first[:, 1] > 0) & (second[:, 1] > 0) & torch.isfinite(variance)
     if int(known.sum()) < LEAST:
@@ -99,5 +106,5 @@ def half_ratio(first: Tensor, second: Tensor, variance: Tensor) -> float:
     return max(1.0, float(apart.square().mean() / expected.mean().clamp_min(torch.finfo(torch.float64).tiny)))
 
 
-def _columns(ledger: Ledger, stride: int) -> Tensor:
+def _columns(ledger: Sums, stride: int) -> Tensor:
     return torch.stack([ledger.column(name)[::stride][:SAMPLE] for name in COLUMNS], dim=1)

@@ -14,9 +14,10 @@ import torch
 from torch import Tensor
 
 from sgoif.core.serialization import nest, unnest
-from sgoif.distributed.communicator import Ranks
+from sgoif.distributed.communicator import Communicator
 from sgoif.errors import IndexingError, SettingError, StateError
-from sgoif.scoring.autocorrelation import Halves
+from sgoif.scoring.autocorrelation import Autocorrelation
+from sgoif.scoring.running_means import TINY, MeanRows, grown
 
 SUMS = ("count", "weight", "weight2", "score", "score2", "support", "margin", "logit_margin", "loss", "bound")
 DENSE_GROUPS, FLOAT_GROUPS = 64, 32
@@ -29,88 +30,6 @@ UNKNOWN = {"label": -1, "group_slots": -1, "class_slots": -1}
 MERGED_AT_ONCE = 2**16
 """Examples whose rows are exchanged between ranks at a time."""
 WEIGHT = SUMS.index("weight")
-TINY = torch.finfo(torch.float32).tiny
-HALF = torch.finfo(torch.float16).max
-
-
-class MeanRows:
-    """A row of running means for every example: a column each while there are few, else slots for the largest."""
-
-    def __init__(
-        self, columns: int, *, dense: int, single: int, slots: int, capacity: int, device: torch.device
-    ) -> None:
-        self.columns = columns
-        self.dense = columns <= dense
-        width = columns if self.dense else slots
-        dtype = torch.float16 if single < columns <= dense else torch.float32
-        self.mean = torch.zeros(capacity, width, device=device, dtype=dtype)
-        self.slot = torch.full((0 if self.dense else capacity, width), -1, device=device, dtype=torch.int32)
-
-    @property
-    def bytes_per_example(self) -> int:
-        slots = 0 if self.dense else self.slot.shape[1] * self.slot.element_size()
-        return self.mean.shape[1] * self.mean.element_size() + slots
-
-    def grown(self, capacity: int) -> tuple[Tensor, Tensor]:
-        """Means and slots with room for more examples; the row itself is unchanged."""
-        return _grown(self.mean, capacity, 0), self.slot if self.dense else _grown(self.slot, capacity, -1)
-
-    def add(self, index: Tensor, values: Tensor, rate: Tensor) -> None:
-        """Move the means of some examples towards `values` [B, columns] at a rate [B, 1]."""
-        if not self.dense:
-            self._add_slots(index, values, rate)
-            return
-        mixed = torch.lerp(self.mean.index_select(0, index).float(), values, rate)
-        if self.mean.dtype == torch.float16:
-            mixed = mixed.clamp_(-HALF, HALF).half()
-        self.mean.index_copy_(0, index, mixed)
-
-    def _add_slots(self, index: Tensor, values: Tensor, rate: Tensor) -> None:
-        """Running means of the columns in an example's slots; a new largest one takes the least slot."""
-        slot, mean = self.slot[index].long(), self.mean[index]
-        held = slot >= 0
-        seen = values.gather(1, slot.clamp_min(0))
-        mean = torch.where(held, mean + rate * (seen - mean), mean)
-        value, candidate = values.topk(2, dim=1)
-        for k in range(2):
-            new, column = value[:, k : k + 1] * rate, candidate[:, k : k + 1]
-            known = (slot == column).any(1, keepdim=True)
-            ranked = torch.where(slot >= 0, mean, float("-inf"))
-            least, place = ranked.min(1, keepdim=True)
-            take = ~known & (new > least) & (rate > 0)
-            slot = slot.scatter(1, place, torch.where(take, column, slot.gather(1, place)))
-            mean = mean.scatter(1, place, torch.where(take, new, mean.gather(1, place)))
-        self.slot[index] = slot.int()
-        self.mean[index] = mean
-
-    def merge(self, whole: MeanRows, rows: slice, share: Tensor, ranks: Ranks) -> None:
-        """Write the means of all ranks into `whole`; `share` [R, 1] is this rank's part of an example's weight."""
-        mean = self.mean[rows].float() * share
-        if self.dense:
-            whole.mean[rows] = ranks.total(mean).to(whole.mean.dtype)
-            return
-        # Slots of the ranks side by side: those of one column are added, and the largest kept.
-        width = mean.shape[1]
-        means = ranks.gathered(mean.unsqueeze(0)).transpose(0, 1).flatten(1)
-        slots = ranks.gathered(self.slot[rows].unsqueeze(0)).transpose(0, 1).flatten(1)
-        same = (slots.unsqueeze(1) == slots.unsqueeze(2)) & (slots >= 0).unsqueeze(1)
-        added = (same * means.unsqueeze(1)).sum(2)
-        repeated = torch.tril(same, diagonal=-1).any(2)
-        ranked = torch.where((slots >= 0) & ~repeated, added, float("-inf"))
-        value, place = ranked.topk(width, dim=1)
-        kept = value > float("-inf")
-        whole.mean[rows] = torch.where(kept, value, 0)
-        whole.slot[rows] = torch.where(kept, slots.gather(1, place), -1)
-
-    def largest(self, rows: Tensor | slice) -> tuple[Tensor, Tensor]:
-        """The largest mean of these examples and its column, −1 where there is none."""
-        mean = self.mean[rows].float()
-        if self.dense:
-            value, column = mean.max(1)
-            return value, column
-        slot = self.slot[rows]
-        value, place = torch.where(slot >= 0, mean, float("-inf")).max(1)
-        return value, slot.gather(1, place.unsqueeze(1)).squeeze(1).long()
 
 
 class Ledger:
@@ -140,7 +59,7 @@ class Ledger:
             classes, dense=DENSE_CLASSES, single=FLOAT_CLASSES, slots=CLASS_SLOTS, capacity=capacity, device=device
         )
         """Mean probability of every class for every example, as training saw it."""
-        self.halves = Halves(device)
+        self.autocorrelation = Autocorrelation(device)
 
     def blank(self) -> Ledger:
         """An empty ledger of the same layout."""
@@ -165,8 +84,8 @@ class Ledger:
     def _grow(self, capacity: int) -> None:
         try:
             # All parts are made before any is kept, so that running out of memory leaves the ledger whole.
-            sums, label = _grown(self.sums, capacity, 0), _grown(self.label, capacity, -1)
-            groups, classes = self.groups.grown(capacity), self.classes.grown(capacity)
+            sums, label = grown(self.sums, capacity, 0), grown(self.label, capacity, -1)
+            groups, classes = self.groups.enlarged(capacity), self.classes.enlarged(capacity)
         except (RuntimeError, MemoryError) as error:
             raise IndexingError(
                 f"index {capacity - 1} is out of range: {capacity} examples of {self.bytes_per_example} bytes do not"
@@ -210,7 +129,7 @@ class Ledger:
             self._weight = weight
         return self._factors
 
-    def places(self) -> tuple[int, ...]:
+    def data_ptrs(self) -> tuple[int, ...]:
         """Where everything that an observation is folded into lies in memory."""
         return tuple(part.data_ptr() for part in (*self._parts().values(), self._factors))
 
@@ -250,17 +169,17 @@ class Ledger:
 
     def state_dict(self) -> dict[str, Any]:
         return {name: part[: self.used] for name, part in self._parts().items()} | nest(
-            "halves", self.halves.state_dict()
+            "halves", self.autocorrelation.state_dict()
         )
 
     def forget(self) -> None:
         """Nothing is known about any example; the number of them stays."""
         for name, part in self._parts().items():
             part.fill_(UNKNOWN.get(name, 0))
-        self.halves.forget()
+        self.autocorrelation.forget()
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        mine, halves = self._parts(), unnest("halves", state)
+        mine, notes = self._parts(), unnest("halves", state)
         state = {name: value for name, value in state.items() if not name.startswith("halves.")}
         if set(state) != set(mine) or any(state[name].shape[1:] != part.shape[1:] for name, part in mine.items()):
             raise StateError("the saved ledger has another number of groups, classes or columns than this monitor")
@@ -279,16 +198,16 @@ class Ledger:
         self.forget()
         for name, part in self._parts().items():
             part[:used] = state[name].to(self.device)
-        self.halves.load_state_dict(halves)
+        self.autocorrelation.load_state_dict(notes)
 
 
-def merged(ledger: Ledger, ranks: Ranks) -> Ledger:
+def merged(ledger: Ledger, ranks: Communicator) -> Ledger:
     """The ledgers of all ranks as one: sums are added, means weighed by what stands behind them."""
     whole = ledger.blank()
     if not ledger.used:
         return whole
     whole.reserve(ledger.used - 1)
-    whole.halves = ledger.halves.merged(ranks)
+    whole.autocorrelation = ledger.autocorrelation.merged(ranks)
     for start in range(0, ledger.used, MERGED_AT_ONCE):
         rows = slice(start, min(start + MERGED_AT_ONCE, ledger.used))
         sums = ranks.total(ledger.sums[rows])
@@ -306,13 +225,3 @@ def _merged(index: Tensor, values: Tensor, rate: Tensor) -> tuple[Tensor, Tensor
     total = rate.new_zeros(len(index), 1).index_add_(0, same, rate)
     parts = values.new_zeros(len(index), values.shape[1]).index_add_(0, same, rate * values)
     return index, parts / total.clamp_min(TINY), total
-
-
-def _grown(tensor: Tensor, capacity: int, fill: float) -> Tensor:
-    shape = (capacity, *tensor.shape[1:])
-    # Zeros are handed out by the system without touching the memory; a filled tensor is not.
-    grown = torch.zeros(shape, device=tensor.device, dtype=tensor.dtype)
-    if fill:
-        grown.fill_(fill)
-    grown[: len(tensor)] = tensor
-    return grown

@@ -7,7 +7,7 @@ from torch import Tensor
 
 from sgoif.curvature.base import Curvature
 from sgoif.curvature.lowrank import LowRankDiagonal
-from sgoif.distributed.communicator import Ranks
+from sgoif.distributed.communicator import Communicator
 from sgoif.solvers.base import Solver
 from sgoif.stability.controller import StabilityController
 from sgoif.stability.probes import curvature_probe, gradient_energy, iterate_gap
@@ -17,7 +17,12 @@ LOW_RANK = 16
 
 
 def observe_signals(
-    controller: StabilityController, curvature: Curvature, solver: Solver, gradients: Tensor, seed: int, ranks: Ranks
+    controller: StabilityController,
+    curvature: Curvature,
+    solver: Solver,
+    gradients: Tensor,
+    seed: int,
+    ranks: Communicator,
 ) -> int:
     """Iterate gap, spread of curvature probes and energy in the subspace into the controller; the products used."""
     few = ranks.gathered(gradients[:PROBED_ANCHORS])[:PROBED_ANCHORS]

@@ -33,16 +33,25 @@ CONFUSION_DECAY = 0.5
 """Memory of the confusion counts, per refresh."""
 
 
-class Competence:
-    """Running training loss, the last anchor loss, the confusion of suspicious examples, and the weight."""
+class StepWeight:
+    """Running training loss, the last anchor loss, the confusion of suspicious examples, and the weight.
 
-    def __init__(self, classes: int, device: torch.device) -> None:
+    `applied`: steps are weighed with it; else it is only recorded.
+    """
+
+    def __init__(self, classes: int, device: torch.device, applied: bool = True) -> None:
+        self.applied = applied
         self.guess = math.log(max(classes, 2))
         self.loss = torch.zeros(2, device=device)  # weighted sum and weight of the training loss
         self.confusion = torch.zeros(classes, classes, device=device)
         self.train_loss = self.anchor_loss = float("nan")
         self.structure = 0.0
         self.weight = FLOOR**POWER
+
+    @property
+    def factor(self) -> float:
+        """What the scores of a step count for now."""
+        return self.weight if self.applied else 1.0
 
     def observe(self, loss: Tensor, margin: Tensor, given: Tensor, rival: Tensor) -> None:
         """Fold one batch in; stays on the device. `rival` is the best class other than the given one."""

@@ -1,6 +1,6 @@
 """Watching layers: the inputs and output gradients of one step.
 
-Hooks are registered once and do nothing until a `Record` is open. During a training step the forward hook of a
+Hooks are registered once and do nothing until a `PassRecord` is open. During a training step the forward hook of a
 watched layer keeps a reference to its input, runs the layer once more with the current direction ψ as its weights,
 and asks the *output tensor* (not the module, which would cost a wrapper around every layer) for its gradient δ. When
 δ arrives the scores ⟨δ_i, layer(a_i; ψ)⟩ are added up. Nothing is returned to autograd, so training is unchanged.
@@ -27,10 +27,10 @@ from torch.utils.hooks import RemovableHandle
 from sgoif.core.interrupts import autocast_set, register, unregister
 from sgoif.core.logits import extract_logits, version_of
 from sgoif.errors import LayerError, StepError
-from sgoif.tracking.head_snapshot import Glimpse
+from sgoif.tracking.head_snapshot import HeadSnapshot
 from sgoif.tracking.hooks import OwnHook
 from sgoif.tracking.layers import WatchedLayer
-from sgoif.tracking.pass_record import Record
+from sgoif.tracking.pass_record import PassRecord
 from sgoif.tracking.validation import Conversions
 
 
@@ -46,16 +46,16 @@ _anchor_pass = _AnchorPass()
 class OpenRecord:
     """A record while passes of the model fill it; if they are over anchors, no other monitor of it looks on."""
 
-    def __init__(self, capture: Capture, record: Record) -> None:
-        self._capture, self._record = capture, record
+    def __init__(self, capture: Capture, record: PassRecord) -> None:
+        self._capture, self.record = capture, record
 
-    def __enter__(self) -> Record:
+    def __enter__(self) -> PassRecord:
         self._outer = _anchor_pass.capture
         register(self.restore)
-        self._capture.begin(self._record)
-        if not self._record.differentiate:
+        self._capture.begin(self.record)
+        if not self.record.differentiate:
             _anchor_pass.capture = self._capture
-        return self._record
+        return self.record
 
     def __exit__(self, *_: object) -> None:
         self.restore()
@@ -64,7 +64,7 @@ class OpenRecord:
     def restore(self) -> None:
         """Back to what was."""
         _anchor_pass.capture = self._outer
-        self._capture.end(self._record)
+        self._capture.end(self.record)
 
 
 class Owner(Protocol):
@@ -86,41 +86,41 @@ class Capture:
         self.closed = False
         self.compiled = False
         """Whether layers ran inside a compiled graph, which may use its output buffers again."""
-        self.brief = False
-        """Whether a glimpse of the head says all about a step, as far as is known."""
-        self.sparing = False
+        self.head_only_capture = False
+        """Whether a snapshot of the head says all about a step, as far as is known."""
+        self.lazy_hooks = False
         """Whether a layer has its hook only where it is wanted: each takes time, even if it does nothing."""
-        self._record: Record | Glimpse | None = None
+        self.record: PassRecord | HeadSnapshot | None = None
         self._thread = 0
         """The thread that opened the record: a pass of the model in another one is none of its business."""
         self._owner: Callable[[], Owner | None] | None = None
-        self._hooks = {name: OwnHook(self._layer_hook(x), self._mark_compiled) for name, x in self.layers.items()}
+        self._hooks = {name: OwnHook(self._layer_hook(x), self.mark_compiled) for name, x in self.layers.items()}
         self._handles: dict[str, RemovableHandle] = {}
         self._root_handle: RemovableHandle | None = None
         self.hook()
 
-    def open(self, record: Record) -> OpenRecord:
+    def open(self, record: PassRecord) -> OpenRecord:
         """Fill `record` from whatever runs inside `with`."""
         return OpenRecord(self, record)
 
-    def begin(self, record: Record | Glimpse, owner: Callable[[], Owner | None] | None = None) -> None:
+    def begin(self, record: PassRecord | HeadSnapshot, owner: Callable[[], Owner | None] | None = None) -> None:
         """Fill `record` from passes of this thread from now on; its owner, where it has one, may abandon it."""
-        if self._record is not None and not self._is_abandoned():
+        if self.record is not None and not self._is_abandoned():
             raise StepError("a step is already open on this monitor; leave its `with` block before opening another")
-        self._record, self._thread, self._owner = record, get_ident(), owner
-        if self.sparing and len(self.layers) > 1:
+        self.record, self._thread, self._owner = record, get_ident(), owner
+        if self.lazy_hooks and len(self.layers) > 1:
             self._place(self._wanted(record))
 
-    def end(self, record: Record | Glimpse) -> None:
+    def end(self, record: PassRecord | HeadSnapshot) -> None:
         """Stop filling `record`, if it is being filled."""
-        if self._record is record:
-            self._record = None
+        if self.record is record:
+            self.record = None
         record.close()
 
     def forget(self, owner: Callable[[], Owner | None]) -> None:
         """Stop filling the record of this owner, if one is being filled."""
         if self._owner is owner:
-            self._record = self._owner = None
+            self.record = self._owner = None
 
     def _is_abandoned(self) -> bool:
         """Whether nobody will ever end the record."""
@@ -129,36 +129,36 @@ class Capture:
         owner = self._owner()
         return owner is None or owner.abandoned
 
-    def pass_on(self, glimpse: Glimpse) -> Record | None:
-        """Stop looking; what there is to say of the step in full where a glimpse was not enough."""
-        if self._record is glimpse:
-            if glimpse.close():
-                self._record, self.brief = None, glimpse.gradient is not None
+    def close_snapshot(self, snapshot: HeadSnapshot) -> PassRecord | None:
+        """Stop looking; what there is to say of the step in full where a snapshot was not enough."""
+        if self.record is snapshot:
+            if snapshot.close():
+                self.record, self.head_only_capture = None, snapshot.gradient is not None
                 return None
-            self._widened(glimpse)
-        record, self._record = self._record, None
-        assert isinstance(record, Record)
+            self._full_record(snapshot)
+        record, self.record = self.record, None
+        assert isinstance(record, PassRecord)
         record.close()
         return record
 
     @property
     def reached(self) -> bool:
         """Whether a backward pass has come to the head since a record was opened."""
-        record = self._record
-        if isinstance(record, Glimpse):
+        record = self.record
+        if isinstance(record, HeadSnapshot):
             return record.output is not None and record.output.grad is not None
         return record is not None and self._head is not None and record.reached(self._head)
 
-    def _widened(self, glimpse: Glimpse) -> Record:
-        """A full record in the place of a glimpse, with what that has seen."""
-        self.brief = False
+    def _full_record(self, snapshot: HeadSnapshot) -> PassRecord:
+        """A full record in the place of a snapshot, with what that has seen."""
+        self.head_only_capture = False
         assert self._head is not None
-        self._record = record = glimpse.body or Record()
+        self.record = record = snapshot.body or PassRecord()
         record.keep = frozenset({self._head})
-        output = glimpse.output
-        if glimpse.inputs is not None and output is not None:
+        output = snapshot.output
+        if snapshot.inputs is not None and output is not None:
             record.seen.add(self._head)
-            self._keep(record, self._head, glimpse.inputs.detach(), output)
+            self._keep(record, self._head, snapshot.inputs.detach(), output)
             if output.grad is not None:
                 record.arriving[self._head].append(output.grad)
         return record
@@ -184,11 +184,11 @@ class Capture:
             self._root_handle.remove()
             self._root_handle = None
 
-    def _wanted(self, record: Record | Glimpse) -> Collection[str]:
+    def _wanted(self, record: PassRecord | HeadSnapshot) -> Collection[str]:
         """Layers whose hooks have something to do for a record."""
         if not record.differentiate:
             return self._hooks.keys()
-        if isinstance(record, Record):
+        if isinstance(record, PassRecord):
             return record.keep.union(record.directions)
         assert self._head is not None
         return {self._head, *record.body.directions} if record.body is not None else {self._head}
@@ -205,21 +205,21 @@ class Capture:
         name = layer.name
 
         def hook(module: nn.Module, args: tuple[Any, ...], output: Any) -> Tensor | None:
-            record = self._record
-            if type(record) is Glimpse and name != self._head:
+            record = self.record
+            if type(record) is HeadSnapshot and name != self._head:
                 record = record.body
-            if type(record) is Record:
+            if type(record) is PassRecord:
                 wanted = name in record.keep or name in record.directions or not record.differentiate
                 if not wanted:  # most layers of most steps
                     return None
             # Replicas of DataParallel share the hooks of the original.
             if record is None or module is not layer.module or not self._listens():
                 return None
-            if type(record) is Glimpse:
+            if type(record) is HeadSnapshot:
                 if not self.compiled and record.sees(args, output):
                     return None
-                record = self._widened(record)
-            assert isinstance(record, Record)
+                record = self._full_record(record)
+            assert isinstance(record, PassRecord)
             if not record.directions:
                 return self._observe(record, layer, args, output)
             start = perf_counter()
@@ -229,10 +229,10 @@ class Capture:
 
         return hook
 
-    def _mark_compiled(self) -> None:
+    def mark_compiled(self) -> None:
         self.compiled = True
-        if self.sparing:
-            self.sparing = False
+        if self.lazy_hooks:
+            self.lazy_hooks = False
             self.hook()
             warnings.warn(
                 "the model was compiled while it was watched, and what was compiled leaves layers out. Call"
@@ -240,11 +240,11 @@ class Capture:
                 stacklevel=2,
             )
 
-    def _observe(self, record: Record, layer: WatchedLayer, args: tuple[Any, ...], output: Any) -> Tensor | None:
+    def _observe(self, record: PassRecord, layer: WatchedLayer, args: tuple[Any, ...], output: Any) -> Tensor | None:
         name = layer.name
         if name in record.seen:
             if self._is_abandoned():
-                self._record = None
+                self.record = None
                 return None
             raise LayerError(
                 f"layer {name!r} ran twice in one step: shared layers, two forward passes or activation checkpointing"
@@ -272,7 +272,7 @@ class Capture:
         record.edges[name] = get_gradient_edge(leaf), output.shape
         return leaf.clone()  # a leaf could not be overwritten by an in-place activation
 
-    def _watch_output(self, record: Record, layer: WatchedLayer, inputs: Tensor, output: Tensor) -> None:
+    def _watch_output(self, record: PassRecord, layer: WatchedLayer, inputs: Tensor, output: Tensor) -> None:
         name = layer.name
         if name in record.keep:
             self._keep(record, name, inputs, output)
@@ -285,7 +285,7 @@ class Capture:
                 raise
             output.register_hook(_scoring(record, name))
 
-    def _keep(self, record: Record, name: str, inputs: Tensor, output: Tensor) -> None:
+    def _keep(self, record: PassRecord, name: str, inputs: Tensor, output: Tensor) -> None:
         record.inputs[name] = inputs
         record.outputs[name] = output.detach()
         record.last_output, record.last_version = output, version_of(output)
@@ -294,14 +294,14 @@ class Capture:
         output.register_hook(arriving.append)  # in the middle of a backward pass a function of ours takes longer
 
     def _root_hook(self, module: nn.Module, args: tuple[Any, ...], output: Any) -> None:
-        record = self._record
+        record = self.record
         if record is None or module is not self._model or not self._listens():
             return
-        if type(record) is Glimpse:
+        if type(record) is HeadSnapshot:
             if record.is_enough(output):
                 return
-            record = self._widened(record)
-        assert isinstance(record, Record)
+            record = self._full_record(record)
+        assert isinstance(record, PassRecord)
         logits = extract_logits(output)
         if logits is None:
             return
@@ -323,7 +323,7 @@ class Capture:
         logits.register_hook(on_gradient)
 
 
-def _scoring(record: Record, name: str) -> Callable[[Tensor], None]:
+def _scoring(record: PassRecord, name: str) -> Callable[[Tensor], None]:
     """A hook that scores the response of a layer when the gradient of its output arrives, while the record is alive."""
     weak = ref(record)
 

@@ -10,10 +10,10 @@ from torch import Tensor, nn
 from torch.func import functional_call
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
-from sgoif.anchors.bank import evaluation
 from sgoif.core.logits import extract_logits, two_classes
 from sgoif.core.parameter_layout import Layout
 from sgoif.errors import AnchorError, LayerError
+from sgoif.tracking.evaluation import evaluation
 from sgoif.tracking.layers import WatchedLayer
 
 

@@ -4,7 +4,7 @@ Between two steps of training little of our code is in the processor's caches, a
 times as long as the same a moment later. So of a step that is as expected (one pass forward, one backward, and the
 model answers with what the head gave) only references are kept, no function of ours is called by the backward pass, no
 memory is asked for, and a block of steps is looked through later. Layers below the head that are scored in the step
-have a `Record` beside it. In place of any other step `Capture` fills a full one.
+have a `PassRecord` beside it. In place of any other step `Capture` fills a full one.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ import torch
 from torch import Tensor
 
 if TYPE_CHECKING:
-    from sgoif.tracking.pass_record import Record
-    from sgoif.tracking.validation import Indices
+    from sgoif.core.types import Indices
+    from sgoif.tracking.pass_record import PassRecord
 
 
-class Glimpse:
+class HeadSnapshot:
     """Input, output and output gradient of the head in one step."""
 
     __slots__ = (
@@ -37,17 +37,17 @@ class Glimpse:
     )
     differentiate = True
 
-    def __init__(self, indices: Tensor, classes: int, learning: bool, body: Record | None = None) -> None:
+    def __init__(self, indices: Tensor, classes: int, learning: bool, body: PassRecord | None = None) -> None:
         self.indices, self.learning = indices, learning
         self.body = body
-        """What is seen of layers below the head, while the glimpse is open."""
+        """What is seen of layers below the head, while the snapshot is open."""
         self.response: Tensor | None = None
         """What they say, once it is closed."""
         self.shape = (indices.shape[0], classes)
         self.inputs: Tensor | None = None
         self.output: Tensor | None = None
         self.gradient: Tensor | None = None
-        """Known once the glimpse is closed, unless the output was overwritten in the step."""
+        """Known once the snapshot is closed, unless the output was overwritten in the step."""
         self.target: Tensor | None = None
         self.version = 0
         """How often the output had been overwritten when it was last looked at."""
@@ -83,7 +83,7 @@ class Glimpse:
         return True
 
 
-class Rows:
+class IndexBuffer:
     """Indices of late steps, in a place of their own: between two steps it takes longer to ask for memory than to copy.
 
     A copy is needed since a loop may fill its own tensor anew.

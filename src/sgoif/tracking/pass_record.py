@@ -16,7 +16,7 @@ from sgoif.tracking.layers import Response, WatchedLayer
 
 
 @dataclass
-class Record:
+class PassRecord:
     """What one forward and backward pass leaves behind."""
 
     directions: Mapping[str, Tensor] = field(default_factory=dict)
@@ -100,7 +100,7 @@ class Record:
         inputs, delta = self.inputs[layer.name], self.deltas[layer.name]
         return layer.first_factors(inputs, delta.float() / scale, count)
 
-    def is_brief(self, head: str, classes: int) -> bool:
+    def head_suffices(self, head: str, classes: int) -> bool:
         """Whether the head alone says all there is to say: the model answered with its output, still as it was."""
         output = self.outputs.get(head)
         if output is None or self.logits is not None or version_of(output) != self.last_version:

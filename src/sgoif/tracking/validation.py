@@ -12,12 +12,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from sgoif.core.types import Flags, Indices
 from sgoif.errors import DeviceError, IndexingError, NonFiniteError, SgoifError, StepError
 from sgoif.tracking.layers import WatchedLayer
-from sgoif.tracking.pass_record import Record
+from sgoif.tracking.pass_record import PassRecord
 
-Indices = np.ndarray[Any, np.dtype[np.int64]]
-Flags = np.ndarray[Any, np.dtype[np.bool_]]
 PACKAGE = str(Path(__file__).parents[1])
 
 
@@ -117,7 +116,7 @@ def check_weights(weights: Any, batch: int, device: torch.device) -> Tensor | No
     return given.float().to(device, non_blocking=True)
 
 
-def check_record(record: Record, batch: int, head: str, device: torch.device, closed: bool) -> None:
+def check_record(record: PassRecord, batch: int, head: str, device: torch.device, closed: bool) -> None:
     """A step must have run the model forward and backward exactly once on the batch that was announced."""
     delta = record.deltas.get(head)
     if delta is not None and delta.shape[0] == batch and delta.device == device and not closed:
@@ -213,29 +212,3 @@ def raise_if_nonfinite(flag: Tensor) -> None:
             " monitor goes on. Lower the learning rate, clip gradients, check the inputs and that no weight is zero;"
             " pass skip_nonfinite=True to drop such steps quietly"
         )
-
-
-class Mail:
-    """A number on its way from a GPU to the host: nobody waits for it, it is there when it has arrived."""
-
-    def __init__(self) -> None:
-        self._host: Tensor | None = None
-        self._event: torch.cuda.Event | None = None
-        self._under_way = False
-
-    def send(self, value: Tensor) -> None:
-        """Send a number, unless another is still under way."""
-        if self._under_way:
-            return
-        if self._host is None or self._event is None:
-            self._host, self._event = torch.empty_like(value, device="cpu", pin_memory=True), torch.cuda.Event()
-        self._host.copy_(value, non_blocking=True)
-        self._event.record()
-        self._under_way = True
-
-    def arrived(self) -> Tensor | None:
-        """What was sent last, once, when it is there."""
-        if not self._under_way or self._event is None or not self._event.query():
-            return None
-        self._under_way = False
-        return self._host

@@ -56,6 +56,6 @@ def test_noise_is_as_structured_as_batches_and_memory_say(monkeypatch: pytest.Mo
     for batches, memory in ((0.9, 0.2), (0.1, 0.7)):
         monkeypatch.setattr(judging, "structure_of", lambda *_, memory=memory: memory)
         monkeypatch.setattr(curriculum, "_refresh", lambda: None)
-        run.monitor.competence.structure = batches
+        run.monitor.step_weight.structure = batches
         assert curriculum.update()
     assert found == [0.2, 0.1]

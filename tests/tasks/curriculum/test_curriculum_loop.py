@@ -14,7 +14,7 @@ from curriculum_cases import BATCH, Blobs, Run, blobs
 from torch import Tensor
 
 from sgoif.core.serialization import load_state
-from sgoif.errors import IndexingError, SettingError, SgoifError, StateError
+from sgoif.errors import IndexingError, SettingError, SgoifError, StateError, StepError
 from sgoif.tasks import Curriculum, CurriculumSettings
 from sgoif.tasks.curriculum import curriculum as module
 from sgoif.tasks.curriculum import judging
@@ -38,7 +38,7 @@ def trained(noisy: Blobs) -> Run:
 
 
 def test_wrong_labels_weigh_less_and_right_ones_do_not(noisy: Blobs, trained: Run) -> None:
-    weights, wrong = trained.monitor.curriculum.values()[noisy.rows], noisy.wrong[noisy.rows]
+    weights, wrong = trained.monitor.pipeline.weighting.values()[noisy.rows], noisy.wrong[noisy.rows]
     assert weights[wrong].mean() < 0.35
     assert weights[~wrong].mean() > 1.1
     assert (weights[~wrong] < 0.5).mean() < 0.05
@@ -87,7 +87,7 @@ def test_what_is_returned(trained: Run, noisy: Blobs) -> None:
     assert weights.dtype == torch.float32
     assert weights.device == trained.monitor.device
     assert not weights.requires_grad
-    np.testing.assert_allclose(weights, trained.monitor.curriculum.values()[noisy.rows[:7]], rtol=1e-6)
+    np.testing.assert_allclose(weights, trained.monitor.pipeline.weighting.values()[noisy.rows[:7]], rtol=1e-6)
 
 
 def test_without_wrong_labels_weights_stay_near_one() -> None:
@@ -95,9 +95,10 @@ def test_without_wrong_labels_weights_stay_near_one() -> None:
     for seed in range(4):  # one of them alone says little: blobs overlap, by chance more or less
         clean = blobs(rate=0.0, seed=seed)
         run = Run(clean, seed=seed)
+        Curriculum(run.monitor)
         run.epochs(0, 10, run.monitor.weights)
-        weights = run.monitor.curriculum.values()[clean.rows]
-        assert len(run.monitor.curriculum.history) > 3
+        weights = run.monitor.pipeline.weighting.values()[clean.rows]
+        assert len(run.monitor.pipeline.weighting.history) > 3
         moved.append(np.abs(weights - 1).mean())
         halved.append((weights < 0.5).mean())
     assert np.mean(moved) < 0.03
@@ -123,14 +124,17 @@ def test_weights_are_decided_only_where_noise_is_certain(
     assert seen == pytest.approx([1 + entry["caution"] for entry in curriculum.history])
 
 
-def test_monitor_makes_a_curriculum_of_its_own_and_asks_the_last_one(noisy: Blobs) -> None:
+def test_a_monitor_asks_the_curriculum_that_was_made_last(noisy: Blobs) -> None:
     run = Run(noisy)
-    assert run.monitor.curriculum is None
+    assert run.monitor.pipeline.weighting is None
+    with pytest.raises(StepError, match=r"make sgoif\.tasks\.Curriculum\(monitor\)"):
+        run.monitor.weights(noisy.rows[:3])
+    Curriculum(run.monitor)
     run.monitor.weights(noisy.rows[:3])
-    assert run.monitor.curriculum.settings == CurriculumSettings()
+    assert run.monitor.pipeline.weighting.settings == CurriculumSettings()
     mine = Curriculum(run.monitor, floor=0.2)
     run.monitor.weights(noisy.rows[:3])
-    assert run.monitor.curriculum is mine
+    assert run.monitor.pipeline.weighting is mine
     assert mine.passes.asked == 3
 
 
@@ -140,8 +144,8 @@ def test_a_model_that_knows_nothing_moves_no_weight(noisy: Blobs) -> None:
     for group in run.optimizer.param_groups:
         group["lr"] = 0.0
     run.epochs(0, 6, Curriculum(run.monitor, warm_up=1, speed=1.0).weights)
-    weights = run.monitor.curriculum.values()[noisy.rows]
-    assert run.monitor.curriculum.history[-1]["trust"] < 1
+    weights = run.monitor.pipeline.weighting.values()[noisy.rows]
+    assert run.monitor.pipeline.weighting.history[-1]["trust"] < 1
     assert np.abs(weights - 1).mean() < 0.1
 
 
@@ -150,7 +154,7 @@ def test_rare_classes_keep_their_weight() -> None:
     tailed = blobs(rate=0.0, sizes=(500, 250, 60, 10))
     run = Run(tailed)
     run.epochs(0, 10, Curriculum(run.monitor, warm_up=2, speed=1.0).weights)
-    report = run.monitor.curriculum.report()
+    report = run.monitor.pipeline.weighting.report()
     rare = report.classes[3]
     assert rare.examples == 8
     assert rare.after >= 0.9 * rare.before
@@ -164,7 +168,7 @@ def test_a_class_that_was_not_learned_yet_is_not_given_up() -> None:
     with torch.no_grad():
         head.bias[2] -= 30.0
     run.epochs(0, 5, Curriculum(run.monitor, warm_up=1, speed=1.0).weights)
-    after = {row.label: row.after / row.before for row in run.monitor.curriculum.report().classes}
+    after = {row.label: row.after / row.before for row in run.monitor.pipeline.weighting.report().classes}
     assert after[2] >= 0.69
 
 
@@ -190,7 +194,7 @@ def test_resumed_run_goes_on_equally(noisy: Blobs, tmp_path: Path) -> None:
     before = Run(noisy)
     trained_from(0, 5, before, Curriculum(before.monitor, warm_up=2))
     before.monitor.save(tmp_path / "monitor.npz")
-    before.monitor.curriculum.save(tmp_path / "curriculum.npz")
+    before.monitor.pipeline.weighting.save(tmp_path / "curriculum.npz")
     after = Run(noisy)
     after.model.load_state_dict(before.model.state_dict())
     after.optimizer.load_state_dict(before.optimizer.state_dict())
@@ -198,12 +202,12 @@ def test_resumed_run_goes_on_equally(noisy: Blobs, tmp_path: Path) -> None:
     resumed = Curriculum(after.monitor, warm_up=2)
     resumed.load(tmp_path / "curriculum.npz")
     trained_from(5, 8, after, resumed)
-    assert np.array_equal(resumed.values(), whole.monitor.curriculum.values())
+    assert np.array_equal(resumed.values(), whole.monitor.pipeline.weighting.values())
     for mine, theirs in zip(after.model.parameters(), whole.model.parameters(), strict=True):
         assert torch.equal(mine, theirs)
     without = {"seconds"}
     assert [{k: v for k, v in entry.items() if k not in without} for entry in resumed.history] == [
-        {k: v for k, v in entry.items() if k not in without} for entry in whole.monitor.curriculum.history
+        {k: v for k, v in entry.items() if k not in without} for entry in whole.monitor.pipeline.weighting.history
     ]
 
 
@@ -236,7 +240,7 @@ def test_a_curriculum_that_finished_goes_on_from_an_earlier_state_of_its_own(noi
     ],
 )
 def test_a_state_that_does_not_fit_changes_nothing(trained: Run, change: dict[str, Any], message: str) -> None:
-    curriculum = trained.monitor.curriculum
+    curriculum = trained.monitor.pipeline.weighting
     before, state = curriculum.values(), curriculum.state_dict()
     with pytest.raises(StateError, match=message):
         curriculum.load_state_dict({**state, **change})
@@ -246,7 +250,7 @@ def test_a_state_that_does_not_fit_changes_nothing(trained: Run, change: dict[st
 
 
 def test_a_state_from_before_targets_is_read(trained: Run) -> None:
-    curriculum = trained.monitor.curriculum
+    curriculum = trained.monitor.pipeline.weighting
     before, state = curriculum.values(), curriculum.state_dict()
     older = {name: value for name, value in state.items() if name != "doubt"}
     settings = {name: value for name, value in state["settings"].items() if name not in ("fade", "robust")}
@@ -261,9 +265,9 @@ def test_a_state_from_before_targets_is_read(trained: Run) -> None:
 def test_a_foreign_file_is_refused(trained: Run, tmp_path: Path) -> None:
     trained.monitor.save(tmp_path / "monitor.npz")
     with pytest.raises(StateError, match="not the state of a curriculum"):
-        trained.monitor.curriculum.load(tmp_path / "monitor.npz")
-    assert "weights" in trained.monitor.curriculum.state_dict()
-    trained.monitor.curriculum.save(tmp_path / "mine.npz")
+        trained.monitor.pipeline.weighting.load(tmp_path / "monitor.npz")
+    assert "weights" in trained.monitor.pipeline.weighting.state_dict()
+    trained.monitor.pipeline.weighting.save(tmp_path / "mine.npz")
     assert load_state(tmp_path / "mine.npz")["version"] == module.VERSION
 
 
@@ -457,6 +461,7 @@ def test_nothing_random_is_touched(noisy: Blobs, trained: Run) -> None:
     state, numbers = torch.get_rng_state(), np.random.get_state()[1].copy()  # noqa: NPY002
     trained.monitor.weights(noisy.rows[:5])
     run = Run(noisy)
+    Curriculum(run.monitor)
     run.epochs(0, 1, run.monitor.weights)
     torch.set_rng_state(state)
     Curriculum(run.monitor, warm_up=1).update()
@@ -495,6 +500,7 @@ def test_settings_are_checked(noisy: Blobs, options: dict[str, Any], message: st
 @pytest.mark.parametrize("index", [[1.5], [], [-1], [10**6], None])
 def test_wrong_indices_are_named(noisy: Blobs, index: Any) -> None:
     run = Run(noisy)
+    Curriculum(run.monitor)
     with pytest.raises(IndexingError):
         run.monitor.weights(index)
-    assert run.monitor.curriculum.passes.asked == 0
+    assert run.monitor.pipeline.weighting.passes.asked == 0

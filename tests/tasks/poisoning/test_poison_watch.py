@@ -119,7 +119,7 @@ def test_training_is_not_disturbed() -> None:
 
 
 def test_with_little_memory_a_pass_is_looked_at_in_parts(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("sgoif.scoring.step_batch.BLOCK_STEPS", 1)
+    monkeypatch.setattr("sgoif.scoring.score_queue.BLOCK_STEPS", 1)
     case = cloud(per_class=120)
     run = Run(case, memory=3 * BATCH * 16 * 4)
     run.epoch()

@@ -20,7 +20,6 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.data import DataLoader, TensorDataset
 
 from sgoif import InfluenceMonitor, indexed
-from sgoif.anchors.bank import evaluation
 from sgoif.core.serialization import load_state, save_state
 from sgoif.errors import LayerError, SettingError, StateError
 from sgoif.tasks import Sentinel
@@ -28,6 +27,7 @@ from sgoif.tasks.ood.activation_matrix import Grid
 from sgoif.tasks.ood.ood_score import minus_energy
 from sgoif.tasks.ood.reference import LEAST_TRUST, OneIn, outvoted
 from sgoif.tasks.ood.sentinel import HELD_BACK
+from sgoif.tracking.evaluation import evaluation
 from sgoif_bench.metrics import auroc
 
 

@@ -52,8 +52,8 @@ from torch import Tensor
 from torch.utils.data import Dataset
 
 from sgoif.core.serialization import load_state, nest, save_state, unnest
-from sgoif.distributed.communicator import Word
-from sgoif.engine.pipeline import NOBODY
+from sgoif.core.types import NO_INDICES, Indices
+from sgoif.distributed.communicator import StepDecision
 from sgoif.errors import SettingError, SgoifError, StateError
 from sgoif.tasks.curriculum.influences import Influences
 from sgoif.tasks.curriculum.judging import Opinion, form_opinion
@@ -66,7 +66,7 @@ from sgoif.tasks.curriculum.summary import CurriculumReport, changes, summarise
 from sgoif.tasks.curriculum.targets import blended, decided_answers, doubts
 from sgoif.tasks.given import check_monitor
 from sgoif.tasks.labels.channel import Array, Labels
-from sgoif.tracking.validation import Indices, check_index, check_target
+from sgoif.tracking.validation import check_index, check_target
 
 if TYPE_CHECKING:
     from sgoif.monitor import InfluenceMonitor
@@ -102,10 +102,10 @@ class Curriculum:
             known = ", ".join(CurriculumSettings.__dataclass_fields__)
             raise SettingError(f"{error}; known settings are {known}") from error
         self.monitor = monitor
-        if monitor.curriculum is not None:
-            monitor.curriculum.memory.close()
-        monitor.curriculum = self
-        self.memory = Memory(monitor)
+        if isinstance(before := monitor.pipeline.weighting, Curriculum):
+            before.memory.close()
+        monitor.pipeline.weighting = self
+        self.memory: Memory = Memory(monitor)
         self.passes = Passes()
         self.finished = False
         """Whether the hold-out may join; see `finish`."""
@@ -126,8 +126,8 @@ class Curriculum:
     def weights(self, index: Any) -> Tensor:
         """What the losses of a batch are to be multiplied with: float32 [B] on the monitor's device, all positive."""
         ranks = self.monitor.ranks
-        indices = ranks.attempt(lambda: self._checked(index), NOBODY)
-        everyone, _ = ranks.roll_call(indices, Word(in_time=True, stride=1))
+        indices = ranks.capture_error(lambda: self._checked(index), NO_INDICES)
+        everyone, _ = ranks.exchange_step_header(indices, StepDecision(in_time=True, stride=1))
         self.advance(everyone)
         usual, robust = self._parts(indices)
         return usual if robust is None else usual + robust
@@ -146,7 +146,7 @@ class Curriculum:
         indices, given = self._answered(index, labels, logits)
         if int(indices.max()) >= known:
             self.doubt = torch.nn.functional.pad(self.doubt, (0, int(indices.max()) + 1 - known))
-        return blended(given, self.doubt[self.monitor._upload(indices)], decided_answers(logits))
+        return blended(given, self.doubt[self.monitor.scorer.upload(indices)], decided_answers(logits))
 
     def revised(self, dataset: Dataset[Any]) -> Tensor:
         """Labels for a second training, of a fresh network on everything: float32 [N, C] on the CPU, rows sum to one.
@@ -195,7 +195,7 @@ class Curriculum:
             pad = torch.nn.functional.pad
             usual, robust = pad(usual, (0, missing), value=1 - share), pad(robust, (0, missing), value=share)
             self._on_device = usual, robust
-        chosen = monitor._upload(indices)
+        chosen = monitor.scorer.upload(indices)
         return usual[chosen], robust[chosen] if share else None
 
     def _answered(self, index: Any, labels: Tensor, logits: Tensor) -> tuple[Indices, Tensor]:
@@ -300,7 +300,7 @@ class Curriculum:
         opinion = form_opinion(self.memory, self.settings, self._rate_before, joined=influences)
         self.memory.fade(self.settings.fade)
         if opinion is not None:
-            frank, judged = self._frank(opinion), self.monitor._upload(opinion.index)
+            frank, judged = self._frank(opinion), self.monitor.scorer.upload(opinion.index)
             assert self.doubt is not None, "the hold-out has joined"
             self.doubt[judged] += frank * (self._doubts(opinion)[judged] - self.doubt[judged])
             self._move(opinion, frank, start)
@@ -379,7 +379,7 @@ class Curriculum:
         self.history, self.finished, self.passes, self.doubt = history, finished, passes, doubt
         self.influences = influences
         self._asked = True
-        if self.goes_on and self.monitor.curriculum is self:
+        if self.goes_on and self.monitor.pipeline.weighting is self:
             self.memory.open()
         else:
             self.memory.close()
@@ -388,7 +388,7 @@ class Curriculum:
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the state to a file, atomically and without pickle; of several ranks the first writes it."""
         ranks, state = self.monitor.ranks, self.state_dict()
-        ranks.agree(lambda: save_state(path, state) if ranks.rank == 0 else None)
+        ranks.run_and_sync_errors(lambda: save_state(path, state) if ranks.rank == 0 else None)
 
     def load(self, path: str | os.PathLike[str]) -> None:
         """Read a state that `save` wrote."""
@@ -400,7 +400,7 @@ class Curriculum:
         """Let the held-out examples say what the model knows now: their last word may be two epochs old."""
         monitor = self.monitor
         monitor.flush()
-        if monitor.directions is not None and monitor.settings.budget is None and not monitor._capture.closed:
+        if monitor.directions.psi is not None and monitor.settings.budget is None and not monitor.capture.closed:
             monitor.refresh()
 
     @property

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import torch
 
-from sgoif.analysis.attribution import half_width
+from sgoif.analysis.intervals import half_width
 from sgoif.scoring.ledger import Ledger
 from sgoif.stability.step_weight import SUSPICIOUS, concentration
 from sgoif.tasks.curriculum.influences import Influences
@@ -73,7 +73,7 @@ def form_opinion(
     anchors, anchor_width = _heard(memory, joining)
     if len(training) < LEAST_EXAMPLES or not len(anchors):
         return None
-    structure = min(monitor.competence.structure, structure_of(training, monitor.classes))
+    structure = min(monitor.step_weight.structure, structure_of(training, monitor.classes))
     verdict = judge(training, anchors, monitor.classes, structure, strict=False)
     probability, evidence, influences = verdict.probability, training, Influences.of(training, width)
     if joining:
@@ -109,7 +109,7 @@ def structure_of(evidence: Evidence, classes: int) -> float:
 def _seen(monitor: InfluenceMonitor, ledger: Ledger) -> tuple[Evidence, Array]:
     """What a ledger knows about labels, and the half-widths of the influences."""
     found = from_ledger(ledger)
-    width: Array = half_width(monitor, ledger).double().cpu().numpy()[found.index]
+    width: Array = half_width(ledger, monitor.settings.level, monitor.scaling.bound).double().cpu().numpy()[found.index]
     return found, width
 
 

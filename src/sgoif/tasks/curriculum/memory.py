@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING, Any
 
 from torch import Tensor
 
-from sgoif.analysis.attribution import score_now
 from sgoif.core.serialization import nest, unnest
 from sgoif.scoring.influence import StepScores, remember
 from sgoif.scoring.ledger import SUMS, Ledger, merged
@@ -60,7 +59,7 @@ class Memory:
         """Ask the anchors, or the whole hold-out, what they answer now."""
         monitor = self.monitor
         asked = (monitor.anchor_ledger.column("count") > 0) | everything
-        score_now(monitor, self.held_out, asked.nonzero().squeeze(1).cpu(), monitor.anchors.read)
+        monitor.score_examples(self.held_out, asked.nonzero().squeeze(1).cpu(), monitor.anchors.read)
 
     def fade(self, factor: float) -> None:
         """Let what was seen so far count so many times as much beside what comes."""
@@ -90,4 +89,6 @@ class Memory:
         del steps
         monitor = self.monitor
         self.training.reserve(monitor.ledger.used - 1)
-        remember(self.training, copy(monitor.squash), scores, monitor.support, 1.0, monitor.settings.help_weight)
+        remember(
+            self.training, copy(monitor.scaling), scores, monitor.directions.support, 1.0, monitor.settings.help_weight
+        )

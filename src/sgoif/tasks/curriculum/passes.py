@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from sgoif.tracking.validation import Indices
+from sgoif.core.types import Indices
 
 
 class Passes:

@@ -22,11 +22,12 @@ import torch.nn.functional as F
 from torch import Tensor
 from torch.utils.data import Dataset
 
-from sgoif.anchors.bank import evaluation, forward, read_items, to_device
+from sgoif.core.batches import read_items, to_device
 from sgoif.core.data import isolated_random_state
 from sgoif.core.logits import two_classes
 from sgoif.errors import SettingError
 from sgoif.tasks.curriculum.targets import blended
+from sgoif.tracking.evaluation import evaluation, forward
 from sgoif.tracking.validation import check_target
 
 if TYPE_CHECKING:

@@ -33,11 +33,11 @@ import numpy as np
 from torch.utils.data import Dataset, Sampler
 
 from sgoif.core.data import Indexed, Part
+from sgoif.core.types import Indices
 from sgoif.errors import SettingError
 from sgoif.tasks.curriculum.curriculum import Curriculum
 from sgoif.tasks.curriculum.summary import DOWN
 from sgoif.tasks.labels.channel import Array
-from sgoif.tracking.validation import Indices
 
 Way = Literal["draw", "leave-out"]
 GUESTS = 0.05

@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 from torch.utils.data import Dataset
 
-from sgoif.anchors.bank import read_items
+from sgoif.core.batches import read_items
 from sgoif.core.data import Indexed, Part, isolated_random_state, read_labels
 from sgoif.core.score_table import ScoreTable
 from sgoif.errors import SettingError, SgoifError
@@ -78,7 +78,7 @@ class LabelErrors:
             training_evidence(monitor),
             anchor_evidence(monitor),
             self.classes,
-            monitor.competence.structure,
+            monitor.step_weight.structure,
             None if self.decoys is None else self.decoys.index,
             checked,
         )
@@ -181,7 +181,7 @@ class LabelErrors:
         if self.dataset is None or held is None:
             return np.zeros((len(indices), 0), dtype=np.int64)
         found = [np.zeros((0, count), dtype=np.int64)]
-        for some in torch.as_tensor(np.asarray(indices, dtype=np.int64)).split(self.monitor.anchor_batch):
+        for some in torch.as_tensor(np.asarray(indices, dtype=np.int64)).split(self.monitor.gradients.batch_size):
             inputs, labels = self._read(self.dataset, some)
             position = self.monitor.most_harmed(inputs, labels, count).cpu().numpy()
             found.append(np.where(position >= 0, held[np.maximum(position, 0)], -1))
@@ -357,11 +357,9 @@ class LabelErrors:
         return self.monitor.anchors.read(some)
 
     def _score_now(self, count: int, read: Any, index: Labels) -> Evidence:
-        from sgoif.analysis.attribution import score_now
-
         monitor = self.monitor
         ledger = Ledger(len(monitor.group_names), monitor.classes, monitor.device, count)
-        score_now(monitor, ledger, torch.arange(count), read)
+        monitor.score_examples(ledger, torch.arange(count), read)
         return from_ledger(ledger, index)
 
     def _read(self, dataset: Dataset[Any], indices: Tensor) -> tuple[Any, Tensor]:

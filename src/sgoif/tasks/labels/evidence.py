@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from sgoif.scoring.ledger import Ledger, MeanRows
+from sgoif.scoring.ledger import Ledger
+from sgoif.scoring.running_means import MeanRows
 from sgoif.tasks.labels.channel import SMALLEST, Array, Labels
 
 if TYPE_CHECKING:

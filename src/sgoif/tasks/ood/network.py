@@ -21,8 +21,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from sgoif.anchors.bank import forward
 from sgoif.errors import LayerError
+from sgoif.tracking.evaluation import forward
 from sgoif.tracking.head_detection import bare, find_head
 
 EXPLORED = 3

@@ -29,7 +29,6 @@ import torch
 from torch import Tensor, nn
 from torch.utils.data import DataLoader, Dataset, IterableDataset
 
-from sgoif.anchors.bank import evaluation
 from sgoif.core.serialization import load_state, save_state
 from sgoif.errors import LayerError, SettingError, SgoifError, StateError
 from sgoif.tasks.given import as_numbers, check_model, check_monitor
@@ -40,6 +39,7 @@ from sgoif.tasks.ood.network import Network, Seen
 from sgoif.tasks.ood.ood_score import Formula
 from sgoif.tasks.ood.recorded import Recorded
 from sgoif.tasks.ood.reference import Kept, OneIn, Reference, activations_of
+from sgoif.tracking.evaluation import evaluation
 
 if TYPE_CHECKING:
     from sgoif.monitor import InfluenceMonitor
@@ -156,7 +156,7 @@ class Sentinel:
             whole, kept = Reference(network, gate), Kept()
             others = [Reference(network, gate) for _ in range(FOLDS)]
             fold_of = torch.from_numpy(np.random.default_rng(0).permutation(len(bank)) % FOLDS)
-            for rows in torch.arange(len(bank)).split(monitor.anchor_batch):
+            for rows in torch.arange(len(bank)).split(monitor.gradients.batch_size):
                 x, y = bank.batch(bank.members[rows])
                 seen, weights = network.see(x), counts[rows.to(counts.device)]
                 whole.add(seen, y, weights=weights)

@@ -12,13 +12,13 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.utils.data import DataLoader, Dataset, IterableDataset, Subset, TensorDataset
 
-from sgoif.anchors.bank import evaluation
 from sgoif.core.data import Indexed, Part, draws, in_order, isolated_random_state
 from sgoif.core.logits import two_classes
 from sgoif.errors import SettingError
 from sgoif.tasks.given import as_numbers, check_model
 from sgoif.tasks.ood.network import Network
 from sgoif.tasks.poisoning.geometry import narrowed
+from sgoif.tracking.evaluation import evaluation
 
 Rows = NDArray[np.int64]
 KEEP_ON_DEVICE = 2 * 2**30

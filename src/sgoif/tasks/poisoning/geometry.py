@@ -18,7 +18,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from sgoif.curvature.base import full_precision
+from sgoif.core.precision import full_precision
 
 RIDGE = 1.0
 """λ, as a multiple of the mean eigenvalue of S."""

@@ -37,7 +37,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import normalize
 
-from sgoif.curvature.base import full_precision
+from sgoif.core.precision import full_precision
 from sgoif.tasks.poisoning.mixture import MOST_SHARE, Mixture, Values, fit_mixtures, robust_units
 
 SUBSPACE = 10

@@ -20,7 +20,6 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from sgoif.anchors.bank import evaluation
 from sgoif.core.data import isolated_random_state
 from sgoif.core.logits import two_classes
 from sgoif.errors import SettingError
@@ -34,6 +33,7 @@ from sgoif.tasks.poisoning.signature import LARGE_APART, LARGEST_SHARE, LEAST_EX
 from sgoif.tasks.poisoning.trace_result import Evidence, Found, Responsible, Thresholds
 from sgoif.tasks.poisoning.victim_similarity import Kinship, kinship
 from sgoif.tasks.poisoning.watch import PoisonWatch, wrong_labels
+from sgoif.tracking.evaluation import evaluation
 
 Rows = NDArray[np.int64]
 LARGE = Thresholds(separation=LARGE_APART, contrast=LARGE_APART, members=3, share=0.5)

@@ -24,7 +24,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from sgoif.curvature.base import full_precision
+from sgoif.core.precision import full_precision
 from sgoif.tasks.poisoning.mixture import Mixture, Values, fit_mixture, robust_units
 
 REFINEMENTS = 2

@@ -18,7 +18,6 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from sgoif.anchors.bank import evaluation, forward
 from sgoif.core.data import isolated_random_state
 from sgoif.errors import SettingError, StateError
 from sgoif.tasks.given import as_numbers, check_monitor
@@ -26,6 +25,7 @@ from sgoif.tasks.poisoning.geometry import Geometry, measure, narrowed
 from sgoif.tasks.poisoning.mixture import Values, robust_units
 from sgoif.tasks.poisoning.signature import LEAST_EXAMPLES, signature
 from sgoif.tasks.poisoning.victim_similarity import direction_of
+from sgoif.tracking.evaluation import evaluation, forward
 
 if TYPE_CHECKING:
     from sgoif.monitor import InfluenceMonitor
@@ -145,7 +145,7 @@ class PoisonWatch:
         handle = self.monitor.head.module.register_forward_hook(lambda _, given, __: found.append(given[0].detach()))
         try:
             with isolated_random_state(device), evaluation(model):
-                for some in inputs.split(self.monitor.anchor_batch):
+                for some in inputs.split(self.monitor.gradients.batch_size):
                     forward(model, some.to(device))
         finally:
             handle.remove()

@@ -16,10 +16,11 @@ import torch
 from torch import Tensor, nn
 from torch.utils.data import DataLoader, Dataset, Subset
 
-from sgoif.anchors.bank import evaluation, forward, read_items, to_device
+from sgoif.core.batches import read_items, to_device
 from sgoif.core.data import Indexed, Part, draws, in_order, isolated_random_state
 from sgoif.errors import LayerError, SettingError
 from sgoif.tasks.given import check_model
+from sgoif.tracking.evaluation import evaluation, forward
 from sgoif.tracking.head_detection import bare, find_head
 
 BATCH = 256

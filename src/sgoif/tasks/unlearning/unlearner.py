@@ -125,7 +125,9 @@ class Unlearner:
         """The same for the model of a monitor, judged by the monitor's anchors; options as for `fit`."""
         check_monitor(monitor, "an unlearner")
         bank = monitor.anchors
-        held_out = (bank.batch(bank.members[rows]) for rows in torch.arange(len(bank)).split(monitor.anchor_batch))
+        held_out = (
+            bank.batch(bank.members[rows]) for rows in torch.arange(len(bank)).split(monitor.gradients.batch_size)
+        )
         return cls.fit(monitor.model, data, ids=ids, held_out=held_out, **options)
 
     @classmethod

@@ -1,0 +1,198 @@
+"""Gradients of held-out examples at the model as it is: of the anchors in the bank, or of any others.
+
+Gradients of a watched head are kept as factors until they are needed, which are smaller than the gradients.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any, NamedTuple, TypeVar
+
+import torch
+from torch import Tensor, nn
+
+from sgoif.anchors.bank import AnchorBank
+from sgoif.core.batches import batch_size
+from sgoif.core.data import isolated_random_state
+from sgoif.core.interrupts import autocast_set, guarded
+from sgoif.core.logits import two_classes
+from sgoif.core.losses import Loss
+from sgoif.core.parameter_layout import Layout
+from sgoif.core.precision import full_precision
+from sgoif.curvature.base import Factors
+from sgoif.errors import SettingError
+from sgoif.tracking.capture import Capture
+from sgoif.tracking.evaluation import evaluation, forward
+from sgoif.tracking.layers import WatchedLayer
+from sgoif.tracking.pass_record import PassRecord
+from sgoif.tracking.validation import check_target
+
+Read = TypeVar("Read")
+Gradients = Tensor | list[Factors]
+"""Of some examples, [B, P]; factors where the head alone is watched."""
+LEAST_BATCH = 64
+
+
+class ExamplePass(NamedTuple):
+    """What a pass over examples gave."""
+
+    gradients: Gradients
+    losses: Tensor
+    logits: Tensor
+
+
+class ExampleGradients:
+    """Runs held-out examples through the model, in the precision of training."""
+
+    def __init__(
+        self,
+        model: nn.Module,
+        capture: Capture,
+        layers: Sequence[WatchedLayer],
+        layout: Layout,
+        loss: Loss,
+        bank: AnchorBank,
+        batch: int | None,
+    ) -> None:
+        self.model, self.capture, self.layers, self.layout = model, capture, layers, layout
+        self.loss, self.bank, self.device, self._batch = loss, bank, bank.device, batch
+        self.training_batch = 0
+        """Examples of a training step."""
+        self.autocast: torch.dtype | None = None
+        """Of training, as the last scored step had it."""
+
+    @property
+    def batch_size(self) -> int:
+        """Examples a pass: that of training, or twice it where no graph is kept."""
+        return self._batch or max(LEAST_BATCH, self.training_batch * (2 if len(self.layers) == 1 else 1))
+
+    def of_bank(self, capture: Capture | None = None) -> ExamplePass:
+        """Gradients of this rank's anchors, the losses and logits of all anchors."""
+        bank, ranks, size = self.bank, self.bank.ranks, self.batch_size
+        losses, logits = [], []
+        factored: list[Factors] = []
+        gradients = torch.empty_like(bank.phi) if len(self.layers) > 1 else None
+        done, mine = 0, bank.own.stop - bank.own.start
+        # A sharded model runs on all ranks or on none, so one without anchors left looks at any of them once more.
+        for _ in range(ranks.turns(len(bank), size)):
+            kept = min(size, mine - done)
+            first = bank.own.start + done if kept else 0
+            found, loss, output = self.of(*bank.member_batch(slice(first, first + max(kept, 1))), capture)
+            if gradients is not None:
+                _clean(self.joined(found)[:kept], gradients[done : done + kept])
+            elif kept and not isinstance(found, Tensor):
+                factored += found
+            losses.append(loss[:kept])
+            logits.append(output[:kept])
+            done += kept
+        whole = factored if gradients is None else gradients
+        return ExamplePass(whole, ranks.gathered(torch.cat(losses)), ranks.gathered(torch.cat(logits)))
+
+    @guarded
+    @full_precision
+    def of_anchors(self, capture: Capture | None = None) -> tuple[Tensor, Tensor, Tensor]:
+        """Fresh g_v of this rank's anchors, [own, P]; the losses [K] and logits [K, C] of all anchors.
+
+        With hooks of one's own, `captured`, the monitor may be closed.
+        """
+        found = self.of_bank(capture)
+        return self.whole(found.gradients), found.losses, found.logits
+
+    @guarded
+    @full_precision
+    def of_examples(
+        self, inputs: Any, labels: Tensor, capture: Capture | None = None, loss: Loss | None = None
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        """Gradients [B, P], losses [B] and logits [B, C] of any examples; `loss` takes the place of the usual one."""
+        found = self.of(inputs, labels, capture, loss)
+        return self.joined(found.gradients), found.losses, found.logits
+
+    def of_strangers(self, inputs: Any, labels: Any, classes: int, loss: Loss | None = None) -> Tensor:
+        """Gradients [B, P] of examples from outside, with hooks of their own; raises where labels are wrong."""
+        with self.captured() as capture:
+            count = batch_size(inputs)
+            if not count:
+                raise SettingError("there are no examples; give at least one")
+            known = check_target(labels, count, classes, self.device)
+            assert known is not None
+            return self.of_examples(inputs, known, capture, loss)[0]
+
+    def of(self, inputs: Any, labels: Tensor, capture: Capture | None = None, loss: Loss | None = None) -> ExamplePass:
+        """What one pass over examples gives, in the form that is least."""
+        given = self.model, capture or self.capture, self.layers, loss or self.loss, inputs, labels, self.autocast
+        try:
+            if len(self.layers) == 1:
+                return ExamplePass(*anchor_pass(*given, lambda factors: factors))
+            parts, losses, logits = anchor_pass(*given, Factors.gradient)
+        except RuntimeError as error:
+            self.capture.conversions.explain(error)
+            raise
+        return ExamplePass(self.layout.join(parts), losses, logits)
+
+    def whole(self, found: Gradients) -> Tensor:
+        """What `of_bank` found as gradients, [own, P]."""
+        if isinstance(found, Tensor):
+            return found
+        gradients, done = torch.empty_like(self.bank.phi), 0
+        for factors in found:
+            count = len(factors.delta)
+            _clean(self.joined([factors]), gradients[done : done + count])
+            done += count
+        return gradients
+
+    def joined(self, found: Gradients) -> Tensor:
+        """Gradients of one batch, [B, P]."""
+        return found if isinstance(found, Tensor) else self.layout.join([factors.gradient() for factors in found])
+
+    @contextmanager
+    def captured(self) -> Iterator[Capture]:
+        """Hooks for a look at examples that are not trained on; a monitor that is closed has none of its own."""
+        capture = Capture(self.model, self.layers)
+        try:
+            with isolated_random_state(self.bank.device):
+                yield capture
+        finally:
+            capture.close()
+
+    def state_dict(self) -> dict[str, Any]:
+        autocast = str(self.autocast).removeprefix("torch.") if self.autocast else ""
+        return {"batch": self.training_batch, "autocast": autocast}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        self.autocast = getattr(torch, state["autocast"]) if state["autocast"] in ("float16", "bfloat16") else None
+        self.training_batch = int(state["batch"])
+
+
+def anchor_pass(
+    model: nn.Module,
+    capture: Capture,
+    layers: Sequence[WatchedLayer],
+    loss: Callable[[Tensor, Tensor], Tensor],
+    inputs: Any,
+    labels: Tensor,
+    autocast: torch.dtype | None,
+    read: Callable[[Factors], Read],
+) -> tuple[list[Read], Tensor, Tensor]:
+    """What `read` makes of each layer's factors, losses [B] and logits [B, C] of held-out examples, in evaluation mode.
+
+    Factors of convolutions are large, and those of one layer are gone before the next one's are made, unless `read`
+    keeps them. No parameter gradient, buffer or random state is touched, and nothing before the first watched layer is
+    differentiated.
+    """
+    record = PassRecord(differentiate=False)
+    with evaluation(model), capture.open(record), torch.no_grad():
+        with autocast_set(labels.device.type, autocast):
+            logits = two_classes(forward(model, inputs))
+        with torch.enable_grad():
+            losses = loss(logits.float(), labels)
+        deltas = record.output_gradients(losses.sum(), [layer.name for layer in layers])
+        parts = [
+            read(layer.factors(record.inputs[layer.name], delta)) for layer, delta in zip(layers, deltas, strict=True)
+        ]
+    return parts, losses.detach().float(), logits.detach().float()
+
+
+def _clean(gradients: Tensor, out: Tensor) -> None:
+    """Zero where they are not finite."""
+    torch.nan_to_num(gradients, posinf=0, neginf=0, out=out)

@@ -1,0 +1,144 @@
+"""Scoring blocks of training steps into the ledger.
+
+    Î(z_i) = −Σ_g ψ_gᵀ g_i = −Σ_layers ⟨δ_i, layer(a_i; Σ_g ψ_g)⟩
+
+The sum over the layers below the head was formed by hooks while the step ran (`Observation.response`); the head, which
+carries the groups, is scored here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from copy import copy
+
+import torch
+from torch import Tensor
+
+from sgoif.core.losses import Loss
+from sgoif.core.precision import full_precision
+from sgoif.core.types import Indices
+from sgoif.curvature.base import Factors
+from sgoif.distributed.communicator import Communicator
+from sgoif.engine.group_directions import GroupDirections
+from sgoif.engine.work_runner import AT_ONCE, WorkRunner
+from sgoif.scoring.finite_check import FiniteCheck
+from sgoif.scoring.influence import StepScores, gradient_norms, group_scores, remember
+from sgoif.scoring.ledger import Ledger, merged
+from sgoif.scoring.outputs import Outputs, alike, read_outputs
+from sgoif.scoring.score_scaling import SETTLED, ScoreScaling
+from sgoif.scoring.step_batch import Observation, group_tensors, make_alike, named, stack_steps
+from sgoif.settings import Settings
+from sgoif.stability.step_weight import StepWeight
+
+Observer = Callable[[Observation, StepScores], None]
+
+
+class BlockScorer:
+    """Owns the ledger of training examples and the scale of their scores; reads the directions of the groups."""
+
+    def __init__(
+        self,
+        ledger: Ledger,
+        scaling: ScoreScaling,
+        directions: GroupDirections,
+        step_weight: StepWeight,
+        finite: FiniteCheck,
+        loss: Loss,
+        reads_labels: bool,
+        settings: Settings,
+        ranks: Communicator,
+    ) -> None:
+        self.ledger, self.scaling, self.directions = ledger, scaling, directions
+        self.step_weight, self.finite, self.loss, self.ranks = step_weight, finite, loss, ranks
+        self.reads_labels, self.settings = reads_labels, settings
+        self.device, self.head = ledger.device, directions.layers[-1]
+        self.head_alone = len(directions.layers) == 1
+        self.runner: WorkRunner = AT_ONCE
+        self.observers: list[Observer] = []
+        self._last: StepScores | None = None  # of the last block, whose last step has `_last_size` examples; 0: cut
+        self._last_size = 0
+
+    def read(self, steps: Observation, sizes: Sequence[int]) -> tuple[Outputs, Factors]:
+        """What logits and head say, gradients brought to the scale of single losses."""
+        reduction = self.settings.reduction
+        if reduction == "auto" and steps.target is None and not self.reads_labels:
+            reduction = "mean"  # without labels there is no reference for another loss
+        outputs = read_outputs(steps.logits, steps.logits_delta, steps.target, self.loss, reduction, sizes)
+        scale = outputs.scale.view(-1, *[1] * (steps.delta.dim() - 1))
+        return outputs, self.head.factors(steps.inputs, steps.delta.float() / scale)
+
+    @property
+    def repeats(self) -> bool:
+        """Whether blocks of one form are repeated now: not in a young run, nor while somebody looks at every step."""
+        return (
+            self.runner.repeats_blocks
+            and self.scaling.updates >= SETTLED
+            and not self.observers
+            and not self.ledger.duplicates
+        )
+
+    @full_precision
+    def score(self, waited: list[Observation]) -> None:
+        """Score steps together and fold them into the ledger."""
+        sizes, indices = [len(step.indices) for step in waited], named(waited)
+        make_alike(waited)
+        places, parts = group_tensors(waited)
+        waited.clear()  # once put together, single steps are not kept any longer
+
+        def work(tensors: list[Tensor]) -> tuple[Observation, StepScores]:
+            *tensors, index = tensors
+            steps = stack_steps(places, tensors, indices)
+            return steps, self._fold(steps, index, sizes)
+
+        directions = self.directions
+        assert directions.psi is not None
+        runner = self.runner if self.repeats and alike(sizes) else AT_ONCE
+        written = directions.psi, directions.support, directions.error_bound, self.finite.flag, self.scaling.mean
+        self.ledger.weigh(self.step_weight.factor)
+        steps, scores = runner.run_block([*parts, [self.upload(indices)]], work, self.ledger, written)
+        self.scaling.updates += len(sizes)
+        self.finite.send()
+        self.ledger.autocorrelation.observe(self.ledger, len(sizes))
+        for observe in self.observers:
+            observe(steps, scores)
+        self._last, self._last_size = scores, sizes[-1]
+
+    def _fold(self, steps: Observation, index: Tensor, sizes: Sequence[int]) -> StepScores:
+        """Score steps and fold them into the ledger; changes tensors only, as a CUDA graph may repeat it."""
+        if not self.finite.at_once:
+            self.finite.note(steps.logits, steps.logits_delta)
+        outputs, head = self.read(steps, sizes)
+        directions, settings = self.directions, self.settings
+        assert directions.psi is not None
+        groups = -group_scores(head, directions.layout.split(directions.psi)[-1])
+        influence = groups.sum(1)
+        if steps.response is not None:
+            influence = influence - steps.response * directions.turns / outputs.scale
+        margins = outputs.margin, outputs.logit_margin
+        scores = StepScores(index, influence, groups, *margins, outputs.loss, outputs.label, outputs.probabilities)
+        # Norms below the head are never formed, so only a watched head has a bound.
+        error = directions.error_bound * gradient_norms(head) if self.head_alone else None
+        scaling, weight = copy(self.scaling), self.step_weight.factor
+        remember(self.ledger, scaling, scores, directions.support, weight, settings.help_weight, error, sizes)
+        self.scaling.mean.copy_(scaling.mean)
+        return scores
+
+    def upload(self, indices: Indices) -> Tensor:
+        """Indices on the device. From ordinary memory a copy of this size would wait for a GPU."""
+        index = torch.from_numpy(indices)
+        return index if self.device.type == "cpu" else index.pin_memory().to(self.device, non_blocking=True)
+
+    @property
+    def last(self) -> StepScores | None:
+        """Raw scores of the last step that was scored."""
+        if self._last is not None and self._last_size:
+            self._last, self._last_size = self._last.tail(self._last_size), 0  # cut when asked for: a block seldom is
+        return self._last
+
+    def forget_last(self) -> None:
+        """No step was scored yet."""
+        self._last = None
+
+    def record(self) -> Ledger:
+        """What is remembered about every training example, by all ranks together."""
+        return self.ledger if self.ranks.size == 1 else merged(self.ledger, self.ranks)

@@ -1,0 +1,90 @@
+"""The parts of a monitor, made and connected."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import nn
+
+from sgoif.anchors.bank import AnchorBank
+from sgoif.anchors.gradients import ExampleGradients
+from sgoif.core.losses import Loss, per_example
+from sgoif.curvature import make_curvature
+from sgoif.engine.anchor_refresher import AnchorRefresher
+from sgoif.engine.block_scorer import BlockScorer
+from sgoif.engine.checkpoint import Checkpoint, LedgerState, QueueState, Stateful
+from sgoif.engine.curvature_learner import CurvatureLearner
+from sgoif.engine.group_directions import GroupDirections
+from sgoif.engine.held_out import HeldOutScorer
+from sgoif.engine.pipeline import StepPipeline
+from sgoif.engine.refresh_schedule import RefreshSchedule
+from sgoif.engine.setup import Setup, choose_solver
+from sgoif.scoring.finite_check import FiniteCheck
+from sgoif.scoring.ledger import Ledger
+from sgoif.scoring.score_queue import ScoreQueue
+from sgoif.scoring.score_scaling import ScoreScaling
+from sgoif.settings import Settings
+from sgoif.stability.controller import StabilityController
+from sgoif.stability.step_weight import StepWeight
+from sgoif.tracking.capture import Capture
+
+
+@dataclass(frozen=True)
+class Engine:
+    """What a monitor is made of."""
+
+    pipeline: StepPipeline
+    held_out: HeldOutScorer
+    checkpoint: Checkpoint
+
+
+def build(
+    setup: Setup,
+    model: nn.Module,
+    capture: Capture,
+    optimizer: torch.optim.Optimizer,
+    bank: AnchorBank,
+    loss: Loss | None,
+    size: int | None,
+    settings: Settings,
+) -> Engine:
+    """Make the parts for a model that was probed, among the ranks of the bank."""
+    s, device, layers, layout, ranks = settings, setup.device, setup.layers, setup.layout, bank.ranks
+    groups, classes = len(bank.group_names), setup.classes
+    turns = s.turns(len(layers) - 1)
+    directions = GroupDirections(groups, layers, layout, device, turns, s.seed)
+    step_weight = StepWeight(classes, device, applied=s.competence)
+    curvature = make_curvature(s.curvature, layout, damping=s.damping, decay=s.decay, device=device)
+    solver = choose_solver(s.solver, s.solver_steps)
+    controller = StabilityController(kappa=s.kappa, pass_quantile=s.pass_quantile, gamma=s.gamma, device=device)
+    price = 1 if len(layers) == 1 else 3  # with layers below the head an anchor needs a backward pass too
+    schedule = RefreshSchedule(s.refresh_every, s.budget, len(bank), device, price)
+
+    finite = FiniteCheck(device, s.skip_nonfinite)
+    ledger = Ledger(groups, classes, device, size, duplicates=s.allow_duplicates)
+    scaling = ScoreScaling(s.temperature, device, ranks)
+    scorer = BlockScorer(ledger, scaling, directions, step_weight, finite, per_example(loss), loss is None, s, ranks)
+    learner = CurvatureLearner(curvature, controller, step_weight, scorer, ranks, s.curvature_every)
+    gradients = ExampleGradients(model, capture, layers, layout, scorer.loss, bank, s.anchor_batch)
+    own_ledger, own_scaling = Ledger(groups, classes, device, setup.holdout_size), ScoreScaling(s.temperature, device)
+    held_out = HeldOutScorer(own_ledger, own_scaling, directions, gradients, step_weight, s.help_weight)
+    refresher = AnchorRefresher(
+        gradients, curvature, solver, controller, step_weight, directions, scorer, held_out, schedule, optimizer, s
+    )
+    queue = ScoreQueue(buffered=device.type == "cpu")
+    pipeline = StepPipeline(capture, classes, scorer, learner, refresher, queue, s, ranks)
+    parts: dict[str, Stateful] = {
+        "anchors": bank,
+        "curvature": curvature,
+        "solver": solver,
+        "controller": controller,
+        "competence": step_weight,
+        "cadence": schedule,
+        "squash": scaling,
+        "anchor_squash": own_scaling,
+        "ledger": LedgerState(scorer),
+        "anchor_ledger": own_ledger,
+    }
+    top = pipeline, gradients, refresher, finite, directions, QueueState(queue, ranks, device)
+    return Engine(pipeline, held_out, Checkpoint(parts, top, layout, s))

@@ -1,0 +1,71 @@
+"""Learning from training steps: the running curvature, the gradient norm of the stability proxy, the training loss."""
+
+from __future__ import annotations
+
+from torch import Tensor
+
+from sgoif.core.precision import full_precision
+from sgoif.curvature.base import Curvature, Factors
+from sgoif.distributed.communicator import Communicator
+from sgoif.engine.block_scorer import BlockScorer
+from sgoif.engine.work_runner import AT_ONCE, WorkRunner
+from sgoif.scoring.influence import gradient_norms
+from sgoif.scoring.outputs import Outputs
+from sgoif.scoring.step_batch import Observation
+from sgoif.stability.controller import StabilityController
+from sgoif.stability.step_weight import StepWeight
+from sgoif.tracking.pass_record import PassRecord
+
+CURVATURE_EXAMPLES = 64
+"""Examples of a batch from which the curvature of layers below the head is read."""
+EVERY_HEAD, EVERY_BODY = 32, 64
+"""Steps between two updates, where the head alone is watched and where layers below it are."""
+
+
+class CurvatureLearner:
+    """Folds every k-th step into the curvature."""
+
+    def __init__(
+        self,
+        curvature: Curvature,
+        controller: StabilityController,
+        step_weight: StepWeight,
+        scorer: BlockScorer,
+        ranks: Communicator,
+        every: int | None,
+    ) -> None:
+        self.curvature, self.controller, self.step_weight = curvature, controller, step_weight
+        self.scorer, self.ranks, self.device = scorer, ranks, scorer.device
+        self.layers = scorer.directions.layers
+        self.every = every or (EVERY_HEAD if len(self.layers) == 1 else EVERY_BODY)
+        self.runner: WorkRunner = AT_ONCE
+
+    def wants(self, step: int) -> bool:
+        """Whether to learn from the step of this number."""
+        return step % self.every == 0 or not self.curvature.ready
+
+    @full_precision
+    def learn(self, step: Observation, record: PassRecord | None) -> None:
+        """Fold one step in; `record` has what the layers below the head left behind."""
+        if len(self.layers) == 1 and self.ranks.size == 1:
+            self.runner.run_update(self.curvature, step, lambda step: self._observe(step)[1], self._written)
+            return
+        outputs, head = self._observe(step)
+        # Every block must see the same examples.
+        count = min(-(-CURVATURE_EXAMPLES // self.ranks.size), len(step.indices))
+        blocks = [record.factors(layer, outputs.scale[0], count) for layer in self.layers[:-1]] if record else []
+        blocks.append(head if not blocks else Factors(head.inputs[:count], head.delta[:count], head.elementwise))
+        everyone = self.ranks.gathered
+        self.curvature.update([Factors(everyone(f.inputs), everyone(f.delta), f.elementwise) for f in blocks])
+
+    @property
+    def _written(self) -> tuple[Tensor, ...]:
+        return self.controller.gradient_norm, self.step_weight.loss, self.step_weight.confusion
+
+    def _observe(self, step: Observation) -> tuple[Outputs, Factors]:
+        """Read a step and fold in what its outputs say."""
+        outputs, head = self.scorer.read(step, [len(step.logits)])
+        everyone = self.ranks.gathered
+        self.controller.observe(everyone(gradient_norms(head)))
+        self.step_weight.observe(*map(everyone, (outputs.loss, outputs.margin, outputs.label, outputs.rival)))
+        return outputs, head

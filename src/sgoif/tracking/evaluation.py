@@ -1,0 +1,48 @@
+"""Running a model beside its training: in evaluation mode, and back to exactly what was."""
+
+from __future__ import annotations
+
+from typing import Any, cast
+
+import torch
+from torch import Tensor, nn
+
+from sgoif.core.interrupts import register, unregister
+from sgoif.core.logits import extract_logits
+from sgoif.errors import AnchorError
+
+
+class evaluation:
+    """Evaluation mode without calling anybody's `train()`, and back to exactly what was."""
+
+    def __init__(self, model: nn.Module) -> None:
+        self.modules = list(model.modules())
+
+    def __enter__(self) -> None:
+        # The fast path of nn.TransformerEncoder has tensors of its own, which no hook can look at.
+        self.fast = torch.backends.mha.get_fastpath_enabled()
+        self.training = [m.training for m in self.modules]
+        register(self.restore)
+        torch.backends.mha.set_fastpath_enabled(False)
+        for m in self.modules:
+            m.training = False
+
+    def __exit__(self, *_: object) -> None:
+        self.restore()
+        unregister(self.restore)
+
+    def restore(self) -> None:
+        """Back to what was."""
+        torch.backends.mha.set_fastpath_enabled(self.fast)
+        for m, training in zip(self.modules, self.training, strict=True):
+            m.training = training
+
+
+def forward(model: nn.Module, inputs: Any) -> Tensor:
+    """Logits of the model, never through a compiled graph: anchor batches have other shapes and hooks."""
+    call = model._call_impl if getattr(model, "_compiled_call_impl", None) is not None else model
+    output = cast(Any, call)(**inputs) if isinstance(inputs, dict) else cast(Any, call)(inputs)
+    logits = extract_logits(output)
+    if logits is None:
+        raise AnchorError(f"the model returned {type(output).__name__}; expected logits, a tuple or a field `logits`")
+    return logits
