@@ -7,7 +7,18 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from sgoif.cli.options import AsJson, Device, FollowLinks, ImageColumn, LabelColumn, Layout, Limit, Root, Split, device_of
+from sgoif.cli.options import (
+    AsJson,
+    Device,
+    FollowLinks,
+    ImageColumn,
+    LabelColumn,
+    Layout,
+    Limit,
+    Root,
+    Split,
+    device_of,
+)
 from sgoif.cli.terminal import SHOWN, add_row, message, new_table, print_json, print_sentence, results
 
 if TYPE_CHECKING:
