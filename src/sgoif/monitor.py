@@ -118,9 +118,16 @@ class InfluenceMonitor:
             self.capture.close()  # other ranks may not be on their way here
 
     def close(self) -> None:
-        """Remove every hook. Scores stay readable."""
-        self.flush()
-        self.capture.close()
+        """Remove every hook, also where the last steps cannot be scored. Scores stay readable."""
+        try:
+            self.flush()
+        finally:
+            self.capture.close()
+
+    @property
+    def closed(self) -> bool:
+        """Whether the hooks are gone."""
+        return self.capture.closed
 
     # --- training -----------------------------------------------------------------------------------------------
 

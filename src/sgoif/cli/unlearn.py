@@ -1,14 +1,14 @@
-"""`sgoif unlearn`. Results go to standard output, everything else to standard error."""
+"""`sgoif unlearn`: requests to delete training examples."""
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from sgoif.cli.audit import AsJson
+from sgoif.cli.options import AsJson, BatchSize, Device, device_of
+from sgoif.cli.terminal import new_table, print_json, print_sentence, results, with_progress
 
 if TYPE_CHECKING:
     from sgoif.tasks.unlearning import Decision
@@ -33,13 +33,7 @@ Key = Annotated[
         show_default="the one of `sgoif` in your configuration directory",
     ),
 ]
-Device = Annotated[str, typer.Option(help="auto, cpu or cuda.")]
 DEFAULT_STATE = Path("unlearning.npz")
-
-
-def register(commands: typer.Typer) -> None:
-    """Add the commands."""
-    commands.add_typer(app, name="unlearn")
 
 
 @app.command("init")
@@ -83,12 +77,12 @@ def init_command(
         float, typer.Option(help="Can wait: at most this share of the examples is deleted since the training.")
     ] = 0.01,
     max_class_share: Annotated[float, typer.Option(help="The same for the examples of any one class.")] = 0.1,
-    batch_size: Annotated[int, typer.Option(help="Images in a batch; results do not depend on it.")] = 128,
+    batch_size: BatchSize = 128,
     device: Device = "auto",
     as_json: AsJson = False,
 ) -> None:
     """Read the features of a trained network's data, fit its last layer to them, and begin an audit log."""
-    from sgoif.commands.unlearn.acting import about, init
+    from sgoif.commands.unlearn.session import init, status
     from sgoif.commands.unlearn.settings import InitSettings
     from sgoif.tasks.unlearning import Limits
     from sgoif.tasks.unlearning.settings import UnlearnerSettings
@@ -103,11 +97,11 @@ def init_command(
         continue_log=continue_log,
         head=UnlearnerSettings(l2=l2, steps=steps, limits=limits),
         batch_size=batch_size,
-        device=_device(device),
+        device=device_of(device),
     )
-    unlearner = _shown_while(lambda show: init(settings, show, key))
+    unlearner = with_progress(lambda show: init(settings, show, key))
     if as_json:
-        _print_json({"state": str(state), **about(unlearner)})
+        print_json({"state": str(state), **status(unlearner)})
         return
     certificate = unlearner.certificate()
     print(
@@ -131,14 +125,14 @@ def request_command(
     as_json: AsJson = False,
 ) -> None:
     """Ask for examples to be deleted: what that does, and whether the network has to be trained again now."""
-    from sgoif.commands.unlearn.acting import brief, opened, read_ids
+    from sgoif.commands.unlearn.session import read_ids, session
 
     names = read_ids(ids or [], listing)
-    with opened(state, log, key, device) as unlearner:
+    with session(state, log, key, device) as unlearner:
         decision = unlearner.request(names, reason=reason)
-        found = {**brief(decision), "log_head": unlearner.last_hash}
+        found = {**decision.record(), "log_head": unlearner.last_hash}
     if as_json:
-        _print_json(found)
+        print_json(found)
     else:
         _tell_decision(decision)
 
@@ -146,15 +140,15 @@ def request_command(
 @app.command("plan")
 def plan_command(state: State = DEFAULT_STATE, log: Log = None, key: Key = None, as_json: AsJson = False) -> None:
     """List what waits to be removed, and what waits for a new training, the most urgent first. Changes nothing."""
-    from sgoif.commands.unlearn.acting import not_in_state, plan, read
+    from sgoif.commands.unlearn.session import load, not_in_state, plan
     from sgoif.tasks.unlearning.text import counted
 
-    unlearner = read(state, log)
+    unlearner = load(state, log)
     later = not_in_state(unlearner, key, state)
     found = plan(unlearner, later)
     pending, outstanding = unlearner.pending(), unlearner.outstanding()
     if as_json:
-        _print_json(found)
+        print_json(found)
         return
     _tell_plan("waiting to be removed from the head", pending)
     done = [decision for decision in outstanding if decision not in pending]
@@ -181,13 +175,13 @@ def remove_command(
     as_json: AsJson = False,
 ) -> None:
     """Take the examples of pending requests out of the head and out of the state, with a certificate."""
-    from sgoif.commands.unlearn.acting import brief, opened
+    from sgoif.commands.unlearn.session import session
 
-    with opened(state, log, key, device) as unlearner:
+    with session(state, log, key, device) as unlearner:
         removal = unlearner.remove(request or None)
-        found = {**brief(removal), "log_head": unlearner.last_hash}
+        found = {**removal.record(), "log_head": unlearner.last_hash}
     if as_json:
-        _print_json(found)
+        print_json(found)
     else:
         print(removal)
 
@@ -197,13 +191,13 @@ def check_command(
     state: State = DEFAULT_STATE, log: Log = None, key: Key = None, device: Device = "auto", as_json: AsJson = False
 ) -> None:
     """Train the head again from zeros without what was deleted, and compare it with the one that is there."""
-    from sgoif.commands.unlearn.acting import brief, opened
+    from sgoif.commands.unlearn.session import session
 
-    with opened(state, log, key, device) as unlearner:
+    with session(state, log, key, device) as unlearner:
         check = unlearner.check()
-        found = {**brief(check), "log_head": unlearner.last_hash}
+        found = {**check.record(), "log_head": unlearner.last_hash}
     if as_json:
-        _print_json(found)
+        print_json(found)
     else:
         print(check)
 
@@ -217,18 +211,18 @@ def head_command(
     as_json: AsJson = False,
 ) -> None:
     """Write the head's weights, to be put into the last linear layer of the network."""
-    from sgoif.commands.unlearn.acting import about, opened, write_head
+    from sgoif.commands.unlearn.session import session, status, write_head
     from sgoif.errors import SettingError
 
     if out.is_dir() or out.resolve() == state.resolve():
         raise SettingError(f"--out {out} cannot be written; give the name of another file, e.g. head.npz")
     if out.suffix.lower() != ".npz":
         raise SettingError(f"--out {out} would not be what it is called: a numpy archive is written. Give FILE.npz")
-    with opened(state, log, key) as unlearner:
+    with session(state, log, key) as unlearner:
         write_head(unlearner, out)
-        found = {"out": str(out), "layer": unlearner.head_name, **about(unlearner)}
+        found = {"out": str(out), "layer": unlearner.head_name, **status(unlearner)}
     if as_json:
-        _print_json(found)
+        print_json(found)
     else:
         print(f"{out}: weight and bias of the layer {found['layer'] or 'after the features'}")
 
@@ -251,36 +245,15 @@ def verify_command(
 
     Exit code 0: the log is sound. 3: it cannot be trusted; the first broken line is named. 2: it cannot be read.
     """
-    from sgoif.commands.unlearn.verifying import verify
+    from sgoif.commands.unlearn.verification import verify
 
     verified = verify(log, expect=expect, key=key, no_key=no_key, state=state)
     if as_json:
-        _print_json(verified.record())
+        print_json(verified.record())
     else:
         print("\n".join(verified.lines()))
     if not verified.found.intact:
         raise typer.Exit(BROKEN)
-
-
-def _device(name: str) -> Literal["auto", "cpu", "cuda"]:
-    return name  # type: ignore[return-value]  # the settings refuse what is none of them
-
-
-def _shown_while(work: Any) -> Any:
-    """Do the work with progress on standard error."""
-    from sgoif.audit.progress import for_terminal
-
-    show = for_terminal()
-    try:
-        return work(show)
-    finally:
-        show.close()
-
-
-def _print_json(value: dict[str, Any]) -> None:
-    from sgoif.core.provenance import plain
-
-    print(json.dumps(plain(value), allow_nan=False))
 
 
 def _tell_decision(decision: Decision) -> None:
@@ -298,16 +271,13 @@ def _tell_plan(title: str, decisions: list[Decision]) -> None:
     """One line a request."""
     if not decisions:
         return
-    from rich.table import Table
     from rich.text import Text
 
-    from sgoif.cli.terminal import results
     from sgoif.tasks.unlearning.text import quoted
 
-    table = Table(title=title, title_justify="left")
-    table.add_column("request", justify="right")
-    table.add_column("examples")
-    table.add_column("retrain")
+    table = new_table(title, (), ("request",))
+    for heading in ("examples", "retrain"):
+        table.add_column(heading)
     for heading in ("urgency", "flips", "loss change", "logits off by"):
         table.add_column(heading, justify="right")
     for decision in decisions:
@@ -320,8 +290,7 @@ def _tell_plan(title: str, decisions: list[Decision]) -> None:
             f"<= {decision.logits:.2g}",
         )
         table.add_row(str(decision.number), Text(names), decision.when, *figures)
-    console = results()
-    console.print(table)
+    results().print(table)
     for decision in decisions:
         why = "; ".join(decision.reasons if decision.now else decision.reasons[:1])
-        console.print(f"request {decision.number}: {why}", markup=False, highlight=False)
+        print_sentence(f"request {decision.number}: {why}")

@@ -175,6 +175,9 @@ def open_pixels(folder: str | Path, *, verify: bool = True) -> Pixels:
         if max(record["thumbnails"]["lengths"]) > MOST_THUMBNAIL:
             raise ValueError(f"a thumbnail of more than {MOST_THUMBNAIL:,} bytes")
         total = int(ends[-1])
+        thumbs = np.memmap(contained_file(where, THUMBS), dtype=np.uint8, mode="r") if total else b""
+        if len(thumbs) != total:
+            raise ValueError(f"{THUMBS} has {len(thumbs)} bytes instead of {total}")
         pixels = Pixels(
             names=record["names"],
             labels=np.asarray(record["labels"], dtype=np.int64),
@@ -188,13 +191,11 @@ def open_pixels(folder: str | Path, *, verify: bool = True) -> Pixels:
             digest=record["digest"],
             content=digests.get(PIXELS, ""),
             thumbnail_type=record["thumbnails"]["type"],
-            _thumbs=np.memmap(contained_file(where, THUMBS), dtype=np.uint8, mode="r") if total else b"",
+            _thumbs=thumbs,
             _ends=ends,
         )
         if not len(pixels.labels) == len(pixels.files) == len(pixels.sizes) == len(ends) == count:
             raise ValueError("its lists differ in length")
-        if len(pixels._thumbs) != total:
-            raise ValueError(f"{THUMBS} has {len(pixels._thumbs)} bytes instead of {total}")
         if verify and digests:
             _check_content(where, record, digests)
         return pixels
