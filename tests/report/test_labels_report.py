@@ -1,4 +1,4 @@
-"""The page of `LabelErrors.report`: its stored table, pictures and hurt examples, read back from the file."""
+"""The page of `write_label_report`: its stored table, pictures and hurt examples, read back from the file."""
 
 from __future__ import annotations
 
@@ -18,6 +18,7 @@ from torch.utils.data import DataLoader, Dataset, TensorDataset
 
 from sgoif import InfluenceMonitor, indexed, split_holdout
 from sgoif.core.score_table import ScoreTable
+from sgoif.reports import write_label_report
 from sgoif.reports.labels import FROM_DECOYS, UNTOLD, WITHOUT_DECOYS, as_pixels, precision
 from sgoif.tasks import Decoys, LabelErrors, plant_decoys
 from sgoif.tasks.labels.likelihood import NoiseRate
@@ -100,7 +101,7 @@ def pictures(text: str) -> list[bytes]:
 
 def test_the_page_holds_the_table(monitor: InfluenceMonitor, tmp_path: Path) -> None:
     errors = LabelErrors(monitor)
-    path = errors.report(tmp_path / "report.html", title="My <data>")
+    path = write_label_report(errors, tmp_path / "report.html", title="My <data>")
     assert path == tmp_path / "report.html"
     text = path.read_text(encoding="utf-8")
     assert "My &lt;data&gt;" in text
@@ -132,7 +133,7 @@ def test_the_page_holds_the_table(monitor: InfluenceMonitor, tmp_path: Path) -> 
 def test_a_page_of_a_model_that_learned_nothing_states_no_shares(tmp_path: Path) -> None:
     monitor, decoys = trained(decoys=True, learning_rate=0.0)
     errors = LabelErrors(monitor, decoys=decoys)
-    report = stored(errors.report(tmp_path / "report.html").read_text(encoding="utf-8"))
+    report = stored(write_label_report(errors, tmp_path / "report.html").read_text(encoding="utf-8"))
     assert report["noise"][:2] == [None, 0]
     assert report["noise"][2] == pytest.approx(errors.noise_rate().high, rel=1e-6)
     assert report["precision"] == report["reliability"] == []
@@ -143,14 +144,14 @@ def test_a_page_of_a_model_that_learned_nothing_states_no_shares(tmp_path: Path)
 def test_another_false_discovery_rate_selects_others(monitor: InfluenceMonitor, tmp_path: Path) -> None:
     errors = LabelErrors(monitor)
     for fdr in (0.01, 0.4):
-        report = stored(errors.report(str(tmp_path / "report.html"), fdr=fdr).read_text(encoding="utf-8"))
+        report = stored(write_label_report(errors, str(tmp_path / "report.html"), fdr=fdr).read_text(encoding="utf-8"))
         assert report["columns"]["selected"].sum() == len(errors.select(fdr))
     assert len(errors.select(0.01)) < len(errors.select(0.4))
 
 
 def test_pictures_and_the_examples_that_are_hurt(monitor: InfluenceMonitor, tmp_path: Path) -> None:
     errors = LabelErrors(monitor, dataset=problem())
-    text = errors.report(tmp_path / "report.html").read_text(encoding="utf-8")
+    text = write_label_report(errors, tmp_path / "report.html").read_text(encoding="utf-8")
     report, shown = stored(text), pictures(text)
     assert len(shown) == COUNT
     image = Image.open(io.BytesIO(shown[0]))
@@ -168,13 +169,13 @@ def test_items_that_are_dictionaries_show_their_image_wherever_it_stands(
     monitor: InfluenceMonitor, tmp_path: Path
 ) -> None:
     errors = LabelErrors(monitor, dataset=Images(problem(), "dict"))
-    assert len(pictures(errors.report(tmp_path / "report.html").read_text(encoding="utf-8"))) == COUNT
+    assert len(pictures(write_label_report(errors, tmp_path / "report.html").read_text(encoding="utf-8"))) == COUNT
 
 
 def test_images_that_the_model_cannot_take_are_still_shown(monitor: InfluenceMonitor, tmp_path: Path) -> None:
     """A data set without transforms: pictures to look at, but no held-out examples that are hurt."""
     errors = LabelErrors(monitor, dataset=Images(problem(), "PIL"))
-    text = errors.report(tmp_path / "report.html").read_text(encoding="utf-8")
+    text = write_label_report(errors, tmp_path / "report.html").read_text(encoding="utf-8")
     shown = pictures(text)
     assert len(shown) == COUNT
     image = Image.open(io.BytesIO(shown[0]))
@@ -184,7 +185,7 @@ def test_images_that_the_model_cannot_take_are_still_shown(monitor: InfluenceMon
 
 def test_items_without_a_picture_give_a_page_without_one(monitor: InfluenceMonitor, tmp_path: Path) -> None:
     errors = LabelErrors(monitor, dataset=Images(problem(), "text"))
-    text = errors.report(tmp_path / "report.html").read_text(encoding="utf-8")
+    text = write_label_report(errors, tmp_path / "report.html").read_text(encoding="utf-8")
     assert pictures(text) == []
     assert len(stored(text)["names"]) == COUNT
 
@@ -192,7 +193,7 @@ def test_items_without_a_picture_give_a_page_without_one(monitor: InfluenceMonit
 def test_decoys_bring_a_reliability_diagram(tmp_path: Path) -> None:
     monitor, decoys = trained(decoys=True)
     errors = LabelErrors(monitor, decoys=decoys)
-    text = errors.report(tmp_path / "report.html").read_text(encoding="utf-8")
+    text = write_label_report(errors, tmp_path / "report.html").read_text(encoding="utf-8")
     assert FROM_DECOYS in text
     assert WITHOUT_DECOYS not in text
     assert len(errors.reliability()) > 1
@@ -201,7 +202,7 @@ def test_decoys_bring_a_reliability_diagram(tmp_path: Path) -> None:
 
 def test_hostile_class_names_stay_data(monitor: InfluenceMonitor, tmp_path: Path) -> None:
     errors = LabelErrors(monitor, class_names=HOSTILE)
-    text = errors.report(tmp_path / "report.html").read_text(encoding="utf-8")
+    text = write_label_report(errors, tmp_path / "report.html").read_text(encoding="utf-8")
     assert "<script>alert" not in text
     assert "<img src=x" not in text
     assert any(value == HOSTILE for value in stored(text).values())
@@ -210,16 +211,16 @@ def test_hostile_class_names_stay_data(monitor: InfluenceMonitor, tmp_path: Path
 def test_examples_that_were_never_drawn_are_left_out_or_read_from_the_data(tmp_path: Path) -> None:
     monitor, _ = trained(size=COUNT, batches=2)
     assert (monitor.scores()["n_observations"] == 0).sum() == COUNT - 60 - 60
-    without = LabelErrors(monitor).report(tmp_path / "report.html")
+    without = write_label_report(LabelErrors(monitor), tmp_path / "report.html")
     assert len(stored(without.read_text(encoding="utf-8"))["names"]) == 120
-    whole = LabelErrors(monitor, dataset=problem()).report(tmp_path / "report.html")
+    whole = write_label_report(LabelErrors(monitor, dataset=problem()), tmp_path / "report.html")
     assert len(stored(whole.read_text(encoding="utf-8"))["names"]) == COUNT
 
 
 def test_a_page_that_cannot_be_written_is_an_error_of_the_system(monitor: InfluenceMonitor, tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(OSError, match="file"):
-        LabelErrors(monitor).report(tmp_path / "file" / "report.html")
+        write_label_report(LabelErrors(monitor), tmp_path / "file" / "report.html")
 
 
 @pytest.mark.parametrize(

@@ -570,10 +570,12 @@ def test_the_code_of_the_documentation_runs_as_written(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     code = """
+from sgoif.reports import write_label_report
 from sgoif.tasks import LabelErrors
 errors = LabelErrors(monitor)
 errors.table().to_pandas()        # the columns of issues.csv, index instead of path
-errors.select(fdr=0.1); errors.noise_rate(); errors.confusion(); errors.report("report.html")
+errors.select(fdr=0.1); errors.noise_rate(); errors.confusion()
+write_label_report(errors, "report.html")
 """
     exec(code, {"monitor": plain.monitor})
     assert (tmp_path / "report.html").stat().st_size > 10_000

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import io
 import math
+import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from torch import Tensor
@@ -15,9 +16,7 @@ from torch import Tensor
 from sgoif.core.score_table import ScoreTable
 from sgoif.reports.page import PageData, write_page
 from sgoif.reports.page_payload import by_suspicion
-
-if TYPE_CHECKING:
-    from sgoif.tasks.labels import LabelErrors
+from sgoif.tasks.labels.errors import FDR, LabelErrors
 
 HARMED, EXPLAINED, SIDE = 4, 2000, 96
 TOPS = (20, 50, 100, 200, 500, 1000, 2000, 5000)
@@ -47,8 +46,29 @@ class Shown:
     """Classes whose labels were not judged, and are taken as they are."""
 
 
-def write_report(errors: LabelErrors, path: Path, *, title: str, fdr: float) -> Path:
-    """Write the page of a training loop and return where it is."""
+def write_label_report(
+    errors: LabelErrors, path: str | os.PathLike[str], *, title: str = "Label errors", fdr: float = FDR
+) -> Path:
+    """Write a page to look through suspicious labels and decide about them: one HTML file that works offline.
+
+    Args:
+        errors: what was found about the labels; made with `dataset`, the page shows pictures.
+        path: the file to write.
+        title: the heading of the page.
+        fdr: expected share of right labels among those that the page selects.
+
+    Returns:
+        Where the page is.
+
+    Example:
+        ```python
+        from sgoif.reports import write_label_report
+        from sgoif.tasks import LabelErrors
+
+        write_label_report(LabelErrors(monitor, dataset=dataset), "report.html")
+        ```
+    """
+    path = Path(path)
     facts = {"steps": f"{errors.monitor.steps:,}"}
     write_page(path, page_data(errors, errors.table(fdr), fdr, Shown(title, picture=_pictures(errors), facts=facts)))
     return path

@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import html
 import itertools
-import os
 from collections.abc import Mapping, Sequence
 from functools import cached_property
 from numbers import Integral
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -186,12 +184,6 @@ class LabelErrors:
             position = self.monitor.most_harmed(inputs, labels, count).cpu().numpy()
             found.append(np.where(position >= 0, held[np.maximum(position, 0)], -1))
         return np.concatenate(found)
-
-    def report(self, path: str | os.PathLike[str], *, title: str = "Label errors", fdr: float = FDR) -> Path:
-        """Write a page to look through the suspicious examples and decide about them; one file, works offline."""
-        from sgoif.reports.labels import write_report
-
-        return write_report(self, Path(path), title=title, fdr=fdr)
 
     def notes(self) -> list[str]:
         """What a reader should know before trusting the numbers."""

@@ -40,10 +40,10 @@ from sgoif.tasks.ood.network import Network, Seen
 from sgoif.tasks.ood.ood_score import Formula
 from sgoif.tasks.ood.recorded import Recorded
 from sgoif.tasks.ood.reference import Kept, OneIn, Reference, activations_of
+from sgoif.tasks.ood.stream import ShiftWatch
 
 if TYPE_CHECKING:
     from sgoif.monitor import InfluenceMonitor
-    from sgoif.tasks.ood.stream import ShiftWatch
 
 HELD_BACK = 5
 """One example in so many, at random, is kept for the calibration where none is given."""
@@ -220,8 +220,6 @@ class Sentinel:
 
     def watch(self, false_alarms: float = 0.01, seed: int = 0) -> ShiftWatch:
         """Follow a stream of inputs and raise an alarm when it changes."""
-        from sgoif.tasks.ood.stream import ShiftWatch
-
         return ShiftWatch(self, false_alarms=false_alarms, seed=seed)
 
     def save(self, path: str | os.PathLike[str]) -> None:

@@ -22,16 +22,13 @@ import bisect
 import math
 from collections import deque
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 import numpy as np
 from torch import Tensor
 
 from sgoif.errors import SettingError
 from sgoif.tasks.given import check_share
-
-if TYPE_CHECKING:
-    from sgoif.tasks.ood.sentinel import Sentinel
 
 SHARES = (0.02, 0.05, 0.1, 0.2, 0.5, 1.0)
 """w: how many of the inputs are bet to be strange."""
@@ -42,6 +39,16 @@ REMEMBERED = 2000
 PRIOR_TOTAL = 3.388
 """Σ_k 1 / (k ln² (k + 1)) over all k ≥ 1, rounded up."""
 SMALLEST = 1e-12
+
+
+class InputScorer(Protocol):
+    """What follows a stream asks of a `Sentinel`."""
+
+    calibration: Tensor
+    """Scores of inputs that belong."""
+
+    def score(self, x: Tensor) -> Tensor:
+        """One score for every input; higher = stranger."""
 
 
 @dataclass(frozen=True)
@@ -64,7 +71,12 @@ class ShiftWatch:
     """Follows a stream. `update` takes inputs as they come; once raised, the alarm stays until `reset`."""
 
     def __init__(
-        self, sentinel: Sentinel | None, calibration: Tensor | None = None, *, false_alarms: float = 0.01, seed: int = 0
+        self,
+        sentinel: InputScorer | None,
+        calibration: Tensor | None = None,
+        *,
+        false_alarms: float = 0.01,
+        seed: int = 0,
     ) -> None:
         check_share(false_alarms, "false_alarms")
         if sentinel is None and calibration is None:

@@ -1,17 +1,15 @@
-"""From features and labels to a fitted head: what is checked before any work, and the log's first entry."""
+"""From features and labels to a fitted head: what is checked before any work."""
 
 from __future__ import annotations
 
-import secrets
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from sgoif import __version__
 from sgoif.errors import SettingError
 from sgoif.tasks.unlearning.errors import LogError, RequestError
 from sgoif.tasks.unlearning.features import HeadOf
@@ -19,9 +17,6 @@ from sgoif.tasks.unlearning.head import HeadData
 from sgoif.tasks.unlearning.log import AuditLog, Entry
 from sgoif.tasks.unlearning.queries import LEAST, Queries
 from sgoif.tasks.unlearning.text import counted, few
-
-if TYPE_CHECKING:
-    from sgoif.tasks.unlearning.unlearner import Unlearner
 
 MANY_CLASSES = 100_000
 """Classes that need not have an example each."""
@@ -172,31 +167,3 @@ def check_deleted(entries: Sequence[Entry], ids: Iterable[str], log: AuditLog) -
             f"{counted(len(again), 'example')} of this training set should have been deleted according to the log"
             f" {log.path}: {few(again)}. Train without them; where examples go by their position, give ids that stay"
         )
-
-
-def first_entry(made: Unlearner, earlier: Sequence[Entry], start: Tensor | None) -> tuple[str, str, dict[str, Any]]:
-    """What a log says of a head that was just fitted: kind, summary, evidence; `start` is the network's own head."""
-    known = f"; none of the {len(requested(earlier)):,} examples that were to be deleted so far is among them"
-    summary = (
-        f"{'A network trained again' if earlier else 'Opened'} on {len(made.ids):,} examples in"
-        f" {len(made.class_names)} classes{known if earlier else ''}. The head was fitted to the optimum with an L2"
-        f" penalty of {made.settings.l2:g}; removals are judged by {len(made.queries):,} {made.queries.kind}"
-        " examples."
-    )
-    evidence = {
-        "mark": secrets.token_hex(8),  # two logs begun alike in one second must not be taken for each other
-        "examples": len(made.ids),
-        "classes": made.class_names,
-        "features": int(made.fitted.data.features.shape[1]),
-        "queries": {"count": len(made.queries), "kind": made.queries.kind},
-        "l2": made.settings.l2,
-        "limits": made.settings.limits.record(),
-        "certificate": made.certificate().record(),
-        "accuracy": {
-            "head": made.accuracy(made.fitted.w),
-            "network": None if start is None else made.accuracy(start),
-        },
-        "digests": {"data": made.data_digest(), "head": made.head_digest()},
-        "versions": {"sgoif": __version__, "torch": torch.__version__},
-    }
-    return "retrained" if earlier else "opened", summary, evidence

@@ -1,17 +1,13 @@
-"""States of an unlearner in files, without pickle, and digests of what they hold."""
+"""States of an unlearner in files, without pickle."""
 
 from __future__ import annotations
 
-import hashlib
-import json
 import os
-from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
 import torch
-from torch import Tensor
 
 from sgoif.core.serialization import DAMAGE, load_state, save_state
 from sgoif.errors import SettingError, StateError
@@ -23,31 +19,13 @@ from sgoif.tasks.unlearning.priority import Limits
 from sgoif.tasks.unlearning.queries import Queries
 from sgoif.tasks.unlearning.records import Request
 from sgoif.tasks.unlearning.settings import UnlearnerSettings
+from sgoif.tasks.unlearning.state import UnlearnerState
 
-if TYPE_CHECKING:
-    from sgoif.tasks.unlearning.unlearner import Unlearner
-
-U = TypeVar("U", bound="Unlearner")
+U = TypeVar("U", bound=UnlearnerState)
 KIND, VERSION = "unlearner", 1
 
 
-def digest(*tensors: Tensor) -> str:
-    """Changes when any number does."""
-    sha = hashlib.sha256()
-    for tensor in tensors:
-        sha.update(f"{tensor.dtype} {tuple(tensor.shape)};".encode())
-        for part in tensor.detach().reshape(-1).split(2**24):
-            sha.update(part.cpu().contiguous().view(torch.uint8).numpy().tobytes())
-    return sha.hexdigest()
-
-
-def data_digest(ids: Sequence[str], data: HeadData) -> str:
-    """Changes when an example is added, removed or changed."""
-    named = hashlib.sha256(json.dumps(list(ids)).encode()).hexdigest()
-    return hashlib.sha256(f"{named} {digest(data.features, data.labels)}".encode()).hexdigest()
-
-
-def save(unlearner: Unlearner, path: Path) -> None:
+def save(unlearner: UnlearnerState, path: Path) -> None:
     """Write the state."""
     data, queries, settings, log = unlearner.fitted.data, unlearner.queries, unlearner.settings, unlearner.log
     state = {

@@ -9,29 +9,27 @@ from __future__ import annotations
 
 import math
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, get_args
+from typing import Any, get_args
 
 from sgoif.errors import SgoifError
 from sgoif.tasks.unlearning.errors import LogError
 from sgoif.tasks.unlearning.log import AuditLog, Entry
 from sgoif.tasks.unlearning.priority import When
 from sgoif.tasks.unlearning.records import Decision, Request
-
-if TYPE_CHECKING:
-    from sgoif.tasks.unlearning.unlearner import Unlearner
+from sgoif.tasks.unlearning.state import UnlearnerState
 
 FOLLOWED = ("request", "decision", "removal")
 STARTS = ("opened", "retrained")
 
 
-def catch_up(unlearner: Unlearner, log: AuditLog, path: Path) -> None:
+def catch_up(unlearner: UnlearnerState, log: AuditLog, path: Path) -> None:
     """Bring an unlearner that was read from `path` to the end of its log."""
     _check_there(log, path)
     with log.held():
         _follow(unlearner, log, path)
 
 
-def not_known_yet(unlearner: Unlearner, log: AuditLog, path: Path) -> int:
+def not_known_yet(unlearner: UnlearnerState, log: AuditLog, path: Path) -> int:
     """How many entries the log has that an unlearner read from `path` does not have; nothing is changed."""
     _check_there(log, path)
     return len(_later(unlearner, log.finished(), log, path))
@@ -42,7 +40,7 @@ def _check_there(log: AuditLog, path: Path) -> None:
         raise LogError(f"the log {log.path} of the state {path} is gone; say where it is")
 
 
-def _later(unlearner: Unlearner, entries: list[Entry], log: AuditLog, path: Path) -> list[Entry]:
+def _later(unlearner: UnlearnerState, entries: list[Entry], log: AuditLog, path: Path) -> list[Entry]:
     """The entries after the one that the state ends with."""
     known = next((entry for entry in entries if entry.hash == unlearner.last_hash), None)
     if known is None:
@@ -58,7 +56,7 @@ def _later(unlearner: Unlearner, entries: list[Entry], log: AuditLog, path: Path
     return entries[known.sequence :]
 
 
-def _follow(unlearner: Unlearner, log: AuditLog, path: Path) -> None:
+def _follow(unlearner: UnlearnerState, log: AuditLog, path: Path) -> None:
     entries = log.entries()
     later = _later(unlearner, entries, log, path)
     _check_age(later, path)
@@ -109,7 +107,7 @@ def _check_proven(followed: list[Entry], log: AuditLog, path: Path) -> None:
     )
 
 
-def _do_again(unlearner: Unlearner, entry: Entry, path: Path) -> None:
+def _do_again(unlearner: UnlearnerState, entry: Entry, path: Path) -> None:
     found = entry.evidence
     try:
         if entry.kind == "request":
@@ -133,7 +131,7 @@ def _do_again(unlearner: Unlearner, entry: Entry, path: Path) -> None:
         ) from error
 
 
-def _request(unlearner: Unlearner, number: int) -> Request:
+def _request(unlearner: UnlearnerState, number: int) -> Request:
     if not 1 <= number <= len(unlearner.requests):
         raise ValueError(f"there is no request {number}")
     return unlearner.requests[number - 1]
