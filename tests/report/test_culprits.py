@@ -13,10 +13,10 @@ from page_cases import HOSTILE, png
 from test_page_looks import LOW_CONTRAST, PHONE
 
 from sgoif.reports.culprits import CulpritsPage, Group, Shown, Victim, culprits_html, write_culprits
-from sgoif.tasks.poisoning import RestoreEstimate
+from sgoif.tasks.poisoning import RemovalEstimate
 
 Opened = Callable[..., Any]
-RESTORE = RestoreEstimate(7, 0.94, 0.11, 0.93, "stage<2>", [(0, 0.94), (3, 0.8), (7, 0.11), (50, 0.02)])
+RESTORE = RemovalEstimate(7, 0.94, 0.11, 0.93, "stage<2>", [(0, 0.94), (3, 0.8), (7, 0.11), (50, 0.02)])
 
 
 def image(number: int, name: str, label: str, **changes: Any) -> Shown:

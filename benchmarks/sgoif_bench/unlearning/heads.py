@@ -17,7 +17,7 @@ from sgoif.tasks.unlearning.influence import first_order, query_effects
 from sgoif.tasks.unlearning.newton import Fitted, minimise
 from sgoif.tasks.unlearning.priority import Limits
 from sgoif.tasks.unlearning.removal import Leaving, certify, remove_rows
-from sgoif.tasks.unlearning.unlearner import FINER
+from sgoif.tasks.unlearning.state import FINER
 from sgoif_bench.unlearning.deletions import Deletion
 
 EXACT = 1e-11

@@ -81,10 +81,10 @@ class InfluenceCallback(TrainerCallback):  # type: ignore[misc, unused-ignore]
             trainer.add_callback(self)
         self._trainer = trainer
         if trainer.args.remove_unused_columns:
-            try:
-                trainer._set_signature_columns_if_needed()
-                if self.index not in trainer._signature_columns:
-                    trainer._signature_columns.append(self.index)
+            try:  # the Trainer has no public way to keep a column
+                trainer._set_signature_columns_if_needed()  # noqa: SLF001
+                if self.index not in trainer._signature_columns:  # noqa: SLF001
+                    trainer._signature_columns.append(self.index)  # noqa: SLF001
             except AttributeError as error:
                 raise self._dropped() from error
         return self

@@ -17,7 +17,7 @@ from sgoif.reports.pieces import digits, isolated, notes, picture, text
 from sgoif.reports.shell import asset, digest, filled
 
 if TYPE_CHECKING:
-    from sgoif.tasks.poisoning import RestoreEstimate
+    from sgoif.tasks.poisoning import RemovalEstimate
 
 WIDTH, HEIGHT, LEFT, BOTTOM, TOP, RIGHT = 560, 260, 46, 40, 12, 16
 """The drawing of the curve and its margins, in its own units."""
@@ -75,7 +75,7 @@ class CulpritsPage:
     families: Sequence[Group]
     listed: Sequence[Shown]
     """Those selected, or where none is, those of highest score; worst first."""
-    restore: RestoreEstimate | None
+    restore: RemovalEstimate | None
     facts: Mapping[str, str]
     notes: Sequence[str] = ()
 
@@ -216,7 +216,7 @@ def _family(group: Group) -> str:
     )
 
 
-def _restore(restore: RestoreEstimate | None) -> str:
+def _restore(restore: RemovalEstimate | None) -> str:
     if restore is None:
         return ""
     where = (
@@ -238,7 +238,7 @@ def _restore(restore: RestoreEstimate | None) -> str:
     )
 
 
-def _curve(restore: RestoreEstimate) -> str:
+def _curve(restore: RemovalEstimate) -> str:
     """The curve as a drawing; numbers of images on a scale on which each doubling takes the same room."""
     most = max(count for count, _ in restore.curve)
 

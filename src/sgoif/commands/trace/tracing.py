@@ -23,7 +23,7 @@ from sgoif.core.serialization import atomic_write
 from sgoif.images.errors import cannot_write, make_writable
 from sgoif.images.text import plural
 from sgoif.reports.culprits import CulpritsPage, Group, Shown, Victim, write_culprits
-from sgoif.tasks.poisoning import Found, PoisonTrace
+from sgoif.tasks.poisoning import PoisonTrace, TraceResult
 
 STEM, PAGE, DECISIONS = "culprits", "culprits.html", "decisions.csv"
 LISTED = 120
@@ -73,7 +73,7 @@ def trace(settings: TraceSettings, show: Progress) -> Traced:
     return Traced(table, _summary(folder, subject, victims, found, notes, time.monotonic() - start))
 
 
-def _table(found: Found, subject: Subject) -> ScoreTable:
+def _table(found: TraceResult, subject: Subject) -> ScoreTable:
     order = np.lexsort((-found.score, -found.probability))
     plain = found.table().take(order)
     return ScoreTable(
@@ -102,7 +102,7 @@ def _write_decisions(path: Path, table: ScoreTable, source: Path) -> None:
     atomic_write(path, write, text=True)
 
 
-def _notes(found: Found, victims: Victims | None, names: Sequence[str]) -> list[str]:
+def _notes(found: TraceResult, victims: Victims | None, names: Sequence[str]) -> list[str]:
     notes = [*found.notes, *(victims.collection.notes if victims is not None else ())]
     if victims is not None and victims.skipped:
         notes.append(f"{plural(victims.skipped, 'victim')} could not be read")
@@ -126,7 +126,7 @@ def _notes(found: Found, victims: Victims | None, names: Sequence[str]) -> list[
 
 
 def _page(
-    settings: TraceSettings, subject: Subject, victims: Victims | None, found: Found, notes: Sequence[str]
+    settings: TraceSettings, subject: Subject, victims: Victims | None, found: TraceResult, notes: Sequence[str]
 ) -> CulpritsPage:
     row_of = {int(index): row for row, index in enumerate(found.index)}
     family_of = found.family_of()
@@ -187,7 +187,7 @@ def _page(
 
 
 def _summary(
-    folder: Path, subject: Subject, victims: Victims | None, found: Found, notes: Sequence[str], seconds: float
+    folder: Path, subject: Subject, victims: Victims | None, found: TraceResult, notes: Sequence[str], seconds: float
 ) -> dict[str, Any]:
     names, restore = subject.class_names, found.to_restore
     return {

@@ -126,10 +126,10 @@ class ShiftWatch:
         if names is not None and len(names) != len(scores):
             raise SettingError(f"{len(names)} names do not go with {len(scores)} inputs")
         for row, score in enumerate(scores.double().cpu().tolist()):
-            self._look(math.inf if math.isnan(score) else score, self.count if names is None else names[row])
+            self._add_score(math.inf if math.isnan(score) else score, self.count if names is None else names[row])
         return self.alarm
 
-    def _look(self, score: float, name: Any) -> None:
+    def _add_score(self, score: float, name: Any) -> None:
         p = self._p_value(score)
         self._recent.append((self.count, name, p))
         self.p_values.append(p)
@@ -142,7 +142,7 @@ class ShiftWatch:
         self._since = np.where(restart, self.count - 1, self._since)
         self._run = np.where(restart, 0.0, self._run) + gain
         if self.alarm is None and self.capital >= 1 / self.false_alarms:
-            self.alarm = self._raise()
+            self.alarm = self._make_alarm()
 
     def _p_value(self, score: float) -> float:
         """p_t; the input itself is one of those it is compared with."""
@@ -159,7 +159,7 @@ class ShiftWatch:
         gains: np.ndarray[Any, np.dtype[np.float64]] = np.log1p(self._w * (self._a * side ** (self._a - 1) - 1))
         return gains
 
-    def _raise(self) -> Alarm:
+    def _make_alarm(self) -> Alarm:
         best = int(np.argmax(self._run))
         change = int(self._since[best])
         strange = best < len(self._w) // 2

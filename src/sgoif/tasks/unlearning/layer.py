@@ -47,8 +47,8 @@ def layer_for(head: Head, model: nn.Module, name: str | None) -> nn.Linear:
 
 def _check_own_weights(layer: nn.Linear, model: nn.Module) -> None:
     """Raise where weights that are written into a layer would be lost, or would change another layer as well."""
-    own = layer._parameters
-    if not {"weight", "bias"} <= own.keys():
+    own = dict(layer.named_parameters(recurse=False, remove_duplicate=False))
+    if "weight" not in own or (layer.bias is not None and "bias" not in own):
         raise LayerError(
             "the weights of the model's last layer are computed from others (weight_norm, spectral_norm), so a head"
             " written there would be lost. Make them plain first: torch.nn.utils.parametrize.remove_parametrizations,"
@@ -57,8 +57,8 @@ def _check_own_weights(layer: nn.Linear, model: nn.Module) -> None:
     shared = [
         f"{place}.{name}" if place else name
         for place, module in model.named_modules()
-        for name, parameter in module._parameters.items()
-        if module is not layer and parameter is not None and any(parameter is each for each in own.values())
+        for name, parameter in module.named_parameters(recurse=False, remove_duplicate=False)
+        if module is not layer and any(parameter is each for each in own.values())
     ]
     if shared:
         raise LayerError(

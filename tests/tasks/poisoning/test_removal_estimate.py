@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from sgoif.tasks.poisoning.removal_estimate import Level, estimate, fit_linear
+from sgoif.tasks.poisoning.removal_estimate import Level, estimate_removal, fit_linear
 
 
 def test_the_refit_is_the_optimum_of_penalised_regression() -> None:
@@ -55,7 +55,7 @@ class Scene:
 
 def test_all_of_the_poison_has_to_go() -> None:
     scene = Scene()
-    found = estimate([scene.level("head")], scene.y, 2, scene.order, scene.wrong, most=80)
+    found = estimate_removal([scene.level("head")], scene.y, 2, scene.order, scene.wrong, most=80)
     assert found is not None
     assert found.before > 0.9
     assert 10 <= found.count <= 21  # a few may stay: too few to teach the trigger
@@ -76,8 +76,8 @@ def test_all_of_the_poison_has_to_go() -> None:
 def test_what_the_body_has_learned_is_undone_further_down() -> None:
     scene = Scene()
     head = scene.level("head", body=True)
-    assert estimate([head], scene.y, 2, scene.order, scene.wrong, most=80) is None
-    found = estimate([head, scene.level("stage")], scene.y, 2, scene.order, scene.wrong, most=80)
+    assert estimate_removal([head], scene.y, 2, scene.order, scene.wrong, most=80) is None
+    found = estimate_removal([head, scene.level("stage")], scene.y, 2, scene.order, scene.wrong, most=80)
     assert found is not None
     assert found.level == "stage"
     assert 10 <= found.count <= 21
@@ -86,22 +86,22 @@ def test_what_the_body_has_learned_is_undone_further_down() -> None:
 def test_there_is_no_estimate_where_removal_changes_nothing_or_anything_does() -> None:
     scene = Scene()
     innocent = np.concatenate([np.arange(200, 400), scene.order[:20]])
-    assert estimate([scene.level("head")], scene.y, 2, innocent, scene.wrong, most=60) is None
+    assert estimate_removal([scene.level("head")], scene.y, 2, innocent, scene.wrong, most=60) is None
     right = torch.zeros(15, dtype=torch.long)  # they never get this label
-    assert estimate([scene.level("head")], scene.y, 2, scene.order, right, most=60) is None
-    assert estimate([], scene.y, 2, scene.order, scene.wrong, most=60) is None
-    assert estimate([scene.level("head")], scene.y, 2, scene.order[:0], scene.wrong, most=60) is None
+    assert estimate_removal([scene.level("head")], scene.y, 2, scene.order, right, most=60) is None
+    assert estimate_removal([], scene.y, 2, scene.order, scene.wrong, most=60) is None
+    assert estimate_removal([scene.level("head")], scene.y, 2, scene.order[:0], scene.wrong, most=60) is None
     # Victims in the middle between the classes flip whoever is removed: the control says so.
     between = Scene(poison=0)
     middle = Level("head", between.x[:, :1], torch.full((9, 1), 0.0))
     rows = np.arange(200, 400)
-    answer = estimate([middle], between.y, 2, rows, between.wrong[:9], most=100)
+    answer = estimate_removal([middle], between.y, 2, rows, between.wrong[:9], most=100)
     assert answer is None or answer.control >= answer.before / 2
 
 
 def test_the_same_seed_gives_the_same_estimate() -> None:
     scene = Scene()
     first, second = (
-        estimate([scene.level("head")], scene.y, 2, scene.order, scene.wrong, most=40, seed=3) for _ in range(2)
+        estimate_removal([scene.level("head")], scene.y, 2, scene.order, scene.wrong, most=40, seed=3) for _ in range(2)
     )
     assert first == second

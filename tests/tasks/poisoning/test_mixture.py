@@ -33,8 +33,8 @@ def test_what_was_planted_is_recovered(count: int, share: float, at: float, spre
 def slow_climb(values: np.ndarray, start: float) -> tuple[float, float, float, float, float]:
     """Expectation-maximisation with one Python loop per example."""
     middle = float(np.sort(values)[(len(values) - 1) // 2])
-    apart = np.sort(np.abs(values - middle))
-    floor = FLOOR * MAD * float(apart[(len(apart) - 1) // 2])
+    deviations = np.sort(np.abs(values - middle))
+    floor = FLOOR * MAD * float(deviations[(len(deviations) - 1) // 2])
     share, bulk, mode = 0.05, middle, max(start, middle + max(floor, 1))
     bulk_spread = mode_spread = max(floor, 1.0)
     for _ in range(400):
@@ -106,7 +106,7 @@ def test_separation_and_contrast_by_hand() -> None:
     mixture = Mixture(0.1, 1.0, 2.0, 9.0, 1.5)
     assert mixture.separation == pytest.approx(4.0)
     assert mixture.contrast == pytest.approx(np.sqrt(2) * 8 / 2.5)
-    assert mixture.apart == pytest.approx(4 * np.sqrt(2) * 3.2)
+    assert mixture.distinctness == pytest.approx(4 * np.sqrt(2) * 3.2)
 
 
 def test_robust_units_ignore_a_few_large_values_and_survive_constant_ones() -> None:

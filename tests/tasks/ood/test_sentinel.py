@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from shift_cases import CLASSES, batches, blobs, strangers, trained
+from ood_task_cases import CLASSES, batches, blobs, strangers, trained
 from torch import nn
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.data import DataLoader, TensorDataset
@@ -24,9 +24,9 @@ from sgoif.anchors.bank import evaluation
 from sgoif.core.serialization import load_state, save_state
 from sgoif.errors import LayerError, SettingError, StateError
 from sgoif.tasks import Sentinel
-from sgoif.tasks.ood.activation_matrix import Grid
+from sgoif.tasks.ood.activation_matrix import ActivationMatrix
 from sgoif.tasks.ood.ood_score import minus_energy
-from sgoif.tasks.ood.reference import LEAST_TRUST, OneIn, outvoted
+from sgoif.tasks.ood.reference import LEAST_TRUST, OneInMany, outvoted
 from sgoif.tasks.ood.sentinel import HELD_BACK
 from sgoif_bench.metrics import auroc
 
@@ -53,8 +53,8 @@ def test_the_score_is_the_formula(sentinel: Sentinel, wrong_labels: bool) -> Non
     seen = sentinel.network.see(x)
     z = seen.logits - seen.logits.mean(1, keepdim=True)
     parts = [layer.distance(a) for layer, a in zip(sentinel.layers, (*seen.pooled, seen.features), strict=True)]
-    grid = Grid(sentinel.neighbours.sizes, x.device).join((*seen.pooled, seen.features))
-    spread, apart = torch.stack(parts).mean(0), 1 - sentinel.neighbours.nearest(grid)
+    matrix = ActivationMatrix(sentinel.neighbours.sizes, x.device).join((*seen.pooled, seen.features))
+    spread, apart = torch.stack(parts).mean(0), 1 - sentinel.neighbours.nearest(matrix)
     expected = 0.5 * spread.log() + 0.5 * apart.log() - sentinel.trust * z.exp().sum(1).log().log()
     torch.testing.assert_close(sentinel.score(x), expected)
 
@@ -88,7 +88,7 @@ def test_a_score_takes_few_operations_beyond_the_forward_pass(
     forward = operations(lambda: sentinel.network.model(x))
     stages = len(sentinel.network.stages)
     assert operations(lambda: sentinel.score(x)) - forward <= stages + 25
-    monkeypatch.setattr(sentinel, "_recorded", lambda images, made: sentinel._formula.look(images))
+    monkeypatch.setattr(sentinel, "_graphed", lambda images, made: sentinel._score.largest_values(images))
     assert operations(lambda: sentinel.score(x)) - forward == 1  # and two to start what is recorded
 
 
@@ -142,7 +142,7 @@ def test_the_answers_count_as_far_as_the_labels_are_believed() -> None:
 
 def test_examples_that_calibrate_have_no_say_in_that() -> None:
     images, labels = blobs(600, 0)
-    back = OneIn(HELD_BACK).chosen(600)
+    back = OneInMany(HELD_BACK).chosen(600)
     assert int(back.sum()) == 120
     noisy = torch.where(back, (labels + 1) % CLASSES, labels)
     assert Sentinel.fit(trained(), [(images, noisy)]).trust == Sentinel.fit(trained(), [(images, labels)]).trust
@@ -253,7 +253,7 @@ def test_saved_and_loaded_it_says_the_same(sentinel: Sentinel, tmp_path: Path) -
 def test_a_copy_goes_by_its_own_state(sentinel: Sentinel) -> None:
     again, x = copy.deepcopy(sentinel), strangers(10)
     assert torch.equal(again.score(x), sentinel.score(x))
-    again._formula._power.zero_()
+    again._score._power.zero_()
     assert not again.score(x).any()
     assert sentinel.score(x).any()
 

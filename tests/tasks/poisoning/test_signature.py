@@ -7,9 +7,17 @@ import pytest
 import torch
 from poison_cases import CLASSES, SIZE, cloud
 
-from sgoif.tasks.poisoning.geometry import measure
+from sgoif.tasks.poisoning.geometry import fit_geometry
 from sgoif.tasks.poisoning.mixture import Mixture, fit_mixture, robust_units
-from sgoif.tasks.poisoning.signature import apart, candidates, foremost, settled, signature, top_directions, turned
+from sgoif.tasks.poisoning.signature import (
+    candidate_directions,
+    group_separation,
+    most_separated,
+    refine_directions,
+    signature,
+    top_directions,
+    turn_to_means,
+)
 
 
 @pytest.mark.parametrize("size", [12, 60])
@@ -26,8 +34,8 @@ def test_top_directions_are_the_eigenvectors(size: int) -> None:
 def placed_class(seed: int = 0, planted: int = 14, shift: float = 9.0) -> tuple[torch.Tensor, np.ndarray, torch.Tensor]:
     case = cloud(seed=seed, planted=planted, shift=shift)
     own = (case.y == case.target).numpy()
-    geometry = measure(case.x, case.y, CLASSES)
-    return geometry.place(case.x[own], case.target), case.planted[own], geometry.root.T @ case.trigger
+    geometry = fit_geometry(case.x, case.y, CLASSES)
+    return geometry.whiten(case.x[own], case.target), case.planted[own], geometry.root.T @ case.trigger
 
 
 def test_the_third_moment_of_a_group_is_what_the_formula_says() -> None:
@@ -44,7 +52,7 @@ def test_directions_of_largest_third_moment_hold_the_shift_and_not_the_scatter()
     x = torch.randn(600, 8)
     x[:, 0] *= 2.5  # the largest variance, the same to both sides
     x[:50, 3] += 7
-    found = candidates(x - x.mean(0))
+    found = candidate_directions(x - x.mean(0))
     assert float(found[0, 3]) > 0.9
     assert abs(float(found[0, 0])) < 0.3
     torch.testing.assert_close(found.norm(dim=1), torch.ones(len(found)))
@@ -76,7 +84,7 @@ def test_turning_gives_the_difference_of_the_means() -> None:
     weights = torch.rand(2, 50)
     weights[1] = 0
     start = torch.eye(6)[:2]
-    found = turned(x, start, weights)
+    found = turn_to_means(x, start, weights)
     by_hand = (weights[0, :, None] * x).sum(0) / weights[0].sum() - ((1 - weights[0, :, None]) * x).sum(0) / (
         1 - weights[0]
     ).sum()
@@ -86,8 +94,8 @@ def test_turning_gives_the_difference_of_the_means() -> None:
 
 def test_the_planted_group_stands_out_and_nothing_does_without_it() -> None:
     for seed in range(3):
-        placed, planted, _ = placed_class(seed)
-        found = signature(placed)
+        whitened, planted, _ = placed_class(seed)
+        found = signature(whitened)
         mixture = fit_mixture(robust_units(found.projection))
         called = mixture.posterior(robust_units(found.projection)) > 0.5
         assert np.array_equal(called, planted)
@@ -97,13 +105,13 @@ def test_the_planted_group_stands_out_and_nothing_does_without_it() -> None:
 
 
 def test_an_example_far_away_does_not_make_a_direction_of_its_own() -> None:
-    placed, planted, _ = placed_class()
+    whitened, planted, _ = placed_class()
     odd = int(np.flatnonzero(~planted)[0])
     step = torch.zeros(SIZE)
     step[11] = 1.0
 
     def projected(times: float) -> float:
-        changed = placed.clone()
+        changed = whitened.clone()
         changed[odd] += times * step
         return float(signature(changed).projection[odd])
 
@@ -112,12 +120,12 @@ def test_an_example_far_away_does_not_make_a_direction_of_its_own() -> None:
 
 
 def test_turning_settles_between_the_means_of_the_groups() -> None:
-    placed, planted, _ = placed_class()
-    centred = placed - placed.mean(0)
+    whitened, planted, _ = placed_class()
+    centred = whitened - whitened.mean(0)
     mask = torch.from_numpy(planted)
     wanted = torch.nn.functional.normalize(centred[mask].mean(0) - centred[~mask].mean(0), dim=0)
     start = torch.nn.functional.normalize(wanted + 0.6 * torch.nn.functional.normalize(torch.randn(SIZE), dim=0), dim=0)
-    found = settled(centred, start[None])[0]
+    found = refine_directions(centred, start[None])[0]
     assert float(found @ wanted) > 0.995 > float(start @ wanted)
 
 
@@ -128,11 +136,11 @@ def test_small_classes_and_large_modes_have_no_strength() -> None:
     halves = torch.randn(400, 5)
     halves[:180, 2] += 4.5  # nearly half of the class, and not far away: a part of what the class is
     assert signature(halves).strength == 0
-    assert apart(Mixture(0.4, 0, 1, 5, 1), 400) == 0
-    assert apart(Mixture(0.01, 0, 1, 8, 1), 400) == 0  # four examples
-    assert apart(Mixture(0.1, 0, 1, 8, 1), 400) == pytest.approx(64)
-    assert apart(Mixture(0.4, 0, 1, 8, 1), 400) == pytest.approx(64)  # large, but far away
-    assert apart(Mixture(0.5, 0, 1, 8, 1), 400) == 0  # where a fit ends that would be the larger half
+    assert group_separation(Mixture(0.4, 0, 1, 5, 1), 400) == 0
+    assert group_separation(Mixture(0.01, 0, 1, 8, 1), 400) == 0  # four examples
+    assert group_separation(Mixture(0.1, 0, 1, 8, 1), 400) == pytest.approx(64)
+    assert group_separation(Mixture(0.4, 0, 1, 8, 1), 400) == pytest.approx(64)  # large, but far away
+    assert group_separation(Mixture(0.5, 0, 1, 8, 1), 400) == 0  # where a fit ends that would be the larger half
 
 
 def test_a_class_of_two_halves_far_apart_is_told_by_its_smaller_half() -> None:
@@ -145,21 +153,21 @@ def test_a_class_of_two_halves_far_apart_is_told_by_its_smaller_half() -> None:
     assert mixture.share == pytest.approx(0.45, abs=0.01)
     between = found.projection[:180].mean() - found.projection[180:].mean()
     assert between == pytest.approx(12, rel=0.05)
-    assert found.strength == pytest.approx(mixture.share * (1 - mixture.share) * between**3 * mixture.apart)
+    assert found.strength == pytest.approx(mixture.share * (1 - mixture.share) * between**3 * mixture.distinctness)
 
 
-def test_only_the_foremost_directions_are_cross_fitted() -> None:
+def test_only_the_most_separated_directions_are_cross_fitted() -> None:
     x = torch.randn(500, 6)
     x[:40, 4] += 8
     axes = torch.eye(6)
-    found = foremost(x - x.mean(0), axes)
+    found = most_separated(x - x.mean(0), axes)
     assert len(found) == 4
     assert torch.equal(found[0], axes[4])
 
 
 def test_the_same_seed_gives_the_same_signature() -> None:
-    placed, _, _ = placed_class()
+    whitened, _, _ = placed_class()
     state = torch.random.get_rng_state()
-    one, two = signature(placed, seed=3), signature(placed, seed=3)
+    one, two = signature(whitened, seed=3), signature(whitened, seed=3)
     np.testing.assert_array_equal(one.projection, two.projection)
     assert torch.equal(torch.random.get_rng_state(), state)

@@ -1,11 +1,11 @@
-"""Along the run: signatures, and kinship to victims that are known beforehand, averaged over passes of the data.
+"""Signatures, and similarity to victims that are known beforehand, averaged over the passes of a training run.
 
 A trigger is seen best while it is being learned and sometimes only then. The monitor's steps bring the inputs of the
-head along, so looking costs no forward pass: they are kept until every example has come once, or memory is full, and
+head along, so this costs no forward pass: they are kept until every example has come once, or memory is full, and
 then each class is given its signature (`signature`) and each example what the pass says about it,
 
     signature   Σ over passes of T p_i        T: strength of the class, p_i: cross-fitted projection
-    kinship     Σ over passes of k_i          in robust units of the class, victims as the network sees them then
+    similarity  Σ over passes of k_i          in robust units of the class, victims as the network sees them then
 
 A pass in which a class shows nothing has a small T, so no pass needs to be chosen.
 """
@@ -22,7 +22,7 @@ from sgoif.anchors.bank import evaluation, forward
 from sgoif.core.data import isolated_random_state
 from sgoif.errors import SettingError, StateError
 from sgoif.tasks.given import as_numbers, check_monitor
-from sgoif.tasks.poisoning.geometry import Geometry, measure, narrowed
+from sgoif.tasks.poisoning.geometry import Geometry, fit_geometry, project
 from sgoif.tasks.poisoning.mixture import Values, robust_units
 from sgoif.tasks.poisoning.signature import LEAST_EXAMPLES, signature
 from sgoif.tasks.poisoning.victim_similarity import direction_of
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 MEMORY = 256 * 2**20
 """Bytes of features that may be kept."""
 EVERY = ((4, 1), (12, 2))
-"""Below a number of passes, one in so many is looked at; later on, one in `LATER`."""
+"""Below a number of passes, one in so many is analysed; later on, one in `LATER`."""
 LATER = 4
 FOLDS = 3
 """Parts of a class in the cross-fitting; fewer than for the finished network, since passes are averaged."""
@@ -46,7 +46,7 @@ class PoisonWatch:
 
     `victims` are inputs and the wrong labels they get, or shall get, where they are known before training ends: one
     batch as the network takes it, and class numbers. `memory` bounds what is kept of a pass, in bytes; with less memory
-    than a pass needs, parts of it are looked at one after the other, and classes with few examples in a part are left
+    than a pass needs, parts of it are analysed one after the other, and classes with few examples in a part are left
     out of it.
     """
 
@@ -64,12 +64,12 @@ class PoisonWatch:
         self.monitor, self.memory, self.seed = monitor, memory, seed
         self.victims = None if victims is None else _checked(victims, monitor.classes)
         self.passes = 0
-        """How often examples came by, parts of passes counted as such; the first are all looked at, later some."""
-        self._signature, self._kinship = np.zeros(0), np.zeros(0)
-        self._looks, self._kin_looks = np.zeros(0, dtype=np.int64), np.zeros(0, dtype=np.int64)
+        """Passes so far, parts of passes counted as such; the first are all analysed, later some."""
+        self._signature, self._similarity = np.zeros(0), np.zeros(0)
+        self._counts, self._similarity_counts = np.zeros(0, dtype=np.int64), np.zeros(0, dtype=np.int64)
         self._kept: list[tuple[Tensor, Tensor]] = []
         self._indices: list[np.ndarray[Any, np.dtype[np.int64]]] = []
-        self._waiting = np.zeros(0, dtype=bool)
+        self._pending = np.zeros(0, dtype=bool)
         self._bytes = 0
         monitor.observers.append(self._observe)
 
@@ -83,40 +83,40 @@ class PoisonWatch:
     def _observe(self, steps: Observation, scores: StepScores) -> None:
         indices = np.asarray(steps.indices, dtype=np.int64)
         self._reserve(int(indices.max()) + 1)
-        if self._waiting[indices].any():
-            self._look()
+        if self._pending[indices].any():
+            self._analyse_pass()
         features = steps.inputs.detach()
-        if due(self.passes):
+        if is_due(self.passes):
             self._kept.append((features, scores.label.detach()))
             self._indices.append(indices)
-        self._waiting[indices] = True
+        self._pending[indices] = True
         self._bytes += features.numel() * features.element_size()
         if self._bytes > self.memory:
-            self._look()
+            self._analyse_pass()
 
     def _reserve(self, size: int) -> None:
-        if size > len(self._waiting):
-            room = max(size, 2 * len(self._waiting))
-            for name in ("_signature", "_kinship", "_looks", "_kin_looks", "_waiting"):
+        if size > len(self._pending):
+            room = max(size, 2 * len(self._pending))
+            for name in ("_signature", "_similarity", "_counts", "_similarity_counts", "_pending"):
                 old = getattr(self, name)
                 setattr(self, name, np.concatenate([old, np.zeros(room - len(old), dtype=old.dtype)]))
 
     @torch.no_grad()
-    def _look(self) -> None:
+    def _analyse_pass(self) -> None:
         """Work out what the examples kept so far say, and forget them."""
         number, self.passes = self.passes, self.passes + 1
-        self._waiting[:] = False
+        self._pending[:] = False
         self._bytes = 0
         if not self._kept:
             return
         index = np.concatenate(self._indices)
-        features = narrowed(torch.cat([f for f, _ in self._kept]), self.seed).float()
+        features = project(torch.cat([f for f, _ in self._kept]), self.seed).float()
         labels = torch.cat([label for _, label in self._kept]).long()
         self._kept, self._indices = [], []
         if not bool(torch.isfinite(features).all()):
             return  # a step that blew up says nothing about poison
         classes = self.monitor.classes
-        geometry = measure(features, labels, classes)
+        geometry = fit_geometry(features, labels, classes)
         given = labels.cpu().numpy()
         order = np.argsort(given, kind="stable")
         bounds = np.searchsorted(given[order], np.arange(classes + 1))
@@ -124,19 +124,19 @@ class PoisonWatch:
             rows = order[bounds[label] : bounds[label + 1]]
             if len(rows) < LEAST_EXAMPLES:
                 continue
-            placed = geometry.place(features[torch.from_numpy(rows).to(features.device)], label)
-            self._signature[index[rows]] += signature(placed, self.seed + number, FOLDS).values
-            self._looks[index[rows]] += 1
+            whitened = geometry.whiten(features[torch.from_numpy(rows).to(features.device)], label)
+            self._signature[index[rows]] += signature(whitened, self.seed + number, FOLDS).values
+            self._counts[index[rows]] += 1
             if self.victims is not None and bool((self.victims[1] == label).any()):
-                self._kinship[index[rows]] += self._kin(geometry, placed, label)
-                self._kin_looks[index[rows]] += 1
+                self._similarity[index[rows]] += self._similarity_to_victims(geometry, whitened, label)
+                self._similarity_counts[index[rows]] += 1
 
-    def _kin(self, geometry: Geometry, placed: Tensor, label: int) -> Values:
+    def _similarity_to_victims(self, geometry: Geometry, whitened: Tensor, label: int) -> Values:
         assert self.victims is not None
         inputs, labels = self.victims
-        seen = narrowed(self._seen(inputs[labels == label]), self.seed).float()
-        direction = direction_of(geometry.place(seen, label))
-        return robust_units((placed @ direction).double().cpu().numpy())
+        seen = project(self._seen(inputs[labels == label]), self.seed).float()
+        direction = direction_of(geometry.whiten(seen, label))
+        return robust_units((whitened @ direction).double().cpu().numpy())
 
     def _seen(self, inputs: Tensor) -> Tensor:
         """What the head is given for these inputs now, in evaluation mode."""
@@ -154,19 +154,19 @@ class PoisonWatch:
     # --- afterwards ---------------------------------------------------------------------------------------------
 
     def finish(self) -> None:
-        """Look at what has come since the last look, if it is a good part of a pass."""
+        """Analyse what has come since the last analysis, if it is a good part of a pass."""
         self.monitor.flush()
-        seen = int(self._waiting.sum())
-        if seen and 2 * seen >= int((self._looks > 0).sum()):
-            self._look()
+        seen = int(self._pending.sum())
+        if seen and 2 * seen >= int((self._counts > 0).sum()):
+            self._analyse_pass()
 
     def signatures(self, index: np.ndarray[Any, Any]) -> Values | None:
         """Mean signature of these examples along the run; 0 for those never seen, None where nothing was seen."""
-        return self._mean(self._signature, self._looks, index)
+        return self._mean(self._signature, self._counts, index)
 
-    def kinships(self, index: np.ndarray[Any, Any]) -> Values | None:
-        """Mean kinship of these examples to the victims along the run."""
-        return self._mean(self._kinship, self._kin_looks, index)
+    def victim_similarities(self, index: np.ndarray[Any, Any]) -> Values | None:
+        """Mean similarity of these examples to the victims along the run."""
+        return self._mean(self._similarity, self._similarity_counts, index)
 
     def _mean(self, sums: Values, looks: np.ndarray[Any, Any], index: np.ndarray[Any, Any]) -> Values | None:
         if not looks.any():
@@ -182,14 +182,14 @@ class PoisonWatch:
         Nor are those of the first before the second begins: until then nobody knows how many there are.
         """
         self.monitor.flush()
-        known = self._looks > 0
-        if known.any() and self._waiting[known].all():
-            self._look()
+        known = self._counts > 0
+        if known.any() and self._pending[known].all():
+            self._analyse_pass()
         return {
             "signature": torch.from_numpy(self._signature.copy()),
-            "kinship": torch.from_numpy(self._kinship.copy()),
-            "looks": torch.from_numpy(self._looks.copy()),
-            "kin_looks": torch.from_numpy(self._kin_looks.copy()),
+            "kinship": torch.from_numpy(self._similarity.copy()),
+            "looks": torch.from_numpy(self._counts.copy()),
+            "kin_looks": torch.from_numpy(self._similarity_counts.copy()),
             "passes": self.passes,
         }
 
@@ -202,14 +202,14 @@ class PoisonWatch:
             raise StateError(f"this is not the state of a PoisonWatch ({error!r})") from error
         if len({len(array) for array in arrays.values()}) > 1:
             raise StateError("the saved state of the watch is damaged: its parts differ in length")
-        self._signature, self._kinship = arrays["signature"], arrays["kinship"]
-        self._looks, self._kin_looks = arrays["looks"], arrays["kin_looks"]
-        self._waiting = np.zeros(len(self._looks), dtype=bool)
+        self._signature, self._similarity = arrays["signature"], arrays["kinship"]
+        self._counts, self._similarity_counts = arrays["looks"], arrays["kin_looks"]
+        self._pending = np.zeros(len(self._counts), dtype=bool)
         self._kept, self._indices, self._bytes, self.passes = [], [], 0, passes
 
 
-def due(number: int) -> bool:
-    """Whether a pass of this number is looked at."""
+def is_due(number: int) -> bool:
+    """Whether a pass of this number is analysed."""
     return number % next((every for below, every in EVERY if number < below), LATER) == 0
 
 

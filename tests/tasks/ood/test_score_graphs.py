@@ -1,4 +1,4 @@
-"""Operations started together: recorded when tensors lie where they lay, or come in the same number; fresh figures."""
+"""Operations started together: captured when tensors lie where they lay, or come in the same number; fresh figures."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from sgoif.tasks.ood import recorded as module
-from sgoif.tasks.ood.recorded import AFTER, IN_ALL, LARGEST, MOST, Recorded, can_record
+from sgoif.tasks.ood import score_graphs as module
+from sgoif.tasks.ood.score_graphs import AFTER, LARGEST, MOST, MOST_CAPTURES, GraphedScore, can_capture
 
 
 class Recorder:
@@ -22,8 +22,8 @@ class Recorder:
         self.replayed: list[tuple[int, ...]] = []
         self.works = works
         self.stream = 0
-        monkeypatch.setattr(module, "can_record", lambda device: True)
-        monkeypatch.setattr(module, "record", self.record)
+        monkeypatch.setattr(module, "can_capture", lambda device: True)
+        monkeypatch.setattr(module, "capture", self.record)
         monkeypatch.setattr(torch.cuda, "current_stream", lambda device: SimpleNamespace(cuda_stream=self.stream))
 
     def record(self, function: Callable[[Tensor], Tensor], given: Tensor) -> object:
@@ -37,17 +37,17 @@ class Recorder:
             self.replayed.append(tuple(given.shape))
             result.copy_(function(given))
 
-        return module._Recording(SimpleNamespace(replay=replay), given, result)  # type: ignore[arg-type]
+        return module._CapturedGraph(SimpleNamespace(replay=replay), given, result)  # type: ignore[arg-type]
 
 
 class Total:
     """Three columns are made: two by the network, and the largest value of the image."""
 
-    def look(self, images: Tensor, out: Tensor | None = None) -> Tensor:
+    def largest_values(self, images: Tensor, out: Tensor | None = None) -> Tensor:
         return torch.amax(images, 1, out=out)
 
-    def columns(self, made: Sequence[Tensor], looked: Tensor) -> list[Tensor]:
-        return [*(each.sum(1, keepdim=True) for each in made), looked.unsqueeze(1)]
+    def feature_columns(self, made: Sequence[Tensor], largest: Tensor) -> list[Tensor]:
+        return [*(each.sum(1, keepdim=True) for each in made), largest.unsqueeze(1)]
 
     def __call__(self, rows: Tensor) -> Tensor:
         return rows[:, 0] + 10 * rows[:, 1] + 100 * rows[:, 2]
@@ -63,7 +63,7 @@ def expected(images: Tensor, made: Sequence[Tensor]) -> Tensor:
     return made[0].sum(1) + 10 * made[1].sum(1) + 100 * images.amax(1)
 
 
-def elsewhere(function: Recorded, count: int, seed: int, held: list[object]) -> Tensor:
+def elsewhere(function: GraphedScore, count: int, seed: int, held: list[object]) -> Tensor:
     """A call with tensors that lie where none has lain; `held` keeps them there."""
     images, made = inputs(count, seed)
     held.append(made)
@@ -72,9 +72,9 @@ def elsewhere(function: Recorded, count: int, seed: int, held: list[object]) -> 
     return result
 
 
-def test_without_a_gpu_nothing_is_recorded() -> None:
-    assert not can_record(torch.device("cpu"))
-    function, given = Recorded(Total()), inputs(4, 0)
+def test_without_a_gpu_nothing_is_captured() -> None:
+    assert not can_capture(torch.device("cpu"))
+    function, given = GraphedScore(Total()), inputs(4, 0)
     for _ in range(AFTER + 2):
         torch.testing.assert_close(function(*given), expected(*given))
     assert not function._in_place.kept
@@ -82,7 +82,7 @@ def test_without_a_gpu_nothing_is_recorded() -> None:
 
 
 def test_tensors_that_lie_where_they_lay_are_not_copied(monkeypatch: pytest.MonkeyPatch) -> None:
-    gpu, function = Recorder(monkeypatch), Recorded(Total())
+    gpu, function = Recorder(monkeypatch), GraphedScore(Total())
     _, made = inputs(4, 0)
     results = []
     for seed in range(AFTER + 3):
@@ -101,7 +101,7 @@ def test_tensors_that_lie_where_they_lay_are_not_copied(monkeypatch: pytest.Monk
 def test_another_shape_layout_or_type_in_the_same_place_is_another_thing(
     monkeypatch: pytest.MonkeyPatch, other: Callable[[Tensor], Tensor]
 ) -> None:
-    gpu, function = Recorder(monkeypatch), Recorded(Total())
+    gpu, function = Recorder(monkeypatch), GraphedScore(Total())
     images, made = inputs(4, 0)
     for _ in range(AFTER + 1):
         function(images, made)
@@ -115,8 +115,8 @@ def test_another_shape_layout_or_type_in_the_same_place_is_another_thing(
     assert not gpu.replayed
 
 
-def test_a_number_of_rows_that_comes_again_elsewhere_is_recorded_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    gpu, function = Recorder(monkeypatch), Recorded(Total())
+def test_a_number_of_rows_that_comes_again_elsewhere_is_captured_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    gpu, function = Recorder(monkeypatch), GraphedScore(Total())
     held: list[object] = []
     results = []
     for seed in range(AFTER + 3):
@@ -127,8 +127,8 @@ def test_a_number_of_rows_that_comes_again_elsewhere_is_recorded_once(monkeypatc
         torch.testing.assert_close(result, expected(*inputs(4, seed)))
 
 
-def test_another_stream_has_a_recording_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
-    gpu, function = Recorder(monkeypatch), Recorded(Total())
+def test_another_stream_has_a_graph_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    gpu, function = Recorder(monkeypatch), GraphedScore(Total())
     given = inputs(4, 0)
     for gpu.stream in (0, 1):
         for _ in range(AFTER + 1):
@@ -138,7 +138,7 @@ def test_another_stream_has_a_recording_of_its_own(monkeypatch: pytest.MonkeyPat
 
 
 def test_the_one_not_asked_for_longest_makes_room(monkeypatch: pytest.MonkeyPatch) -> None:
-    gpu, function = Recorder(monkeypatch), Recorded(Total())
+    gpu, function = Recorder(monkeypatch), GraphedScore(Total())
     given = {count: inputs(count, count) for count in range(1, MOST + 2)}
     for count in range(1, MOST + 1):
         for _ in range(AFTER + 1):
@@ -153,17 +153,17 @@ def test_the_one_not_asked_for_longest_makes_room(monkeypatch: pytest.MonkeyPatc
     assert gpu.replayed == [(1,), (MOST + 1,)]
 
 
-def test_recordings_are_not_made_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
-    gpu, function = Recorder(monkeypatch), Recorded(Total())
-    for count in range(1, IN_ALL + 5):
+def test_graphs_are_not_captured_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
+    gpu, function = Recorder(monkeypatch), GraphedScore(Total())
+    for count in range(1, MOST_CAPTURES + 5):
         given = inputs(count, 0)
         for _ in range(AFTER + 1):
             torch.testing.assert_close(function(*given), expected(*given))
-    assert len([shape for shape in gpu.recorded if len(shape) == 1]) == IN_ALL
+    assert len([shape for shape in gpu.recorded if len(shape) == 1]) == MOST_CAPTURES
 
 
-def test_many_rows_are_not_recorded(monkeypatch: pytest.MonkeyPatch) -> None:
-    gpu, function = Recorder(monkeypatch), Recorded(Total())
+def test_many_rows_are_not_captured(monkeypatch: pytest.MonkeyPatch) -> None:
+    gpu, function = Recorder(monkeypatch), GraphedScore(Total())
     most = LARGEST // 3
     for count, recorded in ((most + 1, []), (most, [(most,)])):
         given = torch.ones(count, 1), [torch.ones(count, 1), torch.ones(count, 1)]
@@ -172,16 +172,16 @@ def test_many_rows_are_not_recorded(monkeypatch: pytest.MonkeyPatch) -> None:
         assert gpu.recorded == recorded
 
 
-def test_what_cannot_be_recorded_is_done_one_by_one_and_not_tried_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    gpu, function = Recorder(monkeypatch, works=False), Recorded(Total())
+def test_what_cannot_be_captured_is_done_one_by_one_and_not_tried_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    gpu, function = Recorder(monkeypatch, works=False), GraphedScore(Total())
     given = inputs(4, 0)
     for _ in range(3 * AFTER + 4):
         torch.testing.assert_close(function(*given), expected(*given))
     assert (gpu.recorded, gpu.replayed) == ([(4,), (4, 3)], [])
 
 
-def test_a_copy_has_no_recordings(monkeypatch: pytest.MonkeyPatch) -> None:
-    gpu, function = Recorder(monkeypatch), Recorded(Total())
+def test_a_copy_has_no_graphs(monkeypatch: pytest.MonkeyPatch) -> None:
+    gpu, function = Recorder(monkeypatch), GraphedScore(Total())
     given = inputs(4, 0)
     for _ in range(AFTER + 1):
         function(*given)
@@ -194,7 +194,7 @@ def test_a_copy_has_no_recordings(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
 def test_a_gpu_says_the_same_in_place_and_elsewhere() -> None:
-    function, held = Recorded(Total()), []
+    function, held = GraphedScore(Total()), []
     made = [each.cuda() for each in inputs(4, 0)[1]]
     for seed in range(AFTER + 3):
         images, values = inputs(4, seed)
@@ -204,5 +204,5 @@ def test_a_gpu_says_the_same_in_place_and_elsewhere() -> None:
         other = [each.cuda() for each in values]
         held.append(other)
         torch.testing.assert_close(function(images.cuda(), other), expected(images, values).cuda())
-    for shelf in (function._in_place, function._copied):
-        assert [recording is not None for recording in shelf.kept.values()] == [True]
+    for cache in (function._in_place, function._copied):
+        assert [graph is not None for graph in cache.kept.values()] == [True]

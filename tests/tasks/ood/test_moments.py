@@ -8,8 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from sgoif.errors import SettingError
-from sgoif.tasks.ood.activation_matrix import Grid
-from sgoif.tasks.ood.moments import LEAST_SHRINKAGE, Layer, Spread, Sums, shrinkage
+from sgoif.tasks.ood.activation_matrix import ActivationMatrix
+from sgoif.tasks.ood.moments import LEAST_SHRINKAGE, LayerMoments, MeanDistance, MomentSums, shrinkage
 
 
 def sample(count: int, size: int, seed: int = 0) -> torch.Tensor:
@@ -20,7 +20,7 @@ def sample(count: int, size: int, seed: int = 0) -> torch.Tensor:
 
 def test_distance_is_that_of_the_shrunk_covariance() -> None:
     a = sample(200, 5)
-    sums = Sums(5, 1, torch.device("cpu"))
+    sums = MomentSums(5, 1, torch.device("cpu"))
     for part in a.split(30):
         sums.add(part.float(), torch.zeros(len(part), dtype=torch.long), torch.ones(len(part)))
     layer = sums.layer()
@@ -39,10 +39,10 @@ def test_shrinkage_is_scikit_learns() -> None:
     assert mine == pytest.approx(covariance.OAS().fit(a).shrinkage_, rel=0.2)
 
 
-def made(size: int, centres: int, seed: int) -> Layer:
+def made(size: int, centres: int, seed: int) -> LayerMoments:
     generator = torch.Generator().manual_seed(seed)
     root = torch.randn(size, size, generator=generator)
-    return Layer(5 + torch.randn(centres, size, generator=generator), root, 0.5 + seed)
+    return LayerMoments(5 + torch.randn(centres, size, generator=generator), root, 0.5 + seed)
 
 
 @pytest.mark.parametrize(
@@ -63,24 +63,24 @@ def test_layers_together_are_the_mean_of_each_alone(shapes: list[tuple[int, int]
         for number in range(9):
             apart = a[number].double() - layer.centres.double()
             expected[number] += min(float(d @ inverse @ d) for d in apart) / layer.scale / len(layers)
-    grid = Grid(tuple(size for size, _ in shapes), torch.device("cpu")).join(rows)
-    torch.testing.assert_close(Spread(layers).mean(grid).double(), expected, rtol=1e-5, atol=1e-5)
-    assert len(Spread(layers).mean(grid[:0])) == 0
+    matrix = ActivationMatrix(tuple(size for size, _ in shapes), torch.device("cpu")).join(rows)
+    torch.testing.assert_close(MeanDistance(layers).mean(matrix).double(), expected, rtol=1e-5, atol=1e-5)
+    assert len(MeanDistance(layers).mean(matrix[:0])) == 0
 
 
 def test_a_row_that_is_not_finite_spoils_no_other() -> None:
     layers = [made(2, 1, 0), made(5, 3, 1)]
-    grid = Grid((2, 5), torch.device("cpu")).join(sample(4, 7).float().split([2, 5], 1))
-    clean = Spread(layers).mean(grid)
-    grid[1, 0, 0], grid[2, 1, 4] = torch.nan, torch.inf
-    got = Spread(layers).mean(grid)
+    matrix = ActivationMatrix((2, 5), torch.device("cpu")).join(sample(4, 7).float().split([2, 5], 1))
+    clean = MeanDistance(layers).mean(matrix)
+    matrix[1, 0, 0], matrix[2, 1, 4] = torch.nan, torch.inf
+    got = MeanDistance(layers).mean(matrix)
     torch.testing.assert_close(got[[0, 3]], clean[[0, 3]])
     assert not bool(torch.isfinite(got[[1, 2]]).any())
 
 
 def test_weights_count_like_repetitions() -> None:
     a, classes = sample(20, 4).float(), torch.arange(20) % 2
-    twice, weighted = Sums(4, 2, torch.device("cpu")), Sums(4, 2, torch.device("cpu"))
+    twice, weighted = MomentSums(4, 2, torch.device("cpu")), MomentSums(4, 2, torch.device("cpu"))
     twice.add(torch.cat([a, a[:5]]), torch.cat([classes, classes[:5]]), torch.ones(25))
     weighted.add(a, classes, torch.where(torch.arange(20) < 5, 2.0, 1.0))
     torch.testing.assert_close(twice.layer().centres, weighted.layer().centres)
@@ -88,7 +88,7 @@ def test_weights_count_like_repetitions() -> None:
 
 
 def test_the_nearest_class_counts_and_an_absent_class_has_no_centre() -> None:
-    sums = Sums(2, 3, torch.device("cpu"))
+    sums = MomentSums(2, 3, torch.device("cpu"))
     a = torch.tensor([[0.0, 0.0], [0.0, 2.0], [10.0, 0.0], [10.0, 2.0]])
     sums.add(a, torch.tensor([0, 0, 2, 2]), torch.ones(4))
     layer = sums.layer()
@@ -99,7 +99,7 @@ def test_the_nearest_class_counts_and_an_absent_class_has_no_centre() -> None:
 
 
 def test_scale_makes_the_mean_one() -> None:
-    sums = Sums(3, 1, torch.device("cpu"))
+    sums = MomentSums(3, 1, torch.device("cpu"))
     a = sample(100, 3).float()
     sums.add(a, torch.zeros(100, dtype=torch.long), torch.ones(100))
     fresh = sample(50, 3, seed=5).float()
@@ -112,7 +112,7 @@ def test_few_or_constant_examples_give_finite_distances(count: int, size: int, s
     generator = torch.Generator().manual_seed(seed)
     a = torch.randn(count, size, generator=generator)
     a[:, 0] = 1.0
-    sums = Sums(size, 1, torch.device("cpu"))
+    sums = MomentSums(size, 1, torch.device("cpu"))
     sums.add(a, torch.zeros(count, dtype=torch.long), torch.ones(count))
     distance = sums.layer().distance(torch.randn(5, size, generator=generator))
     assert bool(torch.isfinite(distance).all())
@@ -120,7 +120,7 @@ def test_few_or_constant_examples_give_finite_distances(count: int, size: int, s
 
 
 def test_a_reference_without_weight_is_refused() -> None:
-    sums = Sums(2, 1, torch.device("cpu"))
+    sums = MomentSums(2, 1, torch.device("cpu"))
     sums.add(torch.ones(3, 2), torch.zeros(3, dtype=torch.long), torch.zeros(3))
     with pytest.raises(SettingError, match="nothing to compare"):
         sums.layer()

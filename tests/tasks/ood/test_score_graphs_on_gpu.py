@@ -11,12 +11,12 @@ from pathlib import Path
 
 import pytest
 import torch
-from shift_cases import batches, blobs, strangers, trained
+from ood_task_cases import batches, blobs, strangers, trained
 from torch import Tensor
 
 from sgoif.errors import StateError
 from sgoif.tasks import Sentinel
-from sgoif.tasks.ood.recorded import AFTER
+from sgoif.tasks.ood.score_graphs import AFTER
 
 pytestmark = pytest.mark.gpu
 GPU = torch.device("cuda")
@@ -35,10 +35,10 @@ def inputs(seed: int) -> Tensor:
 
 
 def one_by_one(sentinel: Sentinel, x: Tensor) -> Tensor:
-    seen, formula = sentinel.network.see(x), sentinel._formula
+    seen, formula = sentinel.network.see(x), sentinel._score
     with torch.no_grad():
         made = (*seen.stages, seen.features, seen.logits)
-        return formula(torch.cat(formula.columns(made, formula.look(seen.images)), 1))
+        return formula(torch.cat(formula.feature_columns(made, formula.largest_values(seen.images)), 1))
 
 
 def on_another_stream() -> AbstractContextManager[object]:
@@ -58,30 +58,30 @@ SURROUNDINGS: dict[str, Callable[[], AbstractContextManager[object]]] = {
 
 @pytest.mark.parametrize("later", SURROUNDINGS)
 @pytest.mark.parametrize("first", SURROUNDINGS)
-def test_what_is_recorded_in_one_surrounding_holds_in_another(sentinel: Sentinel, first: str, later: str) -> None:
+def test_what_is_captured_in_one_surrounding_holds_in_another(sentinel: Sentinel, first: str, later: str) -> None:
     for surrounding in (first, later):
         with SURROUNDINGS[surrounding]():
             for seed in range(AFTER + 3):
                 x = inputs(seed)
                 torch.testing.assert_close(sentinel.score(x), one_by_one(sentinel, x))
                 torch.cuda.synchronize()
-    shelves = sentinel._recorded._in_place, sentinel._recorded._copied
-    recordings = [recording for shelf in shelves for recording in shelf.kept.values()]
-    assert recordings
-    assert None not in recordings
+    caches = sentinel._graphed._in_place, sentinel._graphed._copied
+    graphs = [graph for cache in caches for graph in cache.kept.values()]
+    assert graphs
+    assert None not in graphs
 
 
-def test_batches_of_one_size_find_their_recording_in_place(sentinel: Sentinel, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_batches_of_one_size_find_their_graph_in_place(sentinel: Sentinel, monkeypatch: pytest.MonkeyPatch) -> None:
     gc.collect()  # what other tests left behind would be given back in the middle, and be used in place of the usual
     torch.cuda.empty_cache()
     for seed in range(2 * AFTER + 4):
         sentinel.score(inputs(seed))
-    monkeypatch.setattr(sentinel._recorded, "_elsewhere", lambda *_: pytest.fail("they lay elsewhere"))
+    monkeypatch.setattr(sentinel._graphed, "_run_elsewhere", lambda *_: pytest.fail("they lay elsewhere"))
     for seed in range(8):
         sentinel.score(inputs(seed))
 
 
-def test_threads_share_a_recording(sentinel: Sentinel) -> None:
+def test_threads_share_a_graph(sentinel: Sentinel) -> None:
     expected = [one_by_one(sentinel, inputs(seed)) for seed in range(8)]
     with ThreadPoolExecutor(4) as threads:
         for seed, scores in enumerate(threads.map(lambda number: sentinel.score(inputs(number % 8)), range(80))):

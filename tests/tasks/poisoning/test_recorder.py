@@ -16,11 +16,11 @@ from torch import nn
 from sgoif import InfluenceMonitor
 from sgoif.errors import SettingError, StateError
 from sgoif.tasks import PoisonTrace, PoisonWatch
-from sgoif.tasks.poisoning.geometry import measure
+from sgoif.tasks.poisoning.geometry import fit_geometry
 from sgoif.tasks.poisoning.mixture import robust_units
+from sgoif.tasks.poisoning.recorder import FOLDS, is_due
 from sgoif.tasks.poisoning.signature import signature
 from sgoif.tasks.poisoning.victim_similarity import direction_of
-from sgoif.tasks.poisoning.watch import FOLDS, due
 
 EPOCHS, BATCH = 3, 64
 
@@ -73,17 +73,17 @@ def test_signatures_are_the_mean_over_passes() -> None:
     wanted = np.zeros(len(y))
     for number, features in enumerate(run.seen):
         index = order.permutation(len(y))  # the order in which training met them decides who is in which half
-        geometry = measure(features, case.y, CLASSES)
+        geometry = fit_geometry(features, case.y, CLASSES)
         for label in range(CLASSES):
             rows = index[y[index] == label]
-            placed = geometry.place(features[torch.from_numpy(rows)], label)
-            wanted[rows] += signature(placed, number, FOLDS).values / EPOCHS
+            whitened = geometry.whiten(features[torch.from_numpy(rows)], label)
+            wanted[rows] += signature(whitened, number, FOLDS).values / EPOCHS
     found = run.watch.signatures(np.arange(len(y)))
     assert found is not None
     np.testing.assert_allclose(found, wanted, rtol=1e-3, atol=1e-3 * float(np.abs(wanted).max()))
 
 
-def test_kinship_is_that_of_the_network_of_the_moment() -> None:
+def test_similarity_is_that_of_the_network_of_the_moment() -> None:
     case = cloud(per_class=80)
     run = Run(case, victims=(case.victims, case.target))
     run.epoch()
@@ -91,11 +91,11 @@ def test_kinship_is_that_of_the_network_of_the_moment() -> None:
     y = case.y.numpy()
     with torch.no_grad():
         seen = run.model[1](run.model[0](case.victims))
-    geometry = measure(run.seen[0], case.y, CLASSES)
+    geometry = fit_geometry(run.seen[0], case.y, CLASSES)
     rows = np.flatnonzero(y == case.target)
-    direction = direction_of(geometry.place(seen, case.target))
-    wanted = robust_units((geometry.place(run.seen[0][rows], case.target) @ direction).double().numpy())
-    found = run.watch.kinships(np.arange(len(y)))
+    direction = direction_of(geometry.whiten(seen, case.target))
+    wanted = robust_units((geometry.whiten(run.seen[0][rows], case.target) @ direction).double().numpy())
+    found = run.watch.victim_similarities(np.arange(len(y)))
     assert found is not None
     np.testing.assert_allclose(found[rows], wanted, rtol=1e-3, atol=1e-3)
     assert (found[y != case.target] == 0).all()
@@ -154,7 +154,7 @@ def test_the_trace_of_a_watched_run_uses_it() -> None:
     assert case.planted[culprits.order[:10]].all()
     unseen = PoisonWatch(run.monitor)
     assert unseen.signatures(np.arange(5)) is None
-    assert unseen.kinships(np.arange(5)) is None
+    assert unseen.victim_similarities(np.arange(5)) is None
 
 
 def test_a_saved_state_goes_on() -> None:
@@ -188,7 +188,17 @@ def test_a_state_holds_every_pass_that_is_complete() -> None:
 
 
 def test_later_passes_are_looked_at_less_often() -> None:
-    assert [number for number in range(41) if due(number)] == [*range(5), *range(6, 13, 2), 16, 20, 24, 28, 32, 36, 40]
+    assert [number for number in range(41) if is_due(number)] == [
+        *range(5),
+        *range(6, 13, 2),
+        16,
+        20,
+        24,
+        28,
+        32,
+        36,
+        40,
+    ]
     run = Run(cloud(per_class=24, planted=5))
     for _ in range(12):
         run.epoch()

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
-from shift_cases import batches, trained
+from ood_task_cases import batches, trained
 from torch import Tensor, nn
 from torch.utils.data import TensorDataset
 
@@ -19,7 +19,7 @@ from sgoif.errors import StateError
 from sgoif.tasks import Sentinel
 from sgoif.tasks.ood import reference
 from sgoif.tasks.ood.network import Network
-from sgoif.tasks.ood.reference import OneIn
+from sgoif.tasks.ood.reference import OneInMany
 
 CLASSES, SIZE = 5, 10
 
@@ -44,8 +44,8 @@ def taught(seed: int = 0) -> nn.Sequential:
 
 
 def test_one_in_five_is_chosen_at_random_whatever_the_batches() -> None:
-    whole = OneIn(5).chosen(103)
-    pieces = OneIn(5)
+    whole = OneInMany(5).chosen(103)
+    pieces = OneInMany(5)
     assert torch.equal(whole, torch.cat([pieces.chosen(n) for n in (1, 4, 7, 0, 30, 61)]))
     assert whole[:100].reshape(20, 5).sum(1).tolist() == [1] * 20
     assert len(set(whole[:100].reshape(20, 5).int().argmax(1).tolist())) == 5
