@@ -63,7 +63,7 @@ def test_the_wheel_holds_the_whole_package_and_nothing_else(wheel: Path) -> None
         if path.is_file() and "__pycache__" not in path.parts
     }
     assert inside == wanted
-    assert {"sgoif/py.typed", "sgoif/report/assets/page.html", "sgoif/report/assets/page.css"} <= inside
+    assert {"sgoif/py.typed", "sgoif/reports/assets/page.html", "sgoif/reports/assets/page.css"} <= inside
     assert not any(name.startswith(("tests", "results", "docs")) or name.endswith((".pyc", ".npz")) for name in inside)
     assert wheel.stat().st_size < 2**21
 

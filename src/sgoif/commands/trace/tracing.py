@@ -22,7 +22,7 @@ from sgoif.core.score_table import ScoreTable, texts, to_cell
 from sgoif.core.serialization import atomic_write
 from sgoif.images.errors import cannot_write, make_writable
 from sgoif.images.text import plural
-from sgoif.reports.culprits import CulpritsPage, Group, Shown, Victim, write_culprits
+from sgoif.reports.trace_report import FamilyImages, TraceReport, TrainingImage, Victim, write_trace_report
 from sgoif.tasks.poisoning import PoisonTrace, TraceResult
 
 STEM, PAGE, DECISIONS = "culprits", "culprits.html", "decisions.csv"
@@ -67,7 +67,7 @@ def trace(settings: TraceSettings, show: Progress) -> Traced:
         for note in notes:
             show.say(note)
         show.stage("writing the page", 0)
-        write_culprits(folder / PAGE, _page(settings, subject, victims, found, notes))
+        write_trace_report(folder / PAGE, _page(settings, subject, victims, found, notes))
     except OSError as error:
         raise cannot_write(folder.absolute(), error) from error
     return Traced(table, _summary(folder, subject, victims, found, notes, time.monotonic() - start))
@@ -127,13 +127,13 @@ def _notes(found: TraceResult, victims: Victims | None, names: Sequence[str]) ->
 
 def _page(
     settings: TraceSettings, subject: Subject, victims: Victims | None, found: TraceResult, notes: Sequence[str]
-) -> CulpritsPage:
+) -> TraceReport:
     row_of = {int(index): row for row, index in enumerate(found.index)}
     family_of = found.family_of()
 
-    def shown(index: int, score: float | None = None) -> Shown:
+    def shown(index: int, score: float | None = None) -> TrainingImage:
         row = row_of[index]
-        return Shown(
+        return TrainingImage(
             name=subject.name(index),
             label=subject.class_names[int(found.given[row])],
             score=float(found.score[row]) if score is None else score,
@@ -156,7 +156,7 @@ def _page(
             )
         )
     groups = [
-        Group(
+        FamilyImages(
             number=number,
             label=subject.class_names[family.label],
             size=family.size,
@@ -172,7 +172,7 @@ def _page(
         "training images compared": f"{len(found):,}",
         "version": package_version(),
     }
-    return CulpritsPage(
+    return TraceReport(
         title=subject.source.name or str(subject.source),
         examples=len(found),
         selected=len(found.selected),

@@ -19,7 +19,7 @@ from torch.utils.data import DataLoader, Dataset, TensorDataset
 from sgoif import InfluenceMonitor, indexed, split_holdout
 from sgoif.core.score_table import ScoreTable
 from sgoif.reports import write_label_report
-from sgoif.reports.labels import FROM_DECOYS, UNTOLD, WITHOUT_DECOYS, as_pixels, precision
+from sgoif.reports.label_report import FROM_DECOYS, UNTOLD, WITHOUT_DECOYS, as_pixels, precision
 from sgoif.tasks import Decoys, LabelErrors, plant_decoys
 from sgoif.tasks.labels.likelihood import NoiseRate
 

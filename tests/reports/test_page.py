@@ -18,8 +18,8 @@ from page_cases import HOSTILE, page_data, png, stored, thumbnail
 
 from sgoif.errors import SettingError
 from sgoif.reports.page import page_html, write_page
-from sgoif.reports.page_payload import natural_order, to_json, worst_first
-from sgoif.reports.page_pictures import CHUNK, by_need
+from sgoif.reports.page_json import natural_order, suspicion_order, to_json
+from sgoif.reports.page_pictures import CHUNK, order_by_need
 
 
 def pictures(html: str) -> list[str]:
@@ -57,7 +57,7 @@ def test_every_picture_is_where_its_row_says() -> None:
     data = page_data(600)
     html = page_html(data)
     report, lines = stored(html), pictures(html)
-    for place, row in enumerate(worst_first(data)):
+    for place, row in enumerate(suspicion_order(data)):
         assert base64.b64decode(lines[report["columns"]["slot"][place]]) == thumbnail(int(row))
     assert end_of(html) == {"stored": 600, "dropped": 0, "unreadable": 0}
 
@@ -107,8 +107,8 @@ def test_formats_that_browsers_show_are_stored(picture: bytes) -> None:
 def test_by_need_holds_every_row_once_in_the_order_of_need() -> None:
     order = np.array([3, 0, 2, 1, 4])
     harmed = np.array([[1, -1], [2, 2], [0, 4], [4, 3], [-1, -1]])
-    assert by_need(order, harmed).tolist() == [3, 4, 0, 1, 2]
-    assert by_need(order, np.zeros((5, 0), dtype=np.int64)).tolist() == order.tolist()
+    assert order_by_need(order, harmed).tolist() == [3, 4, 0, 1, 2]
+    assert order_by_need(order, np.zeros((5, 0), dtype=np.int64)).tolist() == order.tolist()
 
 
 @settings(max_examples=60, deadline=None)

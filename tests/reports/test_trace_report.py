@@ -12,18 +12,25 @@ import pytest
 from page_cases import HOSTILE, png
 from test_page_looks import LOW_CONTRAST, PHONE
 
-from sgoif.reports.culprits import CulpritsPage, Group, Shown, Victim, culprits_html, write_culprits
+from sgoif.reports.trace_report import (
+    FamilyImages,
+    TraceReport,
+    TrainingImage,
+    Victim,
+    trace_report_html,
+    write_trace_report,
+)
 from sgoif.tasks.poisoning import RemovalEstimate
 
 Opened = Callable[..., Any]
 RESTORE = RemovalEstimate(7, 0.94, 0.11, 0.93, "stage<2>", [(0, 0.94), (3, 0.8), (7, 0.11), (50, 0.02)])
 
 
-def image(number: int, name: str, label: str, **changes: Any) -> Shown:
-    return replace(Shown(name, label, 4.0 - number, 0.9, 0, png(number, 90, 90)), **changes)
+def image(number: int, name: str, label: str, **changes: Any) -> TrainingImage:
+    return replace(TrainingImage(name, label, 4.0 - number, 0.9, 0, png(number, 90, 90)), **changes)
 
 
-def page_of(names: list[str], **changes: Any) -> CulpritsPage:
+def page_of(names: list[str], **changes: Any) -> TraceReport:
     """Every name stands for a victim, for the image behind it and, backwards, for their label."""
     images = [image(number, name, label) for number, (name, label) in enumerate(zip(names, names[::-1], strict=True))]
     usual: dict[str, Any] = {
@@ -32,26 +39,26 @@ def page_of(names: list[str], **changes: Any) -> CulpritsPage:
         "selected": len(names),
         "victims": [Victim(name, name, png(9, 9, number), [images[number]]) for number, name in enumerate(names)],
         "victims_total": len(names) + 5,
-        "families": [Group(0, names[0], len(names), 0.91, [(names[0], 3)], images[:2])] if names else [],
+        "families": [FamilyImages(0, names[0], len(names), 0.91, [(names[0], 3)], images[:2])] if names else [],
         "listed": images,
         "restore": RESTORE,
         "facts": {"model": "resnet9"},
     }
-    return CulpritsPage(**{**usual, **changes})
+    return TraceReport(**{**usual, **changes})
 
 
 @pytest.fixture
-def hostile() -> CulpritsPage:
+def hostile() -> TraceReport:
     facts = {name: name for name in HOSTILE}
     return page_of(HOSTILE, title=HOSTILE[1], facts=facts, notes=HOSTILE)
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_names_made_of_markup_are_shown_as_text(
-    open_page: Opened, hostile: CulpritsPage, tmp_path: Path, scheme: str
+    open_page: Opened, hostile: TraceReport, tmp_path: Path, scheme: str
 ) -> None:
-    path = tmp_path / "culprits.html"
-    write_culprits(path, hostile)
+    path = tmp_path / "trace.html"
+    write_trace_report(path, hostile)
     page = open_page(path, color_scheme=scheme, viewport=PHONE, has_touch=True, is_mobile=True)
     assert page.locator("h1").inner_text() == HOSTILE[1]
     victims = page.locator("#victims .link > div .name bdi").all_text_contents()
@@ -70,8 +77,8 @@ def test_names_made_of_markup_are_shown_as_text(
 
 
 def test_a_victim_stands_beside_the_images_behind_it(open_page: Opened, tmp_path: Path) -> None:
-    write_culprits(tmp_path / "culprits.html", page_of(["a.png", "b.png", "c.png"]))
-    page = open_page(tmp_path / "culprits.html")
+    write_trace_report(tmp_path / "trace.html", page_of(["a.png", "b.png", "c.png"]))
+    page = open_page(tmp_path / "trace.html")
     assert page.locator("#victims .listhead").inner_text().startswith("3 of 8 victims")
     second = page.get_by_role("article", name="Victim 2", exact=True)
     assert second.get_by_role("img", name="Picture of victim b.png").is_visible()
@@ -88,10 +95,10 @@ def test_a_victim_stands_beside_the_images_behind_it(open_page: Opened, tmp_path
 
 def test_nothing_known_and_nothing_found() -> None:
     nothing = {"victims": [], "victims_total": None, "families": [], "restore": None}
-    unknown = culprits_html(page_of(["a.png"], **nothing))
+    unknown = trace_report_html(page_of(["a.png"], **nothing))
     assert "look before you remove them" in unknown
     assert 'id="victims"' not in unknown
-    none = culprits_html(page_of(["a.png"], selected=0, **nothing))
+    none = trace_report_html(page_of(["a.png"], selected=0, **nothing))
     assert "may well be ordinary" in none
     assert "Images of highest score" in none
     assert "decisions.csv" not in none
@@ -100,7 +107,7 @@ def test_nothing_known_and_nothing_found() -> None:
 def test_numbers_and_missing_pictures_are_said() -> None:
     odd = image(0, "x.png", "cat", score=-math.inf, probability=1e-5, family=-1, picture=None)
     lonely = Victim("v.png", "cat", b"no image", [])
-    text = culprits_html(page_of(["a.png"], listed=[odd], victims=[lonely]))
+    text = trace_report_html(page_of(["a.png"], listed=[odd], victims=[lonely]))
     assert "<strong>1e−05</strong> probability" in text
     assert "p = " not in text, "a probability of being behind it must not look like a p-value"
     assert "score unknown" in text
@@ -109,8 +116,8 @@ def test_numbers_and_missing_pictures_are_said() -> None:
     assert 'class="badge"' not in text
 
 
-def test_the_page_holds_no_script_and_allows_none(hostile: CulpritsPage) -> None:
-    text = culprits_html(hostile)
+def test_the_page_holds_no_script_and_allows_none(hostile: TraceReport) -> None:
+    text = trace_report_html(hostile)
     assert text.count("<script") == 0
     assert "default-src 'none'" in text
     assert "http" not in text.replace("http-equiv", "").replace("http://example.invalid", "")

@@ -11,12 +11,12 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from sgoif.core.serialization import atomic_write
-from sgoif.reports.pieces import digits, isolated, notes, picture, text
-from sgoif.reports.shell import asset, digest, filled
+from sgoif.reports.html_fragments import format_digits, isolated_text, notes_html, picture_html, safe_text
+from sgoif.reports.templates import fill_template, policy_digest, read_asset
 
 
 @dataclass(frozen=True)
-class Stranger:
+class ScoredImage:
     """One image."""
 
     name: str
@@ -29,11 +29,11 @@ class Stranger:
 
 
 @dataclass(frozen=True)
-class StrangestPage:
+class OodReport:
     """Everything on the page."""
 
     title: str
-    rows: Sequence[Stranger]
+    rows: Sequence[ScoredImage]
     """Strangest first."""
     images: int
     """Scored in all."""
@@ -44,33 +44,35 @@ class StrangestPage:
     notes: Sequence[str] = ()
 
 
-def write_strangest(path: Path, page: StrangestPage) -> None:
+def write_ood_report(path: Path, page: OodReport) -> None:
     """Write the page, whole or not at all."""
-    text = strangest_html(page)
+    text = ood_report_html(page)
     atomic_write(Path(path), lambda file: file.write(text), text=True)
 
 
-def strangest_html(page: StrangestPage) -> str:
+def ood_report_html(page: OodReport) -> str:
     """The page as one text."""
-    style = asset("page.css")
-    policy = f"default-src 'none'; img-src data:; style-src {digest(style)}; base-uri 'none'; form-action 'none'"
-    return filled(
-        "strangest.html",
+    style = read_asset("page.css")
+    policy = f"default-src 'none'; img-src data:; style-src {policy_digest(style)}; base-uri 'none'; form-action 'none'"
+    return fill_template(
+        "ood.html",
         {
-            "title": text(page.title) or "(no name)",
+            "title": safe_text(page.title) or "(no name)",
             "policy": policy,
             "style": style,
             "figures": _figures(page),
             "advice": _advice(page),
-            "notes": notes(page.notes),
+            "notes": notes_html(page.notes),
             "shown": f"{len(page.rows):,} of {page.images:,} images, strangest first",
             "cards": "\n".join(_card(rank, row) for rank, row in enumerate(page.rows, 1)),
-            "facts": "".join(f"<dt>{text(key)}</dt><dd>{isolated(value)}</dd>" for key, value in page.facts.items()),
+            "facts": "".join(
+                f"<dt>{safe_text(key)}</dt><dd>{isolated_text(value)}</dd>" for key, value in page.facts.items()
+            ),
         },
     )
 
 
-def _figures(page: StrangestPage) -> str:
+def _figures(page: OodReport) -> str:
     expected = page.false_alarms * page.images
     figures = (
         ("images scored", f"{page.images:,}", ""),
@@ -84,7 +86,7 @@ def _figures(page: StrangestPage) -> str:
     )
 
 
-def _advice(page: StrangestPage) -> str:
+def _advice(page: OodReport) -> str:
     if page.strange == 0:
         return "No image stands out more than images that belong do."
     if page.strange <= 1.5 * page.false_alarms * page.images + 1:
@@ -92,13 +94,14 @@ def _advice(page: StrangestPage) -> str:
     return "More images stand out than would by chance. Start with the first ones below."
 
 
-def _card(rank: int, row: Stranger) -> str:
+def _card(rank: int, row: ScoredImage) -> str:
     badge = '<span class="badge">strange</span>' if row.strange else ""
-    name, shown = isolated(row.name), picture(row.picture, f"Picture of {row.name}")
+    name, shown = isolated_text(row.name), picture_html(row.picture, f"Picture of {row.name}")
     return (
         f'<li><article class="card"><p class="card-top"><span>#{rank:,}</span>{badge}</p><div class="card-main">'
         f'{shown}<div class="card-body"><p class="labels"><span class="muted">answer: </span>'
-        f'{isolated(row.predicted)}</p><p class="probability"><span><strong>p = {digits(row.p_value)}</strong></span>'
-        f'</p><p class="muted">score {digits(row.score)}</p><p class="name" title="{text(row.name)}">{name}</p>'
+        f"{isolated_text(row.predicted)}</p>"
+        f'<p class="probability"><span><strong>p = {format_digits(row.p_value)}</strong></span></p>'
+        f'<p class="muted">score {format_digits(row.score)}</p><p class="name" title="{safe_text(row.name)}">{name}</p>'
         "</div></div></article></li>"
     )

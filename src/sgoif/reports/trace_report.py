@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from sgoif.core.serialization import atomic_write
-from sgoif.reports.pieces import digits, isolated, notes, picture, text
-from sgoif.reports.shell import asset, digest, filled
+from sgoif.reports.html_fragments import format_digits, isolated_text, notes_html, picture_html, safe_text
+from sgoif.reports.templates import fill_template, policy_digest, read_asset
 
 if TYPE_CHECKING:
     from sgoif.tasks.poisoning import RemovalEstimate
@@ -24,7 +24,7 @@ WIDTH, HEIGHT, LEFT, BOTTOM, TOP, RIGHT = 560, 260, 46, 40, 12, 16
 
 
 @dataclass(frozen=True)
-class Shown:
+class TrainingImage:
     """One training image."""
 
     name: str
@@ -45,11 +45,11 @@ class Victim:
     label: str
     """What it is called, wrongly."""
     picture: bytes | None
-    responsible: Sequence[Shown]
+    responsible: Sequence[TrainingImage]
 
 
 @dataclass(frozen=True)
-class Group:
+class FamilyImages:
     """A family of training images."""
 
     number: int
@@ -57,12 +57,12 @@ class Group:
     size: int
     cohesion: float
     resembles: Sequence[tuple[str, int]]
-    members: Sequence[Shown]
+    members: Sequence[TrainingImage]
     """A few of them."""
 
 
 @dataclass(frozen=True)
-class CulpritsPage:
+class TraceReport:
     """Everything on the page."""
 
     title: str
@@ -72,24 +72,24 @@ class CulpritsPage:
     victims: Sequence[Victim]
     victims_total: int | None
     """None: nothing was known."""
-    families: Sequence[Group]
-    listed: Sequence[Shown]
+    families: Sequence[FamilyImages]
+    listed: Sequence[TrainingImage]
     """Those selected, or where none is, those of highest score; worst first."""
     restore: RemovalEstimate | None
     facts: Mapping[str, str]
     notes: Sequence[str] = ()
 
 
-def write_culprits(path: Path, page: CulpritsPage) -> None:
+def write_trace_report(path: Path, page: TraceReport) -> None:
     """Write the page, whole or not at all."""
-    text = culprits_html(page)
+    text = trace_report_html(page)
     atomic_write(Path(path), lambda file: file.write(text), text=True)
 
 
-def culprits_html(page: CulpritsPage) -> str:
+def trace_report_html(page: TraceReport) -> str:
     """The page as one text."""
-    style = asset("page.css") + asset("culprits.css")
-    policy = f"default-src 'none'; img-src data:; style-src {digest(style)}; base-uri 'none'; form-action 'none'"
+    style = read_asset("page.css") + read_asset("trace.css")
+    policy = f"default-src 'none'; img-src data:; style-src {policy_digest(style)}; base-uri 'none'; form-action 'none'"
     sections = {
         "victims": _victims(page),
         "families": _families(page.families),
@@ -98,27 +98,29 @@ def culprits_html(page: CulpritsPage) -> str:
     titles = {"victims": "Victims", "families": "Families", "restore": "How many to remove"}
     links = [(name, titles[name]) for name, text in sections.items() if text]
     links += [("found", "Images"), ("details", "Details")]
-    return filled(
-        "culprits.html",
+    return fill_template(
+        "trace.html",
         {
-            "title": text(page.title) or "(no name)",
+            "title": safe_text(page.title) or "(no name)",
             "policy": policy,
             "style": style,
             "nav": "".join(f'<a href="#{name}">{title}</a>' for name, title in links),
             "figures": _figures(page),
             "advice": _advice(page),
             "apply": _apply(page),
-            "notes": notes(page.notes),
+            "notes": notes_html(page.notes),
             **sections,
             "listing": "Images to remove" if page.selected else "Images of highest score",
             "shown": _how_many(page),
             "cards": "\n".join(_card(rank, row, page.selected > 0) for rank, row in enumerate(page.listed, 1)),
-            "facts": "".join(f"<dt>{text(key)}</dt><dd>{isolated(value)}</dd>" for key, value in page.facts.items()),
+            "facts": "".join(
+                f"<dt>{safe_text(key)}</dt><dd>{isolated_text(value)}</dd>" for key, value in page.facts.items()
+            ),
         },
     )
 
 
-def _figures(page: CulpritsPage) -> str:
+def _figures(page: TraceReport) -> str:
     share = f"{page.selected / max(1, page.examples):.2%} of {page.examples:,} training images"
     figures = [("images to remove", f"{page.selected:,}", share)]
     figures.append(("families", f"{len(page.families):,}", "groups that differ from their class in the same way"))
@@ -135,7 +137,7 @@ def _figures(page: CulpritsPage) -> str:
     )
 
 
-def _advice(page: CulpritsPage) -> str:
+def _advice(page: TraceReport) -> str:
     if not page.selected:
         return (
             "No training image stands apart far enough to be called a cause. The images of highest score are shown"
@@ -152,7 +154,7 @@ def _advice(page: CulpritsPage) -> str:
     )
 
 
-def _apply(page: CulpritsPage) -> str:
+def _apply(page: TraceReport) -> str:
     if not page.selected:
         return ""
     return (
@@ -161,13 +163,13 @@ def _apply(page: CulpritsPage) -> str:
     )
 
 
-def _how_many(page: CulpritsPage) -> str:
+def _how_many(page: TraceReport) -> str:
     whole = page.selected if page.selected else page.examples
     order = "most probable first" if page.selected else "highest score first"
     return f"{len(page.listed):,} of {whole:,} images, {order}"
 
 
-def _victims(page: CulpritsPage) -> str:
+def _victims(page: TraceReport) -> str:
     if not page.victims:
         return ""
     items = "\n".join(_link(number, victim) for number, victim in enumerate(page.victims, 1))
@@ -183,15 +185,15 @@ def _link(number: int, victim: Victim) -> str:
     pictures = "".join(_small(row) for row in victim.responsible) or '<li class="muted">none could be compared</li>'
     return (
         f'<li><article class="link" aria-labelledby="victim-{number}"><div><h3 id="victim-{number}">Victim {number:,}'
-        f"</h3>{picture(victim.picture, f'Picture of victim {victim.name}')}"
-        f'<p class="answer"><span class="muted">called </span>{isolated(victim.label)}</p>'
-        f'<p class="name" title="{text(victim.name)}">{isolated(victim.name)}</p></div>'
+        f"</h3>{picture_html(victim.picture, f'Picture of victim {victim.name}')}"
+        f'<p class="answer"><span class="muted">called </span>{isolated_text(victim.label)}</p>'
+        f'<p class="name" title="{safe_text(victim.name)}">{isolated_text(victim.name)}</p></div>'
         f'<ol class="row-of-pictures" aria-label="Training images behind victim {number:,}">{pictures}</ol>'
         "</article></li>"
     )
 
 
-def _families(families: Sequence[Group]) -> str:
+def _families(families: Sequence[FamilyImages]) -> str:
     if not families:
         return ""
     return (
@@ -203,14 +205,14 @@ def _families(families: Sequence[Group]) -> str:
     )
 
 
-def _family(group: Group) -> str:
-    guesses = ", ".join(f"{isolated(name)} ({count:,})" for name, count in group.resembles)
+def _family(group: FamilyImages) -> str:
+    guesses = ", ".join(f"{isolated_text(name)} ({count:,})" for name, count in group.resembles)
     resembling = f'<p class="muted">the model\'s next guesses: {guesses}</p>' if guesses else ""
     noun = "image" if group.size == 1 else "images"
     return (
         f'<li><article class="link" aria-labelledby="family-{group.number}"><div><h3 id="family-{group.number}">Family'
-        f' {group.number + 1:,}</h3><p class="answer">{group.size:,} {noun} labelled {isolated(group.label)}</p>'
-        f'<p class="muted">cohesion {digits(group.cohesion)}</p>{resembling}</div>'
+        f' {group.number + 1:,}</h3><p class="answer">{group.size:,} {noun} labelled {isolated_text(group.label)}</p>'
+        f'<p class="muted">cohesion {format_digits(group.cohesion)}</p>{resembling}</div>'
         f'<ol class="row-of-pictures" aria-label="Images of family {group.number + 1:,}">'
         f"{''.join(_small(row) for row in group.members)}</ol></article></li>"
     )
@@ -220,7 +222,9 @@ def _restore(restore: RemovalEstimate | None) -> str:
     if restore is None:
         return ""
     where = (
-        "the last layer" if restore.level == "head" else f"a linear layer on the output of {isolated(restore.level)}"
+        "the last layer"
+        if restore.level == "head"
+        else f"a linear layer on the output of {isolated_text(restore.level)}"
     )
     rows = "".join(f"<tr><td>{count:,}</td><td>{value:.3f}</td></tr>" for count, value in restore.curve)
     return (
@@ -276,22 +280,22 @@ def _curve(restore: RemovalEstimate) -> str:
     )
 
 
-def _small(row: Shown) -> str:
+def _small(row: TrainingImage) -> str:
     return (
-        f"<li>{picture(row.picture, f'Picture of {row.name}')}<p><strong>{isolated(row.label)}</strong></p>"
-        f'<p class="muted">score {digits(row.score)}</p>'
-        f'<p class="name" title="{text(row.name)}">{isolated(row.name)}</p></li>'
+        f"<li>{picture_html(row.picture, f'Picture of {row.name}')}<p><strong>{isolated_text(row.label)}</strong></p>"
+        f'<p class="muted">score {format_digits(row.score)}</p>'
+        f'<p class="name" title="{safe_text(row.name)}">{isolated_text(row.name)}</p></li>'
     )
 
 
-def _card(rank: int, row: Shown, selected: bool) -> str:
+def _card(rank: int, row: TrainingImage, selected: bool) -> str:
     badge = f'<span class="badge">family {row.family + 1:,}</span>' if row.family >= 0 else ""
     kind = "card selected" if selected else "card"
     return (
         f'<li><article class="{kind}"><p class="card-top"><span>#{rank:,}</span>{badge}</p><div class="card-main">'
-        f"{picture(row.picture, f'Picture of {row.name}')}"
-        f'<div class="card-body"><p class="labels"><span class="muted">label: </span>{isolated(row.label)}</p>'
-        f'<p class="probability"><span><strong>{digits(row.probability)}</strong> probability</span></p>'
-        f'<p class="muted">score {digits(row.score)}</p><p class="name" title="{text(row.name)}">'
-        f"{isolated(row.name)}</p></div></div></article></li>"
+        f"{picture_html(row.picture, f'Picture of {row.name}')}"
+        f'<div class="card-body"><p class="labels"><span class="muted">label: </span>{isolated_text(row.label)}</p>'
+        f'<p class="probability"><span><strong>{format_digits(row.probability)}</strong> probability</span></p>'
+        f'<p class="muted">score {format_digits(row.score)}</p><p class="name" title="{safe_text(row.name)}">'
+        f"{isolated_text(row.name)}</p></div></div></article></li>"
     )

@@ -15,7 +15,7 @@ from torch import Tensor
 
 from sgoif.core.score_table import ScoreTable
 from sgoif.reports.page import PageData, write_page
-from sgoif.reports.page_payload import by_suspicion
+from sgoif.reports.page_json import order_by_suspicion
 from sgoif.tasks.labels.errors import FDR, LabelErrors
 
 HARMED, EXPLAINED, SIDE = 4, 2000, 96
@@ -28,7 +28,7 @@ UNTOLD = "Nothing can be observed: the model has learned too little to tell deco
 
 
 @dataclass(frozen=True)
-class Shown:
+class ReportExtras:
     """What a page shows beside the answers of `LabelErrors`."""
 
     title: str
@@ -70,18 +70,20 @@ def write_label_report(
     """
     path = Path(path)
     facts = {"steps": f"{errors.monitor.steps:,}"}
-    write_page(path, page_data(errors, errors.table(fdr), fdr, Shown(title, picture=_pictures(errors), facts=facts)))
+    write_page(
+        path, page_data(errors, errors.table(fdr), fdr, ReportExtras(title, picture=_pictures(errors), facts=facts))
+    )
     return path
 
 
-def worst_first(table: ScoreTable) -> ScoreTable:
+def sort_worst_first(table: ScoreTable) -> ScoreTable:
     """The rows in the order in which the page shows them."""
-    return table.take(by_suspicion(table["probability_wrong"], table["influence"]))
+    return table.take(order_by_suspicion(table["probability_wrong"], table["influence"]))
 
 
-def page_data(errors: LabelErrors, table: ScoreTable, fdr: float, shown: Shown) -> PageData:
+def page_data(errors: LabelErrors, table: ScoreTable, fdr: float, shown: ReportExtras) -> PageData:
     """Everything on the page; `table` is that of the errors, in any order."""
-    table = worst_first(table.take(np.flatnonzero(table["given_label"] >= 0)))  # no label: nothing to decide
+    table = sort_worst_first(table.take(np.flatnonzero(table["given_label"] >= 0)))  # no label: nothing to decide
     index = table["index"]
     rows = np.full(int(index.max()) + 2, -1, dtype=np.int64)  # the last entry answers for "none"
     rows[index] = np.arange(len(index))

@@ -100,7 +100,7 @@ def stored(html: str) -> dict[str, Any]:
     assert found is not None
     report: dict[str, Any] = json.loads(found[1])
     report["columns"] = {
-        name: np.frombuffer(base64.b64decode(packed["data"]), dtype=KINDS[packed["type"]])
-        for name, packed in report["columns"].items()
+        name: np.frombuffer(base64.b64decode(pack_array["data"]), dtype=KINDS[pack_array["type"]])
+        for name, pack_array in report["columns"].items()
     }
     return report

@@ -11,32 +11,32 @@ import pytest
 from page_cases import HOSTILE, png
 from test_page_looks import LOW_CONTRAST, PHONE
 
-from sgoif.reports.strangest import Stranger, StrangestPage, strangest_html, write_strangest
+from sgoif.reports.ood_report import OodReport, ScoredImage, ood_report_html, write_ood_report
 
 Opened = Callable[..., Any]
 
 
-def page_of(names: list[str], classes: list[str], **changes: Any) -> StrangestPage:
+def page_of(names: list[str], classes: list[str], **changes: Any) -> OodReport:
     rows = [
-        Stranger(name, 2.0 - number, 0.01 * (number + 1), number < 5, label, png(number, 90, 90))
+        ScoredImage(name, 2.0 - number, 0.01 * (number + 1), number < 5, label, png(number, 90, 90))
         for number, (name, label) in enumerate(zip(names, classes, strict=True))
     ]
     usual = {"title": "photos", "images": 1000, "strange": 80, "false_alarms": 0.05, "facts": {"model": "resnet9"}}
-    return StrangestPage(rows=rows, **{**usual, **changes})
+    return OodReport(rows=rows, **{**usual, **changes})
 
 
 @pytest.fixture
-def hostile() -> StrangestPage:
+def hostile() -> OodReport:
     facts = {name: name for name in HOSTILE}
     return page_of(HOSTILE, HOSTILE[::-1], title=HOSTILE[0], facts=facts, notes=HOSTILE)
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_names_made_of_markup_are_shown_as_text(
-    open_page: Opened, hostile: StrangestPage, tmp_path: Path, scheme: str
+    open_page: Opened, hostile: OodReport, tmp_path: Path, scheme: str
 ) -> None:
-    path = tmp_path / "strangest.html"
-    write_strangest(path, hostile)
+    path = tmp_path / "ood.html"
+    write_ood_report(path, hostile)
     page = open_page(path, color_scheme=scheme, viewport=PHONE, has_touch=True, is_mobile=True)
     assert "owned" not in page.evaluate("document.title").replace("title='owned'", "")
     names = page.locator(".name bdi").all_text_contents()
@@ -54,11 +54,11 @@ def test_names_made_of_markup_are_shown_as_text(
 
 
 def test_numbers_are_shown_as_they_are() -> None:
-    row = Stranger("x.png", math.inf, 1 / 1001, True, "cat", None)
-    page = strangest_html(page_of([], [], images=20, strange=1, false_alarms=0.01))
+    row = ScoredImage("x.png", math.inf, 1 / 1001, True, "cat", None)
+    page = ood_report_html(page_of([], [], images=20, strange=1, false_alarms=0.01))
     assert "&lt;1" in page
     assert "0 of 20 images" in page
-    text = strangest_html(StrangestPage("t", [row], 20, 1, 0.05, {}))
+    text = ood_report_html(OodReport("t", [row], 20, 1, 0.05, {}))
     assert "p = 0.000999" in text
     assert "score infinite" in text
     assert "picture could not be read" in text
@@ -67,11 +67,11 @@ def test_numbers_are_shown_as_they_are() -> None:
 
 @pytest.mark.parametrize(("strange", "advice"), [(0, "No image"), (50, "About as many"), (80, "More images")])
 def test_the_advice_knows_what_chance_does(strange: int, advice: str) -> None:
-    assert advice in strangest_html(page_of(["a"], ["b"], strange=strange))
+    assert advice in ood_report_html(page_of(["a"], ["b"], strange=strange))
 
 
-def test_the_page_holds_no_script_and_allows_none(hostile: StrangestPage) -> None:
-    text = strangest_html(hostile)
+def test_the_page_holds_no_script_and_allows_none(hostile: OodReport) -> None:
+    text = ood_report_html(hostile)
     assert text.count("<script") == 0
     assert "default-src 'none'" in text
     assert "http" not in text.replace("http-equiv", "").replace("http://example.invalid", "")
