@@ -61,6 +61,15 @@ class Sentinel:
     """Scores inputs of one network by how little they resemble its reference; higher = stranger.
 
     Made by `fit` from a model and data, by `from_monitor` from a finished or running monitor, or by `load`.
+
+    Example:
+        ```python
+        from sgoif.tasks import Sentinel
+
+        sentinel = Sentinel.fit(model, train_set, calibration=holdout_set)
+        unlike = sentinel.p_value(x) < 0.01                 # at most one input in a hundred that belongs
+        sentinel.save("sentinel.npz")                       # later: Sentinel.load("sentinel.npz", model)
+        ```
     """
 
     def __init__(
@@ -98,12 +107,19 @@ class Sentinel:
         gate: bool = True,
         stages: list[str] | None = None,
     ) -> Self:
-        """Learn from inputs that belong: a data set, or batches x, (x, y) or (x, y, index), as a loader yields them.
+        """Learn from inputs that belong; the model is left in evaluation mode.
 
-        `calibration` are batches that the model was not trained on; p-values and alarms are only as honest as these
-        are. Without them, one example in five of `loader` is kept back. Labels, where given, name the classes and, held
-        against the network's answers, say how far those count (`gate`); without labels the answers name the classes.
-        The model is left in evaluation mode.
+        Args:
+            model: a trained classifier.
+            loader: a data set, or batches x, (x, y) or (x, y, index), as a loader yields them. Without labels the
+                network's answers name the classes.
+            calibration: the same, of inputs that the model was not trained on: p-values and alarms are only as honest
+                as these are. Without them, one example in five of `loader` is kept back.
+            gate: whether labels that the network outvotes take weight from its answers.
+            stages: names of the modules whose outputs are compared, where they are not to be found automatically.
+
+        Returns:
+            A sentinel, ready to score.
         """
         check_model(model, "a sentinel")
         inputs = _inputs(loader, model)
@@ -138,10 +154,15 @@ class Sentinel:
 
     @classmethod
     def from_monitor(cls, monitor: InfluenceMonitor, *, gate: bool = True, weighted: bool = False) -> Self:
-        """Learn from the anchors of a monitor, which all count alike, or (`weighted`) by its confidence in each.
+        """Learn from the anchors of a monitor.
 
         The anchors were held out from training, so they serve as the calibration too: each is scored by a sentinel that
         was made without its fifth of them.
+
+        Args:
+            monitor: the monitor of a finished or running training.
+            gate: as for `fit`.
+            weighted: whether anchors count by the monitor's confidence in them; otherwise all count alike.
         """
         check_monitor(monitor, "a sentinel")
         bank = monitor.anchors
@@ -219,7 +240,7 @@ class Sentinel:
         return threshold(self.calibration, false_alarms)
 
     def watch(self, false_alarms: float = 0.01, seed: int = 0) -> ShiftWatch:
-        """Follow a stream of inputs and raise an alarm when it changes."""
+        """Follow a stream of inputs; see `ShiftWatch`."""
         return ShiftWatch(self, false_alarms=false_alarms, seed=seed)
 
     def save(self, path: str | os.PathLike[str]) -> None:

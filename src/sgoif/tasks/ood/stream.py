@@ -68,7 +68,25 @@ class Alarm:
 
 
 class ShiftWatch:
-    """Follows a stream. `update` takes inputs as they come; once raised, the alarm stays until `reset`."""
+    """Follows a stream of inputs and raises an alarm when it changes; the alarm stays until `reset`.
+
+    Args:
+        sentinel: what scores the inputs; None where `update_scores` is given scores.
+        calibration: scores of inputs that belong; those of the sentinel unless given.
+        false_alarms: chance that a stream without a change ever raises an alarm.
+        seed: of the draws that break ties.
+
+    Example:
+        ```python
+        from sgoif.tasks import Sentinel, ShiftWatch
+
+        watch = ShiftWatch(Sentinel.from_monitor(monitor), false_alarms=0.01)
+        for batch in DataLoader(x, batch_size=16):
+            if alarm := watch.update(batch):
+                print("changed at input", alarm.change, "towards", alarm.towards)
+                break
+        ```
+    """
 
     def __init__(
         self,
@@ -113,7 +131,15 @@ class ShiftWatch:
         return self._unspent + float(np.exp(self._log_capital).mean())
 
     def update(self, inputs: Tensor, names: list[Any] | None = None) -> Alarm | None:
-        """Look at more inputs, in the order they came; returns the alarm, if there is one by now."""
+        """Take more inputs, in the order they came.
+
+        Args:
+            inputs: a batch as the network takes it.
+            names: what an alarm calls them; their positions in the stream unless given.
+
+        Returns:
+            The alarm, if there is one by now.
+        """
         if self.sentinel is None:
             raise SettingError("this watch has no sentinel; give it scores with update_scores(...)")
         return self.update_scores(self.sentinel.score(inputs), names)

@@ -44,10 +44,22 @@ FOLDS = 3
 class PoisonWatch:
     """Watches a monitor's run for poison; give it to `PoisonTrace.fit(..., watch=watch)` afterwards.
 
-    `victims` are inputs and the wrong labels they get, or shall get, where they are known before training ends: one
-    batch as the network takes it, and class numbers. `memory` bounds what is kept of a pass, in bytes; with less memory
-    than a pass needs, parts of it are analysed one after the other, and classes with few examples in a part are left
-    out of it.
+    Args:
+        monitor: the monitor of the run that is about to begin.
+        victims: inputs and the wrong labels that they get, or shall get, where these are known before training ends:
+            one batch as the network takes it, and class numbers.
+        memory: bytes that may be kept of a pass. With less than a pass needs, parts of it are analysed one after the
+            other, and classes with few examples in a part are left out of it.
+        seed: of everything that is drawn.
+
+    Example:
+        ```python
+        from sgoif.tasks import PoisonTrace, PoisonWatch
+
+        watch = PoisonWatch(monitor)
+        train()                                             # the loop, as it is
+        print(PoisonTrace.fit(model, train_set, watch=watch).suspects().selected)
+        ```
     """
 
     def __init__(

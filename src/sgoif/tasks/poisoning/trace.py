@@ -51,7 +51,18 @@ LEAST_TRIED, TRIED_SHARE = 50, 0.02
 
 
 class PoisonTrace:
-    """A finished network and the features of its training set, ready to be asked about."""
+    """Finds the training examples that cause a wrong behaviour of a finished network; made by `fit`.
+
+    Example:
+        ```python
+        from sgoif.tasks import PoisonTrace
+
+        trace = PoisonTrace.fit(model, train_set)
+        found = trace.culprits(x[:5])                       # inputs that get a wrong answer; or trace.suspects()
+        print(found.selected, found.families)               # which to remove, and how they belong together
+        found.table().to_csv("culprits.csv")
+        ```
+    """
 
     def __init__(
         self,
@@ -77,11 +88,16 @@ class PoisonTrace:
         seed: int = 0,
         names: Sequence[str] | None = None,
     ) -> Self:
-        """Look at every training example once, as the finished network sees it.
+        """Read the features of every training example once; the model is not changed.
 
-        `train_set` is a data set or a loader of (x, y) or (x, y, index) without augmentation; `labels` replaces the
-        labels it has. `watch` is one that watched the run. `names` are those of the classes, for notes. The model is
-        not changed.
+        Args:
+            model: the finished network.
+            train_set: a data set or a loader of (x, y) or (x, y, index), without augmentation.
+            labels: in place of the labels that it has.
+            watch: a `PoisonWatch` of the training run, which sees triggers while they are learned.
+            batch_size: examples in one forward pass.
+            seed: of everything that is drawn.
+            names: those of the classes, for notes.
         """
         if watch is not None:
             watch.finish()
@@ -93,10 +109,14 @@ class PoisonTrace:
     # --- with victims -------------------------------------------------------------------------------------------
 
     def culprits(self, victims: Tensor, labels: Any = None) -> TraceResult:
-        """The training examples that make the network give victims their wrong label.
+        """Find the training examples that make the network give victims their wrong label.
 
-        `victims` is a batch as the network takes it, `labels` the wrong label of all or of each; without it, what the
-        network answers. Victims of several labels are traced label by label.
+        Args:
+            victims: a batch as the network takes it; victims of several labels are traced label by label.
+            labels: the wrong label of all or of each; what the network answers unless given.
+
+        Returns:
+            Scores of all examples, those to remove, their families, and how many removals would be enough.
         """
         seen = self._see(victims)
         answers = two_classes(seen.logits)

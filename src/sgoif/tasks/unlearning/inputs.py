@@ -12,7 +12,7 @@ from torch import Tensor
 
 from sgoif.errors import SettingError
 from sgoif.tasks.unlearning.errors import LogError, RequestError
-from sgoif.tasks.unlearning.features import HeadOf
+from sgoif.tasks.unlearning.features import ModelHead
 from sgoif.tasks.unlearning.head import HeadData
 from sgoif.tasks.unlearning.log import AuditLog, Entry
 from sgoif.tasks.unlearning.queries import LEAST, Queries
@@ -25,7 +25,7 @@ Ids = str | int | Iterable[str | int]
 
 
 @dataclass(frozen=True)
-class Given:
+class UnlearnerInputs:
     """What an unlearner is made of, checked."""
 
     data: HeadData
@@ -40,7 +40,7 @@ class Given:
         if len(ids) != len(data):
             raise SettingError(f"{len(ids)} ids were given for {len(data)} examples; give one for each")
         if len(set(ids)) < len(ids):
-            raise SettingError(f"ids must be unique; {few(repeated(ids))} stands for more than one example")
+            raise SettingError(f"ids must be unique; {few(duplicates(ids))} stands for more than one example")
         if len(self.class_names) != data.classes:
             raise SettingError(f"{len(self.class_names)} class names were given for {data.classes} classes")
         if len(self.queries) < LEAST:
@@ -60,17 +60,17 @@ class Given:
                 )
 
 
-def gather(
+def gather_inputs(
     features: Tensor,
     labels: Tensor,
     ids: Sequence[str],
     held: tuple[Tensor, Tensor] | None,
     *,
-    head: HeadOf | None = None,
+    head: ModelHead | None = None,
     classes: int | None = None,
     bias: bool = True,
     class_names: Sequence[str] | None = None,
-) -> Given:
+) -> UnlearnerInputs:
     """Features in the form of the head's data; a head says how its logits come about."""
     x, y = _placed(features), _labels(labels, len(features))
     count = head.classes if head is not None else classes
@@ -90,7 +90,7 @@ def gather(
     else:
         queries = Queries(data)  # the ids do not fit, which is told next
     names = [str(name) for name in (class_names if class_names is not None else range(count))]
-    return Given(data, list(ids), queries, names)
+    return UnlearnerInputs(data, list(ids), queries, names)
 
 
 def _placed(features: Tensor) -> Tensor:
@@ -113,7 +113,7 @@ def _labels(labels: Tensor, count: int) -> Tensor:
     return labels.long()
 
 
-def names_of(ids: Ids) -> list[str]:
+def as_id_list(ids: Ids) -> list[str]:
     """Ids as text, one by one."""
     if isinstance(ids, (str, int, np.integer)) and not isinstance(ids, bool):
         return [str(ids)]
@@ -127,7 +127,7 @@ def names_of(ids: Ids) -> list[str]:
     return [str(item) for item in found]
 
 
-def repeated(names: Sequence[str]) -> list[str]:
+def duplicates(names: Sequence[str]) -> list[str]:
     """What stands there more than once."""
     seen: set[str] = set()
     twice: dict[str, None] = {}

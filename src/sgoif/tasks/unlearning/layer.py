@@ -8,7 +8,7 @@ from torch import Tensor, nn
 
 from sgoif.errors import LayerError
 from sgoif.tasks.given import check_model
-from sgoif.tasks.unlearning.newton import Fitted
+from sgoif.tasks.unlearning.newton import FittedHead
 from sgoif.tracking.head_detection import bare
 
 
@@ -21,7 +21,7 @@ class Head(NamedTuple):
     """[C]"""
 
 
-def head_of(fitted: Fitted, *, single: bool) -> Head:
+def head_of(fitted: FittedHead, *, single: bool) -> Head:
     """The head in float64; `single` where the network has one logit for two classes."""
     matrix = fitted.w.view(fitted.data.classes, -1)
     matrix = matrix[1:] - matrix[:1] if single else matrix.clone()

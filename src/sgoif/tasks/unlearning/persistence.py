@@ -12,9 +12,9 @@ import torch
 from sgoif.core.serialization import DAMAGE, load_state, save_state
 from sgoif.errors import SettingError, StateError
 from sgoif.tasks.unlearning.head import HeadData, Objective
-from sgoif.tasks.unlearning.inputs import Given
+from sgoif.tasks.unlearning.inputs import UnlearnerInputs
 from sgoif.tasks.unlearning.log import AuditLog
-from sgoif.tasks.unlearning.newton import Fitted
+from sgoif.tasks.unlearning.newton import FittedHead
 from sgoif.tasks.unlearning.priority import Limits
 from sgoif.tasks.unlearning.queries import Queries
 from sgoif.tasks.unlearning.records import Request
@@ -64,11 +64,11 @@ def load(kind: type[U], path: Path, device: torch.device) -> U:
         classes = int(state["classes"])
         data = HeadData(state["features"].to(device), state["labels"].to(device), classes, **shape)
         held = HeadData(state["query_features"].to(device), state["query_labels"].to(device), classes, **shape)
-        given = Given(data, state["ids"], Queries(held, state["query_ids"]), state["class_names"])
+        given = UnlearnerInputs(data, state["ids"], Queries(held, state["query_ids"]), state["class_names"])
         settings = UnlearnerSettings(**{**state["settings"], "limits": Limits(**state["settings"]["limits"])})
         if state["w"].shape != (data.parameters,) or not bool(torch.isfinite(state["w"]).all()):
             raise ValueError("its head does not fit its features")
-        fitted = Fitted(Objective(data, settings.l2), state["w"].to(device))
+        fitted = FittedHead(Objective(data, settings.l2), state["w"].to(device))
         made = kind(fitted, given, settings, head_name=state["head_name"], single=state["single"])
         made.class_totals, made.moved = state["class_totals"], state["moved"]
         made.requests = [Request.from_record(found) for found in state["requests"]]
@@ -80,7 +80,7 @@ def load(kind: type[U], path: Path, device: torch.device) -> U:
     return made
 
 
-def position(path: Path) -> tuple[str | None, str | None]:
+def read_log_position(path: Path) -> tuple[str | None, str | None]:
     """The name of the log that a state belongs to, and the hash of the entry that it ends with."""
     state = _read(path)
     log, last = state.get("log"), state.get("last_hash")

@@ -20,15 +20,15 @@ from sgoif.tasks.unlearning.digests import data_digest, digest
 from sgoif.tasks.unlearning.entries import Entry
 from sgoif.tasks.unlearning.head import Objective
 from sgoif.tasks.unlearning.influence import QueryEffects, query_effects
-from sgoif.tasks.unlearning.inputs import Given, requested
+from sgoif.tasks.unlearning.inputs import UnlearnerInputs, requested
 from sgoif.tasks.unlearning.log import AuditLog
-from sgoif.tasks.unlearning.newton import Fitted
+from sgoif.tasks.unlearning.newton import FittedHead
 from sgoif.tasks.unlearning.priority import Counts, Size, judge
 from sgoif.tasks.unlearning.records import Decision, Removal, Request
-from sgoif.tasks.unlearning.removal import Certificate, Removed, certify, remove_rows
+from sgoif.tasks.unlearning.removal import Certificate, RemovedHead, certify, remove_rows
 from sgoif.tasks.unlearning.settings import UnlearnerSettings
 
-FINER = 100
+CERTIFICATE_MARGIN = 100
 """Steps are taken until the certificate is this many times better than the limit, so that intervals are narrow."""
 
 
@@ -37,8 +37,8 @@ class UnlearnerState:
 
     def __init__(
         self,
-        fitted: Fitted,
-        given: Given,
+        fitted: FittedHead,
+        given: UnlearnerInputs,
         settings: UnlearnerSettings,
         *,
         head_name: str | None = None,
@@ -64,10 +64,10 @@ class UnlearnerState:
 
     def decide(self, request: Request) -> Decision:
         """Judge a request beside the head as it is now, and log that."""
-        removed, effects = self._try(request.ids)
+        removed, effects = self._try_removal(request.ids)
         effect, typical, limits = effects.summary(), self.queries.typical, self.settings.limits
         gone = self._class_counts(self._rows(request.ids))
-        totals, everything = np.array(self.class_totals), gone + self._gone_before(request)
+        totals, everything = np.array(self.class_totals), gone + self._deleted_before(request)
         own, accumulated = (Size.of(counts, totals, self.class_names) for counts in (gone, everything))
         verdict = judge(limits, effect, removed.certificate, typical, own, accumulated, self.queries.kind)
         request.decision = decision = Decision(
@@ -86,16 +86,16 @@ class UnlearnerState:
         self.write("decision", str(decision), evidence)
         return decision
 
-    def _try(self, ids: Sequence[str]) -> tuple[Removed, QueryEffects]:
+    def _try_removal(self, ids: Sequence[str]) -> tuple[RemovedHead, QueryEffects]:
         """The head without these examples, and what that does to the queries that stay."""
         typical = self.queries.typical
-        goal = self.settings.limits.logits / typical / FINER if typical > 0 else 0.0
+        goal = self.settings.limits.logits / typical / CERTIFICATE_MARGIN if typical > 0 else 0.0
         with in_double(self.fitted.data.device):
             removed = remove_rows(self.fitted, self._rows(ids), steps=self.settings.steps, bound=goal)
             queries = self.queries.without(ids).data
             return removed, query_effects(queries, self.fitted.w, removed.w, removed.certificate.bound)
 
-    def _gone_before(self, request: Request) -> Counts:
+    def _deleted_before(self, request: Request) -> Counts:
         """Examples of every class that are deleted since the network was trained, or will be before this request."""
         gone: Counts = np.array(self.class_totals) - self._class_counts(slice(None))
         for other in self.requests:
@@ -110,13 +110,13 @@ class UnlearnerState:
     def carry_out(self, chosen: Sequence[Request]) -> Removal:
         """Remove the examples of these requests; the log is left to the caller."""
         names = tuple(name for request in chosen for name in request.ids)
-        removed, effects = self._try(names)
+        removed, effects = self._try_removal(names)
         stay = torch.ones(len(self.ids), dtype=torch.bool)
         stay[self._rows(names).cpu()] = False
         kept = stay.nonzero().squeeze(1)
         # Features of deleted examples must not live on in the state, so the others are copied.
         data = self.fitted.data.take(kept.to(self.fitted.data.device))
-        self.fitted = Fitted(Objective(data, self.settings.l2), removed.w)
+        self.fitted = FittedHead(Objective(data, self.settings.l2), removed.w)
         self.queries = self.queries.without(names)
         self.ids = [self.ids[row] for row in kept.tolist()]
         self._forget_rows()
@@ -213,15 +213,15 @@ class UnlearnerState:
     # --- inside -------------------------------------------------------------------------------------------------
 
     @cached_property
-    def _place(self) -> dict[str, int]:
+    def _row_of(self) -> dict[str, int]:
         """The row of every id."""
         return {name: row for row, name in enumerate(self.ids)}
 
     def _forget_rows(self) -> None:
-        self.__dict__.pop("_place", None)
+        self.__dict__.pop("_row_of", None)
 
     def _rows(self, ids: Iterable[str]) -> Tensor:
-        return torch.tensor([self._place[name] for name in ids], device=self.fitted.data.device)
+        return torch.tensor([self._row_of[name] for name in ids], device=self.fitted.data.device)
 
     def __len__(self) -> int:
         return len(self.ids)

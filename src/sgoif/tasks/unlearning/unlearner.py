@@ -21,17 +21,25 @@ from torch import Tensor, nn
 
 from sgoif.tasks.given import as_numbers, check_monitor
 from sgoif.tasks.unlearning import persistence
-from sgoif.tasks.unlearning.comparison import beside_retrained
+from sgoif.tasks.unlearning.comparison import compare_with_retrained
 from sgoif.tasks.unlearning.errors import RequestError
-from sgoif.tasks.unlearning.features import HeadOf, read_features
-from sgoif.tasks.unlearning.influence import QueryEffects, first_order
-from sgoif.tasks.unlearning.inputs import Given, Ids, check_deleted, check_log, gather, names_of, repeated
+from sgoif.tasks.unlearning.features import ModelHead, read_features
+from sgoif.tasks.unlearning.influence import QueryEffects, first_order_influence
+from sgoif.tasks.unlearning.inputs import (
+    Ids,
+    UnlearnerInputs,
+    as_id_list,
+    check_deleted,
+    check_log,
+    duplicates,
+    gather_inputs,
+)
 from sgoif.tasks.unlearning.layer import Head, head_of, layer_for
 from sgoif.tasks.unlearning.log import AuditLog, as_log
 from sgoif.tasks.unlearning.newton import fit_head
 from sgoif.tasks.unlearning.records import Check, Decision, Removal, Request
-from sgoif.tasks.unlearning.replay import catch_up
-from sgoif.tasks.unlearning.request_validation import refusal
+from sgoif.tasks.unlearning.replay import replay_log
+from sgoif.tasks.unlearning.request_validation import find_problem
 from sgoif.tasks.unlearning.settings import UnlearnerSettings
 from sgoif.tasks.unlearning.state import UnlearnerState, in_double
 from sgoif.tasks.unlearning.text import counted, few, quoted
@@ -49,6 +57,18 @@ class Unlearner(UnlearnerState):
     """Requests to delete training examples, and the head without them.
 
     Made by `fit` from a model and its training data, by `from_monitor`, by `from_features`, or by `load`.
+
+    Example:
+        ```python
+        from sgoif.tasks import Unlearner
+
+        unlearner = Unlearner.fit(model, train_set, held_out=holdout_set, log="unlearning.jsonl")
+        decision = unlearner.request(unlearner.ids[:2], reason="asked by mail")
+        print(decision)                                     # what it does, and whether to train again now
+        print(unlearner.remove())                           # out of the head, with a certificate
+        unlearner.apply_to(model)
+        unlearner.save("unlearner.npz")
+        ```
     """
 
     # --- making one ---------------------------------------------------------------------------------------------
@@ -68,21 +88,28 @@ class Unlearner(UnlearnerState):
     ) -> Self:
         """Read the features of a model's training data and fit its last layer to them again.
 
-        `data` is a data set, a loader, or batches (x, y) or (x, y, index), with the transforms of evaluation; without
-        `ids`, an example goes by its index. `held_out`, of the same kinds, are labelled examples that the network was
-        not trained on; without them a removal is judged by training examples, which says less. `log` is a file,
-        or an `AuditLog` with a key, whose entries then carry proofs; None switches it off. `continue_log` goes on with
-        one after the network was trained again, and refuses examples that should have been deleted. Everything else
-        is a field of `UnlearnerSettings`. The model is not changed; `apply_to` does that.
+        The model is not changed; `apply_to` does that.
+
+        Args:
+            model: the trained network.
+            data: a data set, a loader, or batches (x, y) or (x, y, index), with the transforms of evaluation.
+            ids: what examples are called; their indices unless given.
+            held_out: labelled examples that the network was not trained on, given like `data`; without them a removal
+                is judged by training examples, which says less.
+            class_names: one name for every class.
+            log: a file, or an `AuditLog` with a key, whose entries then carry proofs; None switches it off.
+            continue_log: go on with a log after the network was trained again; examples that should have been deleted
+                are refused.
+            **options: fields of `UnlearnerSettings`.
         """
         settings, trail = UnlearnerSettings.make(options), as_log(log)
         check_log(trail, continue_log)
         read, head = read_features(model, data)
         held = None if held_out is None else read_features(model, held_out, head)[0]
-        names = read.ids if ids is None else names_of(ids)
+        names = read.ids if ids is None else as_id_list(ids)
         pair = None if held is None else (held.features, held.labels)
-        given = gather(read.features, read.labels, names, pair, head=head, class_names=class_names)
-        return cls._opened(given, settings, trail, head)
+        given = gather_inputs(read.features, read.labels, names, pair, head=head, class_names=class_names)
+        return cls._fit(given, settings, trail, head)
 
     @classmethod
     def from_monitor(
@@ -115,13 +142,13 @@ class Unlearner(UnlearnerState):
         x = as_numbers(features, "features must be floating numbers [examples, features]")
         y = as_numbers(labels, "labels must be class numbers, one per example")
         held = None if held_out is None else (torch.as_tensor(held_out[0]), torch.as_tensor(held_out[1]))
-        names = [str(number) for number in range(len(x))] if ids is None else names_of(ids)
-        given = gather(x, y, names, held, classes=classes, bias=bias, class_names=class_names)
-        return cls._opened(given, settings, trail)
+        names = [str(number) for number in range(len(x))] if ids is None else as_id_list(ids)
+        given = gather_inputs(x, y, names, held, classes=classes, bias=bias, class_names=class_names)
+        return cls._fit(given, settings, trail)
 
     @classmethod
-    def _opened(
-        cls, given: Given, settings: UnlearnerSettings, log: AuditLog | None, head: HeadOf | None = None
+    def _fit(
+        cls, given: UnlearnerInputs, settings: UnlearnerSettings, log: AuditLog | None, head: ModelHead | None = None
     ) -> Self:
         """Fit the head and begin, or continue, the log."""
         device = given.data.device
@@ -132,10 +159,10 @@ class Unlearner(UnlearnerState):
         made = cls(fitted, given, settings, **place)  # type: ignore[arg-type]
         if log is not None:
             with log.held():
-                made._begin(log, start)
+                made._begin_log(log, start)
         return made
 
-    def _begin(self, log: AuditLog, start: Tensor | None) -> None:
+    def _begin_log(self, log: AuditLog, start: Tensor | None) -> None:
         earlier = log.entries() if log.exists() else []
         check_deleted(earlier, self.ids, log)
         self.log, self.last_hash = log, earlier[-1].hash if earlier else None
@@ -144,13 +171,18 @@ class Unlearner(UnlearnerState):
     # --- what people ask for ------------------------------------------------------------------------------------
 
     def request(self, ids: Ids, reason: str = "") -> Decision:
-        """Ask for examples to be deleted: what that does, and whether the network has to be trained again now.
+        """Ask for examples to be deleted; `remove` then does it, for this and all other pending requests.
 
-        Nothing is removed yet; `remove` does that, for this and all other pending requests.
+        Args:
+            ids: one id, or several.
+            reason: goes into the log.
+
+        Returns:
+            What the deletion does, and whether the network has to be trained again now.
         """
-        names = tuple(names_of(ids))
+        names = tuple(as_id_list(ids))
         with self._writing():
-            if problem := refusal(names, self._place, self.requests, self.queries):
+            if problem := find_problem(names, self._row_of, self.requests, self.queries):
                 self.write(
                     "refused",
                     f"A request for {counted(len(names), 'example')} was refused: {problem}.",
@@ -169,12 +201,12 @@ class Unlearner(UnlearnerState):
 
     def effect(self, ids: Ids) -> QueryEffects:
         """What deleting examples would do to every query; nothing is requested and nothing is logged."""
-        names = names_of(ids)
-        unknown = [name for name in names if name not in self._place]
-        if unknown or repeated(names) or not 0 < len(names) < len(self.ids):
+        names = as_id_list(ids)
+        unknown = [name for name in names if name not in self._row_of]
+        if unknown or duplicates(names) or not 0 < len(names) < len(self.ids):
             what = f"there is no {few(unknown)}" if unknown else "name some of the examples, each once"
             raise RequestError(f"the effect cannot be computed: {what}")
-        return self._try(names)[1]
+        return self._try_removal(names)[1]
 
     def influence(self) -> Tensor:
         """Predicted change of the mean loss of the queries when each example alone is deleted, in the order of `ids`.
@@ -182,7 +214,7 @@ class Unlearner(UnlearnerState):
         First order, for all examples at once: good for ranking them. `effect` has intervals.
         """
         with in_double(self.fitted.data.device):
-            return first_order(self.fitted, self.queries.data)
+            return first_order_influence(self.fitted, self.queries.data)
 
     def pending(self) -> list[Decision]:
         """Requests that were not carried out yet, the most urgent first."""
@@ -193,7 +225,14 @@ class Unlearner(UnlearnerState):
         return [d for d in _urgent_first(r.decision for r in self.requests) if d.now]
 
     def remove(self, requests: int | Iterable[int] | None = None) -> Removal:
-        """Take the examples of all pending requests, or of these, out of the head and out of the kept features."""
+        """Take examples out of the head and out of the kept features.
+
+        Args:
+            requests: numbers of requests; all pending ones unless given.
+
+        Returns:
+            What was removed, with the certificate of the new head.
+        """
         with self._writing():
             chosen = self._chosen(requests)
             with self._all_or_nothing(chosen):
@@ -222,7 +261,7 @@ class Unlearner(UnlearnerState):
     def check(self) -> Check:
         """Train the head again from zeros without what was deleted, and compare."""
         with self._writing(), in_double(self.fitted.data.device):
-            check = beside_retrained(self.fitted, self.queries.data, self.moved)
+            check = compare_with_retrained(self.fitted, self.queries.data, self.moved)
             self.write("check", str(check), {"check": check.record(), "head": self.head_digest()})
         return check
 
@@ -263,14 +302,18 @@ class Unlearner(UnlearnerState):
     ) -> Self:
         """Read what `save` wrote. What the log says was done since then is done again, and that is logged.
 
-        That takes the `key` of the log: without it, a log that has gone on is refused. `replay` False reads the state
-        as it was saved and leaves the log alone.
+        Args:
+            path: the saved state.
+            log: where the log is now, if it was moved.
+            key: that of the log; without it, a log that has gone on is refused.
+            replay: False reads the state as it was saved and leaves the log alone.
+            device: where the head is computed.
         """
         made = persistence.load(cls, Path(path), torch.device(device))
         made.log = as_log(made.log if log is None else log, key)
         made.saved_hash = made.last_hash
         if made.log is not None and replay:
-            catch_up(made, made.log, Path(path))
+            replay_log(made, made.log, Path(path))
         return made
 
     def __repr__(self) -> str:

@@ -7,34 +7,16 @@ from typing import Any
 
 import numpy as np
 import pytest
+from calibration_cases import CLASSES, mixture
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
-from sgoif.errors import SgoifError
 from sgoif.tasks.labels.calibration import LEAST_DECOYS, Calibration, calibrate, selected_at
 from sgoif.tasks.labels.channel import Array
-from sgoif.tasks.labels.evidence import Evidence, Rows
-from sgoif.tasks.labels.judgement import agreement, judge, rates, suggestions
-from sgoif.tasks.labels.likelihood import RATES, NoiseRate, offset, offsets, plain_rate
+from sgoif.tasks.labels.likelihood import NoiseRate
 from sgoif.tasks.labels.named import Named
 from sgoif.tasks.labels.rates import HALF, UNCERTAIN, UNSEEN
-
-CLASSES = 10
-
-
-def mixture(
-    rate: float, *, count: int = 20_000, decoys: int = 300, apart: float = 3.5, seed: int = 0
-) -> tuple[Array, np.ndarray[Any, Any], Array]:
-    """v of right labels ~ N(0, 1), of wrong ones ~ N(apart, 1); which are wrong; v of decoys.
-
-    A decoy is a flipped label: it looks wrong unless the label was wrong before and the flip has met the right one.
-    """
-    random = np.random.default_rng(seed)
-    wrong = random.random(count) < rate
-    v = random.normal(size=count) + apart * wrong
-    lucky = random.random(decoys) < rate / (CLASSES - 1)
-    return v, wrong, random.normal(size=decoys) + apart * ~lucky
 
 
 def calibration_error(p: Array, wrong: np.ndarray[Any, Any]) -> float:
@@ -256,23 +238,6 @@ def test_a_looser_rate_only_adds(probability: Array, one: float, other: float) -
 # --- the judgement ----------------------------------------------------------------------------------------------------
 
 
-def known(count: int, right: float, seed: int = 0, classes: int = 4, first: int = 0) -> Evidence:
-    """Examples of which a share has its own class as the likeliest one."""
-    random = np.random.default_rng(seed)
-    label = np.arange(count) % classes
-    top = np.where(np.arange(count) < right * count, label, (label + 1) % classes)
-    p = np.full((count, classes), 0.1 / (classes - 1))
-    p[np.arange(count), top] = 0.9
-    v = np.where(top == label, 1.0, -1.0) + 0.1 * random.normal(size=count)
-    groups = np.where(np.eye(classes)[top] > 0, 1.0, -1.0)
-    return Evidence(first + np.arange(count), label, -v, v, v, -v, Rows(groups), Rows(p))
-
-
-@pytest.mark.parametrize("right", [0.25, 0.5, 0.9, 1.0])
-def test_agreement_is_counted_beyond_chance(right: float) -> None:
-    assert agreement(known(400, right), 4) == pytest.approx((right - 0.25) / 0.75)
-
-
 def test_trust_grows_from_none_to_full() -> None:
     v = np.random.default_rng(0).normal(size=2000)
 
@@ -488,21 +453,6 @@ def test_a_model_of_very_little_competence_is_never_certain() -> None:
     assert len(selected_at(found[0].probability(v), 0.1)) == 0 < len(selected_at(found[2].probability(v), 0.1))
 
 
-def test_a_rate_between_two_of_the_grid_is_told_from_both() -> None:
-    """Two rates that are tried first are an eighth apart; a few hundred decoys know better than that."""
-    low, high = RATES[-11], RATES[-10]
-    found = []
-    for rate in np.linspace(low, high, 5):
-        v, wrong, decoys = mixture(float(rate), decoys=2000, apart=5.0, seed=3)
-        estimate, below, above = plain_rate(
-            np.quantile(v / v.std(), np.linspace(0, 1, 2001)), decoys / v.std(), CLASSES
-        )
-        assert estimate == pytest.approx(wrong.mean(), rel=0.03)
-        assert below < estimate < above < 1.1 * below
-        found.append(estimate)
-    assert (np.diff(found) > 0.1 * (high - low)).all()
-
-
 def test_memorised_decoys_do_not_count() -> None:
     v, _, decoys = mixture(0.2)
     estimates = {"confident joint": 0.3, "posterior": 0.27}
@@ -526,52 +476,3 @@ def test_without_decoys_competence_is_that_of_the_smallest_rate() -> None:
     rates = {"confident joint": 0.36, "posterior": 0.18}
     found = calibrate(np.linspace(-1, 1, 500), None, rates, anchors=500, classes=10, agreement=0.6)
     assert found.competence == pytest.approx(0.6 / (1 - 0.18 / 0.9))
-
-
-@pytest.mark.parametrize("slope", [0.9, 4.0, 18.0])
-def test_offsets_of_all_rates_are_those_of_each(slope: float) -> None:
-    points = np.quantile(np.random.default_rng(0).standard_t(4, 5000), np.linspace(0, 1, 501))
-    each = [offset(points, slope, rate) for rate in RATES]
-    np.testing.assert_allclose(offsets(points, slope, RATES), each, atol=5e-4)
-
-
-def test_rates_of_held_out_examples() -> None:
-    anchors = known(400, 0.8)
-    found = judge(known(1000, 0.8, seed=1), anchors, 4, 0.5)
-    assert found.joint is not None
-    both = rates(anchors, found.joint, 4)
-    assert both.keys() == {"confident joint", "posterior"}
-    assert both["confident joint"] == pytest.approx(0.2, abs=0.01)
-    assert rates(anchors, None, 4).keys() == {"confident joint"}
-
-
-def test_the_label_that_is_harmed_most_is_suggested_and_never_the_given_one() -> None:
-    some = known(40, 0.5)
-    wrong = np.arange(40) >= 20
-    for by_group in (True, False):
-        found = suggestions(some, by_group=by_group)
-        assert (found != some.given).all()
-        assert (found[wrong] == (some.given[wrong] + 1) % 4).all()
-    single = Rows(np.ones((40, 1)), some.given[:, None].copy())
-    nothing = Evidence(**{**{f: getattr(some, f) for f in some.__dataclass_fields__}, "groups": single})
-    assert (suggestions(nothing, by_group=True) == suggestions(nothing, by_group=False)).all()
-
-
-def test_decoys_are_judged_apart() -> None:
-    training, anchors = known(1000, 0.8, seed=1), known(400, 0.8, first=1000)
-    planted = np.arange(900, 960)
-    found = judge(training, anchors, 4, 0.5, planted)
-    assert len(found.training) == len(found.probability) == len(found.suspicion) == 940
-    assert not np.isin(found.training.index, planted).any()
-    assert len(found.decoy_scale) == 60
-    assert len(found.anchor_probability) == 400
-    wrong = found.training.index >= 800
-    assert found.probability[wrong].min() > found.probability[~wrong].max()
-    assert found.anchor_probability[320:].mean() > 0.5 > found.anchor_probability[:320].mean()
-
-
-def test_too_early_is_said() -> None:
-    with pytest.raises(SgoifError, match="19 training and 400 held-out examples"):
-        judge(known(19, 1.0), known(400, 1.0), 4, 0.0)
-    with pytest.raises(SgoifError, match="at least one epoch"):
-        judge(known(100, 1.0), known(0, 1.0), 4, 0.0)

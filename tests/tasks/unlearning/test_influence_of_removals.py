@@ -12,7 +12,7 @@ from torch.nn.functional import cross_entropy
 from unlearning_cases import L2, extended, fitted_head, head_data, others, slow_optimum
 
 from sgoif.tasks.unlearning.head import HeadData
-from sgoif.tasks.unlearning.influence import Effect, first_order, query_effects
+from sgoif.tasks.unlearning.influence import Effect, first_order_influence, query_effects
 from sgoif.tasks.unlearning.newton import fit_head, minimise
 from sgoif.tasks.unlearning.removal import certify, remove_rows
 
@@ -94,7 +94,7 @@ def test_without_a_bound_left_there_is_no_interval() -> None:
 def test_first_order_scores_are_derivatives() -> None:
     """Weighing an example down by ε moves the mean loss of the queries at the rate of its score."""
     fitted, queries = fitted_head(30), head_data(20, seed=5)
-    scores = first_order(fitted, queries)
+    scores = first_order_influence(fitted, queries)
     epsilon, x = 1e-4, extended(fitted.data)
     labels = fitted.data.labels
 
@@ -124,7 +124,7 @@ def test_first_order_scores_are_derivatives() -> None:
 
 def test_first_order_scores_rank_deletions_as_training_again_does() -> None:
     fitted, queries = fitted_head(40, l2=0.05), head_data(50, seed=5)
-    scores = first_order(fitted, queries)
+    scores = first_order_influence(fitted, queries)
     real = []
     for row in range(0, 40, 4):
         star = slow_optimum(fitted.data, 0.05, others(40, torch.tensor([row])))

@@ -11,8 +11,8 @@ from sgoif.errors import NonFiniteError
 from sgoif.tasks.unlearning import linear_solver
 from sgoif.tasks.unlearning import newton as newton_module
 from sgoif.tasks.unlearning.head import HeadData, Objective
-from sgoif.tasks.unlearning.linear_solver import Factor, LeftOut, Whitened, solve
-from sgoif.tasks.unlearning.newton import Fitted, fit_head, minimise, reference_norm
+from sgoif.tasks.unlearning.linear_solver import Factor, LeaveOutOperator, WhitenedOperator, solve
+from sgoif.tasks.unlearning.newton import FittedHead, fit_head, minimise, reference_norm
 
 
 @pytest.fixture(params=["factored", "conjugate"])
@@ -68,7 +68,7 @@ def test_a_worn_factor_is_replaced(monkeypatch: pytest.MonkeyPatch) -> None:
             super().__init__(curvature)  # type: ignore[arg-type]
 
     monkeypatch.setattr(newton_module, "Factor", Counted)
-    monkeypatch.setattr(newton_module, "WORN", 2)
+    monkeypatch.setattr(newton_module, "MOST_PRODUCTS", 2)
     data = head_data(60)
     torch.testing.assert_close(fit_head(data, 1e-3).w, slow_optimum(data, 1e-3, torch.arange(60)), rtol=1e-5, atol=1e-7)
     assert len(made) > 1
@@ -87,7 +87,7 @@ def test_solve_in_the_coordinates_of_a_factor() -> None:
     torch.testing.assert_close(solve(left.curvature(w), rhs, None).vectors, expected, rtol=1e-7, atol=1e-9)
 
     some = Objective(data.take(rows), L2).curvature(w)
-    own, other = LeftOut(factor, some, 40, 3), Whitened(left.curvature(w), factor)
+    own, other = LeaveOutOperator(factor, some, 40, 3), WhitenedOperator(left.curvature(w), factor)
     torch.testing.assert_close(own.matvec(rhs), other.matvec(rhs), rtol=1e-9, atol=1e-11)
     torch.testing.assert_close(factor.solve(rhs), torch.linalg.solve(objective.curvature(w).dense(), rhs.T).T)
 
@@ -98,7 +98,7 @@ def test_few_steps_stop_early_and_say_so() -> None:
 
 
 def test_what_is_known_of_a_fitted_head(way: str) -> None:
-    fitted = Fitted(Objective(head_data(30), L2), torch.randn(15, dtype=torch.float64))
+    fitted = FittedHead(Objective(head_data(30), L2), torch.randn(15, dtype=torch.float64))
     torch.testing.assert_close(fitted.gradient, slow_gradient(fitted.data, L2, torch.arange(30), fitted.w))
     rhs = torch.randn(2, 15, dtype=torch.float64)
     expected = torch.linalg.solve(fitted.objective.curvature(fitted.w).dense(), rhs.T).T

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import html
 from collections.abc import Callable
-from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -12,87 +11,19 @@ import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
+from label_cases import COUNT, Problem, blobs, loop, network, trained, watch
 from sklearn.metrics import average_precision_score
-from torch import Tensor, nn
-from torch.utils.data import DataLoader, Dataset, TensorDataset
+from torch import nn
+from torch.utils.data import DataLoader
 
 from sgoif import InfluenceMonitor, indexed, split_holdout
 from sgoif.errors import SettingError, SgoifError
-from sgoif.reports import labels as page
 from sgoif.tasks import Decoys, LabelErrors, plant_decoys
-from sgoif.tasks.labels.confused import Limits
-from sgoif.tasks.labels.evidence import Rows
-from sgoif.tasks.labels.judgement import unknown_classes
 
 COLUMNS = [
     "index", "is_label_issue", "label_score", "given_label", "predicted_label", "probability_wrong", "confidence",
     "influence", "interval_low", "interval_high", "n_observations",
 ]  # fmt: skip
-DIMENSIONS, COUNT = 16, 1000
-
-
-@dataclass
-class Problem:
-    """Blobs, one per class; a share of labels was moved to another class."""
-
-    x: Tensor
-    true: np.ndarray[Any, Any]
-    given: np.ndarray[Any, Any]
-
-    @property
-    def wrong(self) -> np.ndarray[Any, Any]:
-        return self.true != self.given
-
-    @property
-    def dataset(self) -> TensorDataset:
-        return TensorDataset(self.x, torch.from_numpy(self.given))
-
-
-def blobs(count: int = COUNT, classes: int = 4, rate: float = 0.2, seed: int = 0) -> Problem:
-    generator = torch.Generator().manual_seed(seed)
-    centres = 1.5 * torch.randn(classes, DIMENSIONS, generator=generator)
-    true = torch.arange(count) % classes
-    x = centres[true] + torch.randn(count, DIMENSIONS, generator=generator)
-    flip = torch.rand(count, generator=generator) < rate
-    other = (true + torch.randint(1, classes, (count,), generator=generator)) % classes
-    return Problem(x, true.numpy(), torch.where(flip, other, true).numpy())
-
-
-def network(outputs: int) -> nn.Module:
-    torch.manual_seed(0)
-    return nn.Sequential(nn.Linear(DIMENSIONS, 32), nn.ReLU(), nn.Linear(32, outputs))
-
-
-def loop(monitor: InfluenceMonitor, training: Dataset[Any], epochs: int, batches: int | None = None) -> None:
-    model, optimizer = monitor.model, monitor.optimizer
-    loader = DataLoader(indexed(training), 50, shuffle=True, generator=torch.Generator().manual_seed(1))
-    for _ in range(epochs):
-        for number, (x, y, index) in enumerate(loader):
-            if batches is not None and number == batches:
-                return
-            with monitor.step(index):
-                F.cross_entropy(model(x), y).backward()
-            optimizer.step()
-            optimizer.zero_grad()
-
-
-def watch(anchors: Any, classes: int = 4, **options: Any) -> InfluenceMonitor:
-    model = network(classes)
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.05, momentum=0.9)
-    return InfluenceMonitor(model, optimizer, anchors=anchors, **options)
-
-
-def trained(
-    problem: Problem, classes: int = 4, epochs: int = 8, decoys: bool = False, **options: Any
-) -> tuple[InfluenceMonitor, Decoys | None]:
-    training: Dataset[Any]
-    training, held_out = split_holdout(problem.dataset, share=0.2)
-    planted = None
-    if decoys:
-        training, planted = plant_decoys(training, classes)
-    monitor = watch(held_out, classes, **options)
-    loop(monitor, training, epochs)
-    return monitor, planted
 
 
 def precision(errors: LabelErrors, problem: Problem) -> float:
@@ -104,22 +35,6 @@ def right_suggestions(errors: LabelErrors, problem: Problem) -> float:
     found = [i for i in errors.select(0.1).tolist() if problem.wrong[i]]
     assert len(found) > 10
     return float(np.mean([errors.suggested[i] == problem.true[i] for i in found]))
-
-
-@pytest.fixture(scope="module")
-def problem() -> Problem:
-    return blobs()
-
-
-@pytest.fixture(scope="module")
-def plain(problem: Problem) -> LabelErrors:
-    return LabelErrors(trained(problem)[0], dataset=problem.dataset)
-
-
-@pytest.fixture(scope="module")
-def with_decoys(problem: Problem) -> LabelErrors:
-    monitor, decoys = trained(problem, decoys=True)
-    return LabelErrors(monitor, decoys=decoys)
 
 
 @pytest.fixture(params=["plain", "with_decoys"])
@@ -294,102 +209,6 @@ def test_no_noise_no_issues() -> None:
         assert any("no wrong labels" in note for note in found.notes())
 
 
-@pytest.fixture(scope="module")
-def ignorant(problem: Problem) -> LabelErrors:
-    training, held_out = split_holdout(problem.dataset, share=0.2)
-    monitor = watch(held_out)
-    for group in monitor.optimizer.param_groups:
-        group["lr"] = 0.0
-    loop(monitor, training, 1)
-    return LabelErrors(monitor)
-
-
-def test_a_model_that_knows_nothing_says_so(ignorant: LabelErrors) -> None:
-    assert ignorant.judgement.calibration.trust == 0
-    (note,) = ignorant.notes()
-    assert "too little" in note
-    assert f"{ignorant.judgement.anchors.agreement():.0%} of {len(ignorant.judgement.anchors)} held-out" in note
-    assert "a guess would with 25%" in note
-    assert "from 0% to" in note
-    assert "unknown share" in repr(ignorant)
-    assert "%" in repr(ignorant)
-
-
-def test_a_class_that_the_model_does_not_know_is_named(plain: LabelErrors, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Its right labels look wrong, all of them, and the list is full of them."""
-    held_out = plain.judgement.anchors
-    assert plain.notes() == []
-    p = held_out.probabilities(4).copy()
-    own = held_out.given == 2
-    p[own] = np.where(np.arange(4) == 1, 0.97, 0.01)
-    confused = replace(plain.judgement, anchors=replace(held_out, classes=Rows(p)))
-    monkeypatch.setattr(plain, "judgement", confused)
-    (note,) = plain.notes()
-    assert "few held-out labels of '2' (0%): either most of these are wrong" in note
-    few = confused.anchors.take(np.flatnonzero(own)[:9])
-    assert unknown_classes(few, 4) == {}
-    assert unknown_classes(confused.anchors.take(np.flatnonzero(own)[:10]), 4) == {2: 0.0}
-    nowhere = [np.zeros(0)] * 4
-    monkeypatch.setattr(plain, "judgement", replace(confused, limits=Limits(nowhere, nowhere, np.array([2]))))
-    (note,) = plain.notes()
-    assert "takes right labels for wrong ones" in note
-    assert "of '2' (0%) hardly any label is listed" in note
-
-
-@pytest.mark.parametrize(
-    ("structured", "competence", "told"), [(1.0, 0.85, True), (1.0, 0.95, False), (0.2, 0.85, False)]
-)
-def test_errors_that_the_model_may_have_made_itself_are_told(
-    structured: float, competence: float, told: bool, plain: LabelErrors, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    changed = replace(plain.judgement.calibration, structured=structured, competence=competence)
-    monkeypatch.setattr(plain, "judgement", replace(plain.judgement, calibration=changed))
-    said = [note for note in plain.notes() if "follow classes that the model itself still confuses" in note]
-    assert len(said) == told
-    monkeypatch.setattr(plain, "select", lambda fdr: np.zeros(0, dtype=np.int64))
-    assert not any("still confuses" in note for note in plain.notes())
-
-
-def test_limits_by_class_hold_for_whatever_is_stated(plain: LabelErrors) -> None:
-    verdict = plain.judgement
-    assert verdict.limits is None
-    v = np.array([verdict.scale.max()] * 4)
-    free = verdict.stated(np.arange(4), v)
-    low = Limits([np.array([verdict.scale.min()])] * 4, [np.array([1.0]), np.array([0.25])] * 2, np.zeros(0, dtype=int))
-    assert free.min() > 0.25
-    assert np.allclose(replace(verdict, limits=low).stated(np.arange(4), v), np.where([0, 1, 0, 1], 0.25, free))
-
-
-def test_the_stated_rate_is_what_limits_leave(plain: LabelErrors) -> None:
-    calibration = plain.judgement.calibration
-    whole, less = calibration.stated, replace(calibration, kept=0.5).stated
-    assert less.estimate == pytest.approx(whole.estimate / 2)
-    assert less.low == pytest.approx(whole.low / 2)
-    assert less.high == whole.high
-
-
-def test_a_model_that_knows_nothing_leaves_every_rate_open(ignorant: LabelErrors, plain: LabelErrors) -> None:
-    assert not ignorant.rate_told
-    rate = ignorant.noise_rate()
-    assert rate.low == 0
-    assert rate.high > 0.7
-    assert rate.estimate == pytest.approx(rate.high / 2)
-    assert plain.rate_told
-    assert plain.noise_rate() == plain.judgement.calibration.rate
-
-
-def test_a_model_that_knows_nothing_selects_nothing(ignorant: LabelErrors) -> None:
-    assert len(ignorant.select(0.1)) == 0
-
-
-def test_a_model_that_knows_nothing_expects_no_precision(ignorant: LabelErrors, plain: LabelErrors) -> None:
-    assert np.isnan(ignorant.expected_precision(10))
-    assert page.precision(ignorant, ignorant.table()) == []
-    assert [k for k, _ in page.precision(plain, plain.table())] == [20, 50, 100, 200, 500, 1000]
-    with pytest.raises(SettingError, match="from 1 to"):
-        ignorant.expected_precision(0)
-
-
 @pytest.mark.parametrize(
     ("options", "said"),
     [
@@ -510,29 +329,6 @@ def test_examples_that_were_never_drawn_have_no_probability(problem: Problem) ->
         assert (table["predicted_label"] == table["given_label"])[unseen].all()
     np.testing.assert_array_equal(known.table()["given_label"], problem.given)
     assert (unknown.table()["given_label"][unseen] == -1).all()
-
-
-def test_too_early_is_said(problem: Problem) -> None:
-    _, held_out = split_holdout(problem.dataset, share=0.2)
-    with pytest.raises(SgoifError, match="0 training and 0 held-out examples"):
-        LabelErrors(watch(held_out))
-
-
-def test_without_decoys_mistakes_of_the_model_may_pass_for_noise(
-    plain: LabelErrors, with_decoys: LabelErrors, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    for errors, said in ((plain, True), (with_decoys, False)):
-        before = errors.notes()
-        weaker = replace(errors.judgement.calibration, competence=0.8)
-        monkeypatch.setattr(errors, "judgement", replace(errors.judgement, calibration=weaker))
-        more = [note for note in errors.notes() if note not in before]
-        assert [("without decoys" in note) for note in more] == [True] * said
-    held_out = plain.judgement.anchors
-    note = plain.notes()[-1]
-    assert f"disagrees with {1 - held_out.agreement():.0%} of the held-out labels" in note
-    assert plain.summary()["notes"] == plain.notes()
-    assert str(plain).splitlines()[-1] == f"Note: {note}."
-    assert f"<br>Note: {html.escape(note)}." in plain._repr_html_()
 
 
 # --- for a look -------------------------------------------------------------------------------------------------------
