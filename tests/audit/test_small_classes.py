@@ -6,7 +6,7 @@ import numpy as np
 
 from sgoif.audit.small_classes import notes, unjudged, without_verdict
 from sgoif.core.score_table import ScoreTable
-from sgoif.reports.labels import as_given
+from sgoif.reports.label_report import as_given
 
 LABELS = np.array([0] * 40 + [1] * 6 + [2])
 HELD = np.array([0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 40, 41])

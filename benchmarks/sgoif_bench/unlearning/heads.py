@@ -13,11 +13,11 @@ from torch import Tensor
 from torch.nn.functional import cross_entropy
 
 from sgoif.tasks.unlearning.head import HeadData
-from sgoif.tasks.unlearning.influence import first_order, query_effects
-from sgoif.tasks.unlearning.newton import Fitted, minimise
+from sgoif.tasks.unlearning.influence import first_order_influence, query_effects
+from sgoif.tasks.unlearning.newton import FittedHead, minimise
 from sgoif.tasks.unlearning.priority import Limits
-from sgoif.tasks.unlearning.removal import Leaving, certify, remove_rows
-from sgoif.tasks.unlearning.unlearner import FINER
+from sgoif.tasks.unlearning.removal import RowRemoval, certify, remove_rows
+from sgoif.tasks.unlearning.state import CERTIFICATE_MARGIN
 from sgoif_bench.unlearning.deletions import Deletion
 
 EXACT = 1e-11
@@ -29,14 +29,14 @@ T = TypeVar("T")
 class HeadStudy:
     """A fitted head, the held-out examples that judge it, and a test set that nobody else looks at."""
 
-    fitted: Fitted
+    fitted: FittedHead
     held: HeadData
     test: HeadData
 
     def __post_init__(self) -> None:
-        self.influence = first_order(self.fitted, self.held)
+        self.influence = first_order_influence(self.fitted, self.held)
         """Predicted change of the held-out loss for every example alone."""
-        self.goal = Limits().logits / float(self.held.norms().median()) / FINER
+        self.goal = Limits().logits / float(self.held.norms().median()) / CERTIFICATE_MARGIN
         self._held_before = float(losses(self.held, self.fitted.w).mean())
         self._test_before = losses(self.test, self.fitted.w)
         self._factored = self.fitted.factor  # made before anything is timed
@@ -54,8 +54,8 @@ class HeadStudy:
         objective = fitted.objective.leaving_out(rows)
         star, retraining = _timed(fitted.data, lambda: self.retrained(rows))
         slack = certify(objective, star).bound
-        influence, influencing = _timed(fitted.data, lambda: fitted.w + Leaving(fitted, rows).influence())
-        newton, stepping = _timed(fitted.data, lambda: fitted.w + Leaving(fitted, rows).newton())
+        influence, influencing = _timed(fitted.data, lambda: fitted.w + RowRemoval(fitted, rows).influence())
+        newton, stepping = _timed(fitted.data, lambda: fitted.w + RowRemoval(fitted, rows).newton())
         removal, removing = _timed(fitted.data, lambda: remove_rows(fitted, rows, bound=self.goal))
         heads = {"influence": influence, "newton": newton, "removal": removal.w}
         bounds = {name: certify(objective, w).bound for name, w in heads.items()}

@@ -12,7 +12,7 @@ from torch.nn.functional import cross_entropy
 
 from sgoif.core.provenance import machine, plain, rounded, versions
 from sgoif.errors import SettingError
-from sgoif.tasks.unlearning.features import HeadOf, read_head
+from sgoif.tasks.unlearning.features import ModelHead, read_head
 from sgoif.tasks.unlearning.head import HeadData
 from sgoif.tasks.unlearning.newton import fit_head
 from sgoif.tasks.unlearning.removal import remove_rows
@@ -148,7 +148,7 @@ class Studied:
             "groups": columns(group_records),
         }
 
-    def _study(self, model: torch.nn.Module, head: HeadOf) -> tuple[HeadStudy, float]:
+    def _study(self, model: torch.nn.Module, head: ModelHead) -> tuple[HeadStudy, float]:
         problem = self.problem
         test = self.runner.data(self.job.set, self.job.training, train=False)
         judged = Problem(test.images, test.labels, problem.classes, problem.recipe, problem.device, problem.seed)

@@ -38,7 +38,7 @@ from sgoif.device.selection import choose_device
 from sgoif.distributed.communicator import Communicator
 from sgoif.distributed.launch import choose_gpu, joined
 from sgoif.errors import StateError
-from sgoif.reports.labels import precision, worst_first
+from sgoif.reports.label_report import precision, sort_worst_first
 
 if TYPE_CHECKING:
     from sgoif.images import Collection, Pixels
@@ -269,7 +269,7 @@ def _write(
     counts, held = (len(split[0]), len(split[1])), split[1]
     unjudged = small_classes.unjudged(pixels.labels, held, len(pixels.class_names))
     rate = errors.noise_rate().estimate
-    numbers = worst_first(small_classes.without_verdict(errors.table(settings.fdr), unjudged, rate))
+    numbers = sort_worst_first(small_classes.without_verdict(errors.table(settings.fdr), unjudged, rate))
     table = outputs.with_names(numbers, pixels.names, pixels.class_names)
     about_data = [
         *small_classes.notes(numbers, pixels.labels, held, pixels.class_names),

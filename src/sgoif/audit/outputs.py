@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from sgoif.core.provenance import write_json
 from sgoif.core.score_table import Array, ScoreTable, texts, to_cell
 from sgoif.core.serialization import atomic_write
-from sgoif.reports.labels import Shown, page_data
+from sgoif.reports.label_report import ReportExtras, page_data
 from sgoif.reports.page import write_page
 
 if TYPE_CHECKING:
@@ -137,7 +137,7 @@ def write_report(
     progress: Callable[[int, int], None] | None = None,
 ) -> None:
     """report.html. `table` is `errors.table()`, with numbers; labels of `unjudged` classes are taken as given."""
-    shown = Shown(
+    shown = ReportExtras(
         title=Path(source).name or source,
         names=pixels.names.__getitem__,
         picture=pixels.thumbnails,

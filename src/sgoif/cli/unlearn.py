@@ -257,14 +257,14 @@ def verify_command(
 
 
 def _tell_decision(decision: Decision) -> None:
-    from sgoif.tasks.unlearning.records import told
+    from sgoif.tasks.unlearning.records import describe_effect
     from sgoif.tasks.unlearning.text import counted
 
     what = "RETRAIN NOW" if decision.now else "CAN WAIT"
     print(f"request {decision.number}, {counted(len(decision.ids), 'example')}: {what}")
     for reason in decision.reasons:
         print(f"  - {reason}")
-    print(told(decision.effect))
+    print(describe_effect(decision.effect))
 
 
 def _tell_plan(title: str, decisions: list[Decision]) -> None:

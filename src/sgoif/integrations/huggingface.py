@@ -51,12 +51,30 @@ logger = logging.getLogger(__name__)
 class InfluenceCallback(TrainerCallback):  # type: ignore[misc, unused-ignore]
     """Scores the training examples of a `transformers.Trainer`.
 
-    `anchors` is the hold-out, whose items are dicts like those of the training set; `index` is the key of the indices
-    in a batch, and `target` that of labels where the loss does not show them. With `log`, every refresh goes where the
-    Trainer reports to, which needs `attach(trainer)`. Everything else is an argument of `sgoif.InfluenceMonitor`.
-
     The Trainer says nothing when training fails. Call `close()` then, if the model is used further without another
     call of `train()`.
+
+    Args:
+        anchors: the hold-out, whose items are dicts like those of the training set.
+        index: key of the indices in a batch.
+        target: key of labels, where the loss does not show them.
+        log: whether every refresh goes where the Trainer reports to; needs `attach(trainer)`.
+        **settings: arguments of `sgoif.InfluenceMonitor`.
+
+    Example:
+        ```python
+        from transformers import Trainer, TrainingArguments
+        from sgoif import indexed, split_holdout
+        from sgoif.integrations.huggingface import InfluenceCallback
+
+        train_set, holdout_set = split_holdout(dataset, share=0.2)
+        callback = InfluenceCallback(anchors=holdout_set)
+        arguments = TrainingArguments("out", num_train_epochs=2, save_strategy="no", report_to="none")
+        trainer = Trainer(model, arguments, train_dataset=indexed(train_set))
+        callback.attach(trainer)                            # keeps the column with the indices
+        trainer.train()
+        print(callback.scores().worst(5), callback.errors().noise_rate())
+        ```
     """
 
     def __init__(

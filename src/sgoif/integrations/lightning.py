@@ -41,11 +41,27 @@ except ImportError:
 class InfluenceCallback(Callback):  # type: ignore[misc, unused-ignore]
     """Scores the training examples of a Lightning fit.
 
-    `anchors` is the hold-out. `index` says where in a batch the indices are: the last of three or more parts or the key
-    "index" by default, otherwise a position, a key or a function of the batch; `target` does the same for labels
-    where the loss does not show them. `model` names the submodule that returns logits, where it is not the module
-    itself, and `optimizer` the optimizer that trains it, where there are several. With `log`, every refresh goes to
-    the trainer's loggers. Everything else is an argument of `sgoif.InfluenceMonitor`.
+    Args:
+        anchors: the hold-out.
+        index: where in a batch the indices are: the last of three or more parts or the key "index" by default,
+            otherwise a position, a key or a function of the batch.
+        target: the same for labels, where the loss does not show them.
+        model: name of the submodule that returns logits, where it is not the module itself.
+        optimizer: number of the optimizer that trains it, where there are several.
+        log: whether every refresh goes to the trainer's loggers.
+        **settings: arguments of `sgoif.InfluenceMonitor`.
+
+    Example:
+        ```python
+        from lightning.pytorch import Trainer
+        from sgoif import indexed
+        from sgoif.integrations.lightning import InfluenceCallback
+
+        callback = InfluenceCallback(anchors=holdout_set)
+        trainer = Trainer(max_epochs=2, callbacks=[callback], logger=False, enable_checkpointing=False)
+        trainer.fit(module, DataLoader(indexed(train_set), batch_size=32, shuffle=True))
+        print(callback.scores().worst(5), callback.errors().noise_rate())
+        ```
     """
 
     def __init__(

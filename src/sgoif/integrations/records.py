@@ -24,7 +24,23 @@ PREFIX = "sgoif/"
 
 
 def follow(monitor: InfluenceMonitor, *sinks: Any) -> Records:
-    """Send the history of a monitor to TensorBoard writers, wandb runs, mlflow or functions, from now on."""
+    """Send the history of a monitor to experiment trackers from now on.
+
+    Args:
+        monitor: what is followed.
+        *sinks: TensorBoard writers, wandb runs, the module mlflow, or functions of (step, values).
+
+    Returns:
+        What sends them; a context manager, whose `close` sends the rest.
+
+    Example:
+        ```python
+        from sgoif.integrations.records import follow
+
+        with follow(monitor, lambda step, values: print(step, sorted(values))):
+            train()                                         # the loop, as it is
+        ```
+    """
     return Records(monitor, [as_sink(sink) for sink in sinks])
 
 
@@ -60,9 +76,15 @@ class Records:
     def worst_images(
         self, dataset: Dataset[Any], count: int = 16, *, class_names: Sequence[str] | None = None
     ) -> np.ndarray[Any, Any]:
-        """Send a grid of the most harmful examples with their index, label and influence; returns their indices.
+        """Send a grid of the most harmful examples with their index, label and influence; all ranks call this.
 
-        `dataset` is the one whose indices the loop uses, or a part of it. All ranks call this.
+        Args:
+            dataset: the one whose indices the loop uses, or a part of it.
+            count: number of images.
+            class_names: one name for every class.
+
+        Returns:
+            The indices of the examples.
         """
         from sgoif.integrations.pictures import grid
 

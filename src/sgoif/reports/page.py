@@ -15,9 +15,9 @@ import numpy as np
 from sgoif.core.serialization import atomic_write
 from sgoif.errors import SettingError
 from sgoif.reports.page_data import PageData
-from sgoif.reports.page_payload import payload, to_json, worst_first
-from sgoif.reports.page_pictures import CHUNK, by_need, picture_blocks
-from sgoif.reports.shell import asset, digest, escaped, filled
+from sgoif.reports.page_json import build_payload, suspicion_order, to_json
+from sgoif.reports.page_pictures import CHUNK, order_by_need, picture_blocks
+from sgoif.reports.templates import escape_html, fill_template, policy_digest, read_asset
 
 __all__ = ["MAX_BYTES", "PageData", "page_html", "write_page"]
 
@@ -50,15 +50,15 @@ def page_html(data: PageData, *, max_bytes: int = MAX_BYTES) -> str:
 def _parts(data: PageData, max_bytes: int, progress: Callable[[int, int], None] | None) -> Iterator[str]:
     if max_bytes <= 0:
         raise SettingError(f"max_bytes must be positive; got {max_bytes}")
-    order = worst_first(data)
-    sequence = by_need(order, data.harmed)
+    order = suspicion_order(data)
+    sequence = order_by_need(order, data.harmed)
     slots = None
     if data.thumbnail is not None:
         places = np.empty(len(order), dtype=np.int64)
         places[sequence] = np.arange(len(sequence))
         slots = places[order]
     frame, script = _frame(data.title)
-    report = to_json({**payload(data, order, slots), "chunk": CHUNK})
+    report = to_json({**build_payload(data, order, slots), "chunk": CHUNK})
     head = f'{frame[0]}<script type="application/json" id="report">{report}</script>\n'
     body = f"<script>{script}</script>\n"
     yield head
@@ -76,12 +76,13 @@ def _parts(data: PageData, max_bytes: int, progress: Callable[[int, int], None] 
 
 def _frame(title: str) -> tuple[tuple[str, str], str]:
     """The page before and after its data, and the script."""
-    style = asset("page.css")
-    script = '(() => {\n"use strict";\n' + "\n".join(asset(name) for name in SCRIPTS) + "})();\n"
+    style = read_asset("page.css")
+    script = '(() => {\n"use strict";\n' + "\n".join(read_asset(name) for name in SCRIPTS) + "})();\n"
     policy = (
-        f"default-src 'none'; img-src data: blob:; style-src {digest(style)}; script-src {digest(script)};"
-        " base-uri 'none'; form-action 'none'; require-trusted-types-for 'script'; trusted-types 'none'"
+        f"default-src 'none'; img-src data: blob:; style-src {policy_digest(style)};"
+        f" script-src {policy_digest(script)}; base-uri 'none'; form-action 'none';"
+        " require-trusted-types-for 'script'; trusted-types 'none'"
     )
-    whole = filled("page.html", {"title": escaped(title), "policy": policy, "style": style})
+    whole = fill_template("page.html", {"title": escape_html(title), "policy": policy, "style": style})
     before, after = whole.split("<!-- data -->\n")
     return (before, after), script

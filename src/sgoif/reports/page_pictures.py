@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator
 import numpy as np
 
 from sgoif.reports.page_data import IntArray, PageData
-from sgoif.reports.page_payload import to_json
+from sgoif.reports.page_json import to_json
 
 CHUNK = 256
 LARGEST = 2**20
@@ -23,7 +23,7 @@ FRAME = 80
 """Room for the tags around a chunk."""
 
 
-def by_need(order: IntArray, harmed: IntArray) -> IntArray:
+def order_by_need(order: IntArray, harmed: IntArray) -> IntArray:
     """All rows, each where it is first needed when `order` is read with the rows that each of its examples hurts."""
     if harmed.shape[1] == 0:
         return order
@@ -33,7 +33,7 @@ def by_need(order: IntArray, harmed: IntArray) -> IntArray:
     return rows[keep][np.argsort(first[keep], kind="stable")]
 
 
-def kind_of(picture: bytes) -> str | None:
+def image_format(picture: bytes) -> str | None:
     """The format by its first bytes, or None if no browser is sure to show it."""
     if picture.startswith(b"\xff\xd8\xff"):
         return "jpeg"
@@ -88,7 +88,7 @@ def _read(thumbnail: Callable[[int], bytes | None], row: int) -> bytes | None:
         picture = thumbnail(row)
     except Exception:  # whatever a decoder does with a damaged file, the report must not be lost for one picture
         return None
-    return picture if picture is not None and kind_of(picture) is not None else None
+    return picture if picture is not None and image_format(picture) is not None else None
 
 
 def _block(chunk: int, lines: list[str]) -> str:

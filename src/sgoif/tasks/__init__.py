@@ -7,7 +7,7 @@ activations and features of a trained network; a monitor lends them its held-out
 from sgoif.tasks.curriculum import Curriculum, CurriculumReport, CurriculumSampler, CurriculumSettings
 from sgoif.tasks.labels import Decoys, LabelErrors, plant_decoys
 from sgoif.tasks.ood import Alarm, Sentinel, ShiftWatch
-from sgoif.tasks.poisoning import Family, Found, PoisonTrace, PoisonWatch, RestoreEstimate
+from sgoif.tasks.poisoning import Family, PoisonTrace, PoisonWatch, RemovalEstimate, TraceResult
 from sgoif.tasks.unlearning import Limits, Unlearner
 
 __all__ = [
@@ -18,14 +18,14 @@ __all__ = [
     "CurriculumSettings",
     "Decoys",
     "Family",
-    "Found",
     "LabelErrors",
     "Limits",
     "PoisonTrace",
     "PoisonWatch",
-    "RestoreEstimate",
+    "RemovalEstimate",
     "Sentinel",
     "ShiftWatch",
+    "TraceResult",
     "Unlearner",
     "plant_decoys",
 ]

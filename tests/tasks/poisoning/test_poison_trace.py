@@ -144,13 +144,13 @@ def test_how_many_to_remove_is_worked_out_once_when_asked(case: Cloud, monkeypat
     from sgoif.tasks.poisoning import trace as module
 
     calls = []
-    real = module.estimate
+    real = module.estimate_removal
 
     def counted(*given: Any) -> Any:
         calls.append(1)
         return real(*given)
 
-    monkeypatch.setattr(module, "estimate", counted)
+    monkeypatch.setattr(module, "estimate_removal", counted)
     trace = PoisonTrace.fit(Direct(case.x, case.y), case.dataset())
     found = trace.culprits(case.victims, case.target)
     assert calls == []

@@ -11,7 +11,7 @@ from unlearning_cases import L2, fitted_head, head_data, others, slow_gradient, 
 from sgoif.errors import SettingError
 from sgoif.tasks.unlearning import linear_solver
 from sgoif.tasks.unlearning.newton import fit_head, minimise
-from sgoif.tasks.unlearning.removal import Certificate, Leaving, certify, remove_rows
+from sgoif.tasks.unlearning.removal import Certificate, RowRemoval, certify, remove_rows
 
 
 @pytest.fixture(params=["factored", "conjugate"])
@@ -26,7 +26,7 @@ ROWS = torch.tensor([5, 1, 30])
 def test_the_first_steps_are_those_of_dense_algebra(way: None) -> None:
     fitted = fitted_head()
     data, w, left = fitted.data, fitted.w, others(60, ROWS)
-    leaving = Leaving(fitted, ROWS)
+    leaving = RowRemoval(fitted, ROWS)
     gradient = slow_gradient(data, L2, left, w)
     torch.testing.assert_close(leaving.gradient, gradient, rtol=1e-8, atol=1e-12)
     assert leaving.value == pytest.approx(float(leaving.objective.value_and_gradient(w)[0]), rel=1e-12)

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
+from sgoif.tasks import Unlearner
 from sgoif.tasks.unlearning.head import HeadData
-from sgoif.tasks.unlearning.newton import Fitted, fit_head
+from sgoif.tasks.unlearning.log import AuditLog, read_log
+from sgoif.tasks.unlearning.newton import FittedHead, fit_head
 
 L2 = 0.01
 
@@ -29,7 +32,7 @@ def head_data(count: int = 60, width: int = 4, classes: int = 3, seed: int = 0, 
     return HeadData(*blobs(count, width, classes, seed), classes, **options)
 
 
-def fitted_head(count: int = 60, width: int = 4, classes: int = 3, seed: int = 0, l2: float = L2) -> Fitted:
+def fitted_head(count: int = 60, width: int = 4, classes: int = 3, seed: int = 0, l2: float = L2) -> FittedHead:
     return fit_head(head_data(count, width, classes, seed), l2)
 
 
@@ -101,3 +104,14 @@ def small(seed: int = 0, **options: Any) -> Small:
             for _ in range(20):
                 model(torch.randn(32, 4))
     return model
+
+
+def make(count: int = 80, log: str | AuditLog | None = "log.jsonl", **options: Any) -> Unlearner:
+    features, labels = blobs(count + 40)
+    held = features[count:], labels[count:]
+    ids = [f"img/{number}.png" for number in range(count)]
+    return Unlearner.from_features(features[:count], labels[:count], ids, held_out=held, l2=L2, log=log, **options)
+
+
+def kinds(path: str | Path = "log.jsonl") -> list[str]:
+    return [entry.kind for entry in read_log(path)]

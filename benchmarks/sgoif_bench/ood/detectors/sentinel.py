@@ -26,7 +26,7 @@ class SentinelDetector(Detector):
     gate: ClassVar[bool] = True
 
     def fit(self, bank: Bank) -> Self:
-        self.sentinel = Sentinel.of_views(bank.network, bank.batches(), gate=self.gate)
+        self.sentinel = Sentinel.fit_outputs(bank.network, bank.batches(), gate=self.gate)
         return self
 
     def score(self, seen: Seen) -> Tensor:

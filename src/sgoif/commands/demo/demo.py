@@ -26,6 +26,7 @@ from sgoif.core.data import indexed, split_holdout
 from sgoif.core.provenance import machine, versions, write_json
 from sgoif.errors import SettingError
 from sgoif.monitor import InfluenceMonitor
+from sgoif.reports import write_label_report
 from sgoif.tasks import LabelErrors
 
 MOST_NOISE = 0.24
@@ -88,7 +89,7 @@ def run_demo(
         names = [str(digit) for digit in range(CLASSES)]
         errors = LabelErrors(monitors["influence"], dataset=everything, class_names=names)
         if page is not None:
-            errors.report(page, title="Handwritten digits")
+            write_label_report(errors, page, title="Handwritten digits")
         found = _judged(errors, is_wrong)
     return {
         "seconds": time.perf_counter() - start,

@@ -24,7 +24,7 @@ from sgoif.errors import SettingError
 from sgoif.images import Collection, ImagesError, open_images, open_unlabelled
 from sgoif.images.text import few
 from sgoif.tasks.ood import Sentinel
-from sgoif.tasks.ood.reference import OneIn
+from sgoif.tasks.ood.reference import OneInMany
 from sgoif.tasks.ood.sentinel import HELD_BACK, LEAST_CALIBRATION
 
 AGREES = 0.5
@@ -92,7 +92,7 @@ def fit(settings: FitSettings, show: Progress) -> dict[str, Any]:
             " them with --classes FILE; if the labels mean something else, give --ignore-labels; if the preparation"
             " differs, --image-size, --mean and --spread"
         )
-    back = int(OneIn(HELD_BACK).chosen(source.taken).sum()) if calibration is None else 0
+    back = int(OneInMany(HELD_BACK).chosen(source.taken).sum()) if calibration is None else 0
     images = source.taken - back
     description = setup.describe(model, images, origin)
     save(settings.out, sentinel, description)

@@ -22,7 +22,7 @@ from sgoif.errors import SettingError
 from sgoif.images import Collection, ImagesError, open_unlabelled
 from sgoif.images.backends import Files, Store
 from sgoif.images.text import as_unicode, shown
-from sgoif.reports.page_payload import natural_order
+from sgoif.reports.page_json import natural_order
 from sgoif.tasks.ood import Alarm
 
 STANDARD_INPUT = Path("-")

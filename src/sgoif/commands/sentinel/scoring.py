@@ -24,7 +24,7 @@ from sgoif.images import Collection, ImagesError, UnreadableImageError, open_unl
 from sgoif.images.errors import cannot_write, make_writable
 from sgoif.images.pixels import thumbnail
 from sgoif.images.text import plural, shown
-from sgoif.reports.strangest import Stranger, StrangestPage, write_strangest
+from sgoif.reports.ood_report import OodReport, ScoredImage, write_ood_report
 
 STEM, PAGE = "scores", "strangest.html"
 
@@ -56,7 +56,7 @@ def score(settings: ScoreSettings, show: Progress) -> ScoreOutput:
         for note in notes:
             show.say(note)
         show.stage("writing the page", min(settings.show, len(table)))
-        write_strangest(folder / PAGE, _page(settings, loaded, data, table, notes, show))
+        write_ood_report(folder / PAGE, _page(settings, loaded, data, table, notes, show))
     summary = {
         "images": len(table),
         "strange": int(table["is_strange"].sum()),
@@ -134,12 +134,12 @@ def _page(
     table: ScoreTable,
     notes: list[str],
     show: Progress,
-) -> StrangestPage:
+) -> OodReport:
     rows = []
     count = min(settings.show, len(table))
     for row in range(count):
         rows.append(
-            Stranger(
+            ScoredImage(
                 name=str(table["path"][row]),
                 score=float(table["score"][row]),
                 p_value=float(table["p_value"][row]),
@@ -150,7 +150,7 @@ def _page(
         )
         show.advance(row + 1, count)
     description = loaded.description
-    return StrangestPage(
+    return OodReport(
         title=data.source.name or str(data.source),
         rows=rows,
         images=len(table),

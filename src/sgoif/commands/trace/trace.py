@@ -22,8 +22,8 @@ from sgoif.core.score_table import ScoreTable, texts, to_cell
 from sgoif.core.serialization import atomic_write
 from sgoif.images.errors import cannot_write, make_writable
 from sgoif.images.text import plural
-from sgoif.reports.culprits import CulpritsPage, Group, Shown, Victim, write_culprits
-from sgoif.tasks.poisoning import Found, PoisonTrace
+from sgoif.reports.trace_report import FamilyImages, TraceReport, TrainingImage, Victim, write_trace_report
+from sgoif.tasks.poisoning import PoisonTrace, TraceResult
 
 STEM, PAGE, DECISIONS = "culprits", "culprits.html", "decisions.csv"
 LISTED = 120
@@ -67,13 +67,13 @@ def trace(settings: TraceSettings, show: Progress) -> TraceOutput:
         for note in notes:
             show.say(note)
         show.stage("writing the page", 0)
-        write_culprits(folder / PAGE, _page(settings, source, victims, found, notes))
+        write_trace_report(folder / PAGE, _page(settings, source, victims, found, notes))
     except OSError as error:
         raise cannot_write(folder.absolute(), error) from error
     return TraceOutput(table, _summary(folder, source, victims, found, notes, time.monotonic() - start))
 
 
-def _table(found: Found, source: ModelSource) -> ScoreTable:
+def _table(found: TraceResult, source: ModelSource) -> ScoreTable:
     order = np.lexsort((-found.score, -found.probability))
     plain = found.table().take(order)
     return ScoreTable(
@@ -102,7 +102,7 @@ def _write_decisions(path: Path, table: ScoreTable, source: Path) -> None:
     atomic_write(path, write, text=True)
 
 
-def _notes(found: Found, victims: Victims | None, names: Sequence[str]) -> list[str]:
+def _notes(found: TraceResult, victims: Victims | None, names: Sequence[str]) -> list[str]:
     notes = [*found.notes, *(victims.collection.notes if victims is not None else ())]
     if victims is not None and victims.skipped:
         notes.append(f"{plural(victims.skipped, 'victim')} could not be read")
@@ -126,14 +126,14 @@ def _notes(found: Found, victims: Victims | None, names: Sequence[str]) -> list[
 
 
 def _page(
-    settings: TraceSettings, source: ModelSource, victims: Victims | None, found: Found, notes: Sequence[str]
-) -> CulpritsPage:
+    settings: TraceSettings, source: ModelSource, victims: Victims | None, found: TraceResult, notes: Sequence[str]
+) -> TraceReport:
     row_of = {int(index): row for row, index in enumerate(found.index)}
     family_of = found.family_of()
 
-    def shown(index: int, score: float | None = None) -> Shown:
+    def shown(index: int, score: float | None = None) -> TrainingImage:
         row = row_of[index]
-        return Shown(
+        return TrainingImage(
             name=source.name(index),
             label=source.class_names[int(found.given[row])],
             score=float(found.score[row]) if score is None else score,
@@ -156,7 +156,7 @@ def _page(
             )
         )
     groups = [
-        Group(
+        FamilyImages(
             number=number,
             label=source.class_names[family.label],
             size=family.size,
@@ -172,7 +172,7 @@ def _page(
         "training images compared": f"{len(found):,}",
         "version": package_version(),
     }
-    return CulpritsPage(
+    return TraceReport(
         title=source.source.name or str(source.source),
         examples=len(found),
         selected=len(found.selected),
@@ -187,7 +187,7 @@ def _page(
 
 
 def _summary(
-    folder: Path, source: ModelSource, victims: Victims | None, found: Found, notes: Sequence[str], seconds: float
+    folder: Path, source: ModelSource, victims: Victims | None, found: TraceResult, notes: Sequence[str], seconds: float
 ) -> dict[str, Any]:
     names, restore = source.class_names, found.to_restore
     return {

@@ -19,7 +19,7 @@ from sgoif.errors import SettingError
 from sgoif.tasks.unlearning import Unlearner
 from sgoif.tasks.unlearning.keys import check_apart, default_key_file, open_key, own_key_file
 from sgoif.tasks.unlearning.log import AuditLog
-from sgoif.tasks.unlearning.replay import catch_up, not_known_yet
+from sgoif.tasks.unlearning.replay import count_unreplayed, replay_log
 
 
 def init(settings: InitSettings, show: Progress, key: Path | None = None) -> Unlearner:
@@ -43,7 +43,7 @@ def session(state: Path, log: Path | None, key: Path | None, device: str = "cpu"
     unlearner = load(state, log, device)
     if unlearner.log is not None:
         unlearner.log = with_key(unlearner.log.path, key, state)
-        catch_up(unlearner, unlearner.log, state)
+        replay_log(unlearner, unlearner.log, state)
     try:
         yield unlearner
     finally:
@@ -103,7 +103,7 @@ def not_in_state(unlearner: Unlearner, key: Path | None, state: Path) -> int:
     if place is not None:
         check_apart(place, state, unlearner.log.path)
     log = AuditLog(unlearner.log.path, key=None if place is None else open_key(place))
-    return not_known_yet(unlearner, log, state)
+    return count_unreplayed(unlearner, log, state)
 
 
 def plan(unlearner: Unlearner, later: int) -> dict[str, Any]:

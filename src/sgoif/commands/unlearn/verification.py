@@ -92,12 +92,12 @@ def verify(
 def _state(log: Path, given: Path | None) -> tuple[Path | None, str | None]:
     """The state to compare with, the one beside the log where none is given, and the hash that it ends with."""
     if given is not None:
-        last_hash = persistence.position(given)[1]
+        last_hash = persistence.read_log_position(given)[1]
         if last_hash is None:
             raise SettingError(f"--state {given} has no log; leave it out, or give the state that the log belongs to")
         return given, last_hash
     beside = log.parent / STATE
     if not beside.is_file():
         return None, None
-    name, last_hash = persistence.position(beside)
+    name, last_hash = persistence.read_log_position(beside)
     return (beside, last_hash) if name == log.name and last_hash is not None else (None, None)

@@ -18,7 +18,7 @@ from sgoif.audit.run_directory import CACHE
 from sgoif.images import ImagesError, Pixels, open_pixels
 from sgoif.images.containment import contained, contained_file
 from sgoif.images.pixels import image_type
-from sgoif.reports.shell import asset, digest, escaped, filled, visible
+from sgoif.reports.templates import escape_html, fill_template, policy_digest, read_asset, show_control_characters
 
 SCRIPTS = ("elements.js", "charts.js", "watch.js")
 MOST_LIVE_BYTES = 2**26
@@ -103,14 +103,14 @@ class RunContent:
 
 def _page(run: Path) -> Response:
     """The page; its own script and style sheet are the only ones it may run."""
-    style = asset("page.css")
-    script = '(() => {\n"use strict";\n' + "\n".join(asset(name) for name in SCRIPTS) + "})();\n"
+    style = read_asset("page.css")
+    script = '(() => {\n"use strict";\n' + "\n".join(read_asset(name) for name in SCRIPTS) + "})();\n"
     policy = (
-        f"default-src 'none'; img-src 'self'; connect-src 'self'; style-src {digest(style)}; script-src"
-        f" {digest(script)}; base-uri 'none'; form-action 'none'; require-trusted-types-for 'script';"
+        f"default-src 'none'; img-src 'self'; connect-src 'self'; style-src {policy_digest(style)}; script-src"
+        f" {policy_digest(script)}; base-uri 'none'; form-action 'none'; require-trusted-types-for 'script';"
         " trusted-types 'none'"
     )
-    title = escaped(visible(run.resolve().name)) or "(no name)"
-    page = filled("watch.html", {"title": title, "policy": policy, "style": style, "script": script})
+    title = escape_html(show_control_characters(run.resolve().name)) or "(no name)"
+    page = fill_template("watch.html", {"title": title, "policy": policy, "style": style, "script": script})
     # A page cannot say in itself who may frame it; a header can.
     return Response(HTTPStatus.OK, page.encode(), "text/html; charset=utf-8", f"{policy}; frame-ancestors 'none'")

@@ -82,10 +82,30 @@ NOT_ASKED = (
 
 
 class Curriculum:
-    """Weights by example; the module docstring says where they come from.
+    """Weights for the losses of a training: examples that are probably mislabelled count less.
 
-    Settings are those of `CurriculumSettings`, as keywords or as one object. The curriculum that was made last is the
-    one that `monitor.weights` asks. Among several ranks everything here is called by all of them.
+    The curriculum that was made last is the one that `monitor.weights` asks. Among several ranks everything here is
+    called by all of them. The module docstring says where the weights come from.
+
+    Args:
+        monitor: the monitor of the training.
+        settings: a `CurriculumSettings`; or give its fields as keywords.
+        **options: fields of `CurriculumSettings`.
+
+    Example:
+        ```python
+        from sgoif.tasks import Curriculum
+
+        curriculum = Curriculum(monitor, warm_up=2)
+        for x, y, index in loader:                          # as many epochs as you like
+            weights = curriculum.weights(index)
+            with monitor.step(index, target=y, weights=weights):
+                losses = nn.functional.cross_entropy(model(x), y, reduction="none")
+                (weights * losses).mean().backward()
+            optimizer.step()
+            optimizer.zero_grad()
+        print(curriculum.report())
+        ```
     """
 
     def __init__(

@@ -48,7 +48,22 @@ TRIES = 100
 class CurriculumSampler(Sampler[int]):
     """Positions in a data set, chosen by the weights of its examples.
 
-    `data` is the training set, or the index of every position in it. `batch_size` is that of the loader.
+    Args:
+        curriculum: where the weights come from.
+        data: the training set, or the index of every position in it.
+        batch_size: that of the loader.
+        way: `"draw"` examples as often as their weights say, or `"leave-out"` most of those weighed down.
+        seed: of the draws.
+
+    Example:
+        ```python
+        from sgoif import indexed
+        from sgoif.tasks import Curriculum, CurriculumSampler
+
+        sampler = CurriculumSampler(Curriculum(monitor), train_set, batch_size=32)
+        loader = DataLoader(indexed(train_set), batch_size=32, sampler=sampler)
+        train()                                             # the loop, as it is: losses are not weighed
+        ```
     """
 
     def __init__(

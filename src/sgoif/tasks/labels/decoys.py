@@ -82,9 +82,27 @@ def plant_decoys(
     seed: int = 0,
     labels: Sequence[int] | None = None,
 ) -> tuple[Dataset[Any], Decoys]:
-    """The data set with some labels made wrong on the fly, and a note of which ones.
+    """Make some training labels wrong on the fly, and note which ones.
 
-    Put it in place of the training set, before `indexed`; a part of a split keeps its indices.
+    Args:
+        dataset: the training set, before `indexed`; a part of a split keeps its indices.
+        classes: number of classes.
+        share: share of the labels to change; one in a hundred, at least two hundred, unless given.
+        seed: of the draw.
+        labels: the label of every item, where reading all items would take long.
+
+    Returns:
+        The data set to train on, and the decoys, for `LabelErrors(monitor, decoys=decoys)`.
+
+    Example:
+        ```python
+        from sgoif import indexed
+        from sgoif.tasks import plant_decoys
+
+        with_decoys, decoys = plant_decoys(train_set, classes=10)
+        loader = DataLoader(indexed(with_decoys), batch_size=32, shuffle=True)
+        print(len(decoys), "labels are wrong on purpose")
+        ```
     """
     if isinstance(dataset, Indexed):
         raise SettingError("decoys must be planted before indices are added: indexed(plant_decoys(dataset, ...)[0])")

@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import html
 import itertools
-import os
 from collections.abc import Mapping, Sequence
 from functools import cached_property
 from numbers import Integral
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -48,10 +46,23 @@ Reliability = tuple[float, float, float, float, int]
 class LabelErrors:
     """Which labels are wrong, what they should be, and how sure that is; taken from a monitor at this moment.
 
-    `decoys` (see `plant_decoys`) make the probabilities and the noise rate sharper. `dataset`, indexed like the loop,
-    lets explanations and reports look at the examples themselves. `checked` gives the right labels of some held-out
-    examples, by index: where most labels of a class are wrong, a couple of them per class decide which class is which
-    (`to_check` names some to look at).
+    Args:
+        monitor: the monitor of a finished or running training.
+        decoys: what `plant_decoys` returned; it makes the probabilities and the noise rate sharper.
+        dataset: indexed like the loop; explanations and reports read the examples from it.
+        class_names: one name for every class.
+        checked: the right labels of some held-out examples, by index. Where most labels of a class are wrong, a couple
+            of them per class decide which class is which (`to_check` names some to look at).
+
+    Example:
+        ```python
+        from sgoif.tasks import LabelErrors
+
+        errors = LabelErrors(monitor, dataset=dataset)
+        print(errors.noise_rate())                          # share of wrong labels: estimate, low, high
+        print(errors.select(fdr=0.1))                       # indices to review, most probable first
+        errors.table(fdr=0.1).to_csv("labels.csv")          # one row per example
+        ```
     """
 
     def __init__(
@@ -93,6 +104,9 @@ class LabelErrors:
         `label_score` is 1 − `probability_wrong`, so low = bad. `predicted_label` is the given one unless the label is
         more likely wrong than right or among the issues at this false discovery rate. Examples that were never
         scored have no probability, and without `dataset` their labels are not known either (−1).
+
+        Args:
+            fdr: expected share of right labels among those called issues.
         """
         rows = self._rows
         issue = np.isin(rows["index"], self.select(fdr))
@@ -111,7 +125,14 @@ class LabelErrors:
         )
 
     def select(self, fdr: float = FDR) -> Labels:
-        """Indices to review, most probable first; about this share of them will turn out to be right after all."""
+        """Name the labels to review.
+
+        Args:
+            fdr: share of them that will turn out to be right after all.
+
+        Returns:
+            Indices, the most probably wrong first.
+        """
         if not is_share(fdr):
             raise SettingError(f"fdr={fdr!r} is not valid: expected a share strictly between 0 and 1")
         judged = np.flatnonzero(np.isfinite(self._rows["probability"]))
@@ -186,12 +207,6 @@ class LabelErrors:
             position = self.monitor.most_harmed(inputs, labels, count).cpu().numpy()
             found.append(np.where(position >= 0, held[np.maximum(position, 0)], -1))
         return np.concatenate(found)
-
-    def report(self, path: str | os.PathLike[str], *, title: str = "Label errors", fdr: float = FDR) -> Path:
-        """Write a page to look through the suspicious examples and decide about them; one file, works offline."""
-        from sgoif.reports.labels import write_report
-
-        return write_report(self, Path(path), title=title, fdr=fdr)
 
     def notes(self) -> list[str]:
         """What a reader should know before trusting the numbers."""

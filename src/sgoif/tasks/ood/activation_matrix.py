@@ -2,8 +2,8 @@
 
     [n, D_1], …, [n, D_L]  →  [n, L, W],      W = max_l D_l,      with zeros where a layer is narrower
 
-A GPU needs about as long to be told of a small operation as to do it. What is looked at beyond the forward pass
-therefore costs what the number of operations costs, and zeros that are multiplied along cost next to nothing.
+Starting a small operation on a GPU takes about as long as the operation itself. What is computed beyond the forward
+pass therefore costs what its number of operations costs, and padding with zeros costs next to nothing.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ from torch import Tensor
 
 
 @dataclass(frozen=True)
-class Grid:
-    """Places for layers of these sizes."""
+class ActivationMatrix:
+    """The layout of a matrix of activations: one row for every layer of these sizes, padded to the widest."""
 
     sizes: tuple[int, ...]
     device: torch.device
@@ -33,8 +33,8 @@ class Grid:
         """L · W."""
         return len(self.sizes) * self.width
 
-    def pieces(self, parts: Sequence[Tensor]) -> list[Tensor]:
-        """The layers and what is missing after each: side by side they fill the grid."""
+    def padded(self, parts: Sequence[Tensor]) -> list[Tensor]:
+        """The layers, each followed by its padding: side by side they fill the matrix."""
         pieces: list[Tensor] = []
         for part, size in zip(parts, self.sizes, strict=True):
             pieces.append(part)
@@ -42,14 +42,14 @@ class Grid:
                 pieces.append(self._zeros.expand(len(part), self.width - size))
         return pieces
 
-    def of(self, rows: Tensor) -> Tensor:
+    def from_rows(self, rows: Tensor) -> Tensor:
         """One row for every layer, [n, L, W], of the first columns of these."""
-        grid: Tensor = rows[:, : self.columns].unflatten(1, (len(self.sizes), self.width))
-        return grid
+        matrix: Tensor = rows[:, : self.columns].unflatten(1, (len(self.sizes), self.width))
+        return matrix
 
     def join(self, parts: Sequence[Tensor]) -> Tensor:
-        """The layers as a grid."""
-        return self.of(torch.cat(self.pieces(parts), 1))
+        """The layers as a matrix."""
+        return self.from_rows(torch.cat(self.padded(parts), 1))
 
     @cached_property
     def _zeros(self) -> Tensor:

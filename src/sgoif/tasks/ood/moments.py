@@ -20,14 +20,14 @@ import torch
 from torch import Tensor
 
 from sgoif.errors import SettingError
-from sgoif.tasks.ood.activation_matrix import Grid
+from sgoif.tasks.ood.activation_matrix import ActivationMatrix
 
 LEAST_SHRINKAGE = 1e-3
 """Keeps C_ρ invertible where activations are constant or repeat each other."""
 SMALLEST = 1e-12
 
 
-class Sums:
+class MomentSums:
     """Weighted sums of activations, in double precision, by class."""
 
     def __init__(self, size: int, classes: int, device: torch.device) -> None:
@@ -44,7 +44,7 @@ class Sums:
         self.first.index_add_(0, classes, w[:, None] * a)
         self.second += a.T @ (w[:, None] * a)
 
-    def layer(self) -> Layer:
+    def layer(self) -> LayerMoments:
         """The reference seen so far; classes without weight have no centre."""
         present = self.weight > 0
         total = self.weight.sum()
@@ -53,11 +53,11 @@ class Sums:
         centres = self.first[present] / self.weight[present, None]
         within = self.second / total - (centres.T * (self.weight[present] / total)) @ centres
         count = float(total.square() / self.squares)  # the number of equally weighted examples worth as much
-        return Layer(centres.float(), _root(within, count).float().contiguous(), 1.0)
+        return LayerMoments(centres.float(), _root(within, count).float().contiguous(), 1.0)
 
 
 @dataclass(frozen=True)
-class Layer:
+class LayerMoments:
     """Where a layer's activations lie."""
 
     centres: Tensor
@@ -70,22 +70,22 @@ class Layer:
     def distance(self, activations: Tensor) -> Tensor:
         """r of every row, [n]."""
         with torch.autocast(activations.device.type, enabled=False):
-            return Spread([self]).mean(activations.unsqueeze(1)).clamp_min(0)
+            return MeanDistance([self]).mean(activations.unsqueeze(1)).clamp_min(0)
 
-    def scaled(self, activations: Tensor) -> Layer:
+    def scaled(self, activations: Tensor) -> LayerMoments:
         """The same with r̄ from these rows."""
         return replace(self, scale=max(float(replace(self, scale=1.0).distance(activations).mean()), SMALLEST))
 
 
 @dataclass(frozen=True)
-class Spread:
-    """All layers together, of activations in a `Grid`: one batched product whitens them."""
+class MeanDistance:
+    """All layers together, of activations in an `ActivationMatrix`: one batched product whitens them."""
 
-    layers: Sequence[Layer]
+    layers: Sequence[LayerMoments]
 
-    def mean(self, grid: Tensor, out: Tensor | None = None) -> Tensor:
+    def mean(self, matrix: Tensor, out: Tensor | None = None) -> Tensor:
         """Mean of r over layers, [n, L, W] to [n]; below 0 by no more than rounding."""
-        whitened = torch.bmm((grid - self._middle).transpose(0, 1), self._roots)
+        whitened = torch.bmm((matrix - self._middle).transpose(0, 1), self._roots)
         length = torch.linalg.vector_norm(torch.linalg.vector_norm(whitened, dim=2), dim=0)  # at once it takes longer
         if not self._several:
             return torch.square(length, out=out)
@@ -93,14 +93,14 @@ class Spread:
         return torch.addcmul(nearest, length, length, out=out)
 
     @cached_property
-    def grid(self) -> Grid:
+    def matrix(self) -> ActivationMatrix:
         """Where activations of the layers lie."""
-        return Grid(tuple(len(layer.root) for layer in self.layers), self.layers[0].root.device)
+        return ActivationMatrix(tuple(len(layer.root) for layer in self.layers), self.layers[0].root.device)
 
     @cached_property
     def _roots(self) -> Tensor:
         """[L, W, W]: scales and the mean over layers are in them; zeros where a layer is narrower."""
-        count, width = len(self.layers), self.grid.width
+        count, width = len(self.layers), self.matrix.width
         roots = self.layers[0].root.new_zeros(count, width, width)
         for place, layer in zip(roots, self.layers, strict=True):
             size = len(layer.root)
@@ -110,7 +110,7 @@ class Spread:
     @cached_property
     def _middle(self) -> Tensor:
         """The middle of each layer's centres, [L, W]: far from it, squares would lose their last digits."""
-        return self.grid.join([layer.centres.mean(0, keepdim=True) for layer in self.layers])[0]
+        return self.matrix.join([layer.centres.mean(0, keepdim=True) for layer in self.layers])[0]
 
     @cached_property
     def _several(self) -> list[_Centres]:
@@ -133,7 +133,7 @@ class _Centres:
     """‖o‖²: [K]"""
 
     @classmethod
-    def of(cls, layer: Layer, number: int, root: Tensor) -> _Centres:
+    def of(cls, layer: LayerMoments, number: int, root: Tensor) -> _Centres:
         others = (layer.centres - layer.centres.mean(0)) @ root[: len(layer.root)]
         return cls(number, others.T.contiguous(), others.square().sum(1))
 

@@ -21,14 +21,14 @@ import torch
 from torch import Tensor, nn
 
 from sgoif.errors import SettingError
-from sgoif.tasks.ood.activation_matrix import Grid
+from sgoif.tasks.ood.activation_matrix import ActivationMatrix
 from sgoif.tasks.ood.moments import SMALLEST
 
 MOST = 2000
 """Examples in the sample."""
 
 
-class Sample:
+class RandomSample:
     """An even random sample of a stream of rows, the same for the same stream."""
 
     def __init__(self, most: int = MOST) -> None:
@@ -76,11 +76,11 @@ class Neighbours:
         # Rounded as they are stored, so that a sentinel from a file says exactly what it said before.
         return cls(torch.cat(units, 1).half().float(), tuple(part.shape[1] for part in parts))
 
-    def nearest(self, grid: Tensor, out: Tensor | None = None) -> Tensor:
-        """1 − ν of activations in a `Grid`, [n, L, W] to [n]; rounding may bring it above 1."""
-        width = grid.shape[2]
-        units = torch.rms_norm(grid, (width,), self._length, SMALLEST / width).flatten(1)
-        cosines = half_product(units, self._half) if multiplies_halves(units.device) else units @ self._single
+    def nearest(self, matrix: Tensor, out: Tensor | None = None) -> Tensor:
+        """1 − ν of activations in an `ActivationMatrix`, [n, L, W] to [n]; rounding may bring it above 1."""
+        width = matrix.shape[2]
+        units = torch.rms_norm(matrix, (width,), self._length, SMALLEST / width).flatten(1)
+        cosines = half_matmul(units, self._half) if supports_half_matmul(units.device) else units @ self._single
         return torch.amax(cosines, 1, out=out)
 
     @cached_property
@@ -91,20 +91,20 @@ class Neighbours:
 
     @cached_property
     def _single(self) -> Tensor:
-        """The examples as columns, in the places of a `Grid`."""
-        return Grid(self.sizes, self.rows.device).join(self.rows.split(self.sizes, 1)).flatten(1).T
+        """The examples as columns, in the places of an `ActivationMatrix`."""
+        return ActivationMatrix(self.sizes, self.rows.device).join(self.rows.split(self.sizes, 1)).flatten(1).T
 
     @cached_property
     def _half(self) -> Tensor:
         return self._single.half()
 
 
-def multiplies_halves(device: torch.device) -> bool:
+def supports_half_matmul(device: torch.device) -> bool:
     """Whether this device and this torch have a product of halves that comes out in single precision."""
     return device.type == "cuda" and torch.version.hip is None and hasattr(torch.ops.aten.mm, "dtype")
 
 
-def half_product(left: Tensor, right: Tensor) -> Tensor:
+def half_matmul(left: Tensor, right: Tensor) -> Tensor:
     """left @ right in single precision, both factors rounded to half."""
     product: Tensor = torch.mm(left.half(), right, out_dtype=torch.float32)
     return product

@@ -89,8 +89,7 @@ class Network:
     @property
     def entry(self) -> Tensor | None:
         """A parameter that lies where inputs must lie and has their precision."""
-        own = (each for part in self._parts for each in part._parameters.values())
-        return next((each for each in own if each is not None), None)
+        return next(self.model.parameters(), None)
 
     @property
     def classes(self) -> int:
@@ -113,8 +112,9 @@ class Network:
                 found[module] = inputs[0] if module is self.head else output
 
         watched = self._watched if stages else {self.head_name: self.head}
-        hooks = [module._forward_hooks for module in watched.values()]
-        mine = -id(found)  # no other hook has this key, and to register one takes twenty times as long
+        # Registering hooks takes twenty times as long; no other hook has this key.
+        hooks = [module._forward_hooks for module in watched.values()]  # noqa: SLF001
+        mine = -id(found)
         for each in hooks:
             each[mine] = keep
         try:

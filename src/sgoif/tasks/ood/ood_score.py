@@ -14,43 +14,46 @@ import torch
 from torch import Tensor
 
 from sgoif.core.logits import two_classes
-from sgoif.tasks.ood.moments import SMALLEST, Layer, Spread
+from sgoif.tasks.ood.moments import SMALLEST, LayerMoments, MeanDistance
 from sgoif.tasks.ood.neighbours import Neighbours
 from sgoif.tasks.ood.network import pooled
 
 
-class Formula:
+class OodScore:
     """s of what `columns` gives, side by side."""
 
-    def __init__(self, layers: Sequence[Layer], neighbours: Neighbours, trust: float) -> None:
+    def __init__(self, layers: Sequence[LayerMoments], neighbours: Neighbours, trust: float) -> None:
         self.device = layers[0].root.device
-        self._spread = Spread(layers)
-        self._grid = self._spread.grid
+        self._spread = MeanDistance(layers)
+        self._matrix = self._spread.matrix
         self._neighbours = neighbours
         # Measured are κ, 1 − ν and −E. Each gives a factor of exp(s): (origin + sign · what is measured) ** power.
         factors = [(0.0, 1.0, 0.5), (1.0, -1.0, 0.5), (0.0, -1.0, -trust)]
         columns = torch.tensor(factors, device=self.device, dtype=torch.float32).T
         self._origin, self._sign, self._power = columns.unsqueeze(2).unbind()
 
-    def look(self, images: Tensor, out: Tensor | None = None) -> Tensor:
+    def largest_values(self, images: Tensor, out: Tensor | None = None) -> Tensor:
         """The largest value of each input, [n]."""
         places = tuple(range(1, images.dim()))
         largest: Tensor = torch.linalg.vector_norm(images.float(), math.inf, places, out=out)
         return largest
 
-    def columns(self, made: Sequence[Tensor], looked: Tensor) -> list[Tensor]:
-        """Pooled stages and features in the places of the grid, logits and what `look` found."""
+    def feature_columns(self, made: Sequence[Tensor], largest: Tensor) -> list[Tensor]:
+        """Pooled stages and features in the places of the matrix, logits and what `look` found."""
         *stages, features, logits = made
         activations = [*map(pooled, stages), features.flatten(1)]
-        return [*self._grid.pieces(activations), logits, looked.unsqueeze(1)]
+        return [*self._matrix.padded(activations), logits, largest.unsqueeze(1)]
 
     def __call__(self, rows: Tensor) -> Tensor:
         """s, [n]."""
         with torch.autocast(rows.device.type, enabled=False):
-            grid, measured = self._grid.of(rows), torch.empty(3, len(rows), dtype=rows.dtype, device=rows.device)
-            self._spread.mean(grid, out=measured[0])
-            self._neighbours.nearest(grid, out=measured[1])
-            minus_energy(rows[:, self._grid.columns : -1], out=measured[2])
+            matrix, measured = (
+                self._matrix.from_rows(rows),
+                torch.empty(3, len(rows), dtype=rows.dtype, device=rows.device),
+            )
+            self._spread.mean(matrix, out=measured[0])
+            self._neighbours.nearest(matrix, out=measured[1])
+            minus_energy(rows[:, self._matrix.columns : -1], out=measured[2])
             factors = torch.addcmul(self._origin, measured, self._sign).clamp_min_(SMALLEST)
             scores = torch.xlogy(self._power, factors).sum(0)
             # A network may make something finite of an input that is not. In evaluation no row sees another, so such an

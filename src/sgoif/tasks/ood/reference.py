@@ -20,8 +20,8 @@ from torch import Tensor
 
 from sgoif.core.logits import two_classes
 from sgoif.errors import SettingError
-from sgoif.tasks.ood.moments import Layer, Sums
-from sgoif.tasks.ood.neighbours import Neighbours, Sample
+from sgoif.tasks.ood.moments import LayerMoments, MomentSums
+from sgoif.tasks.ood.neighbours import Neighbours, RandomSample
 from sgoif.tasks.ood.network import Network, Seen
 
 LEAST_TRUST = 0.01
@@ -37,8 +37,8 @@ class Reference:
 
     def __init__(self, network: Network, gate: bool) -> None:
         self.network, self.gate = network, gate
-        self.sums: list[Sums] = []
-        self.sample = Sample()
+        self.sums: list[MomentSums] = []
+        self.sample = RandomSample()
         self._labelled = self._outvoted = 0
 
     @property
@@ -52,7 +52,7 @@ class Reference:
         """Fold a batch in: those `chosen`, by what each counts."""
         device = seen.logits.device
         classes = max(2, self.network.classes)
-        answers = answers_of(seen.logits)
+        answers = probabilities_of(seen.logits)
         y = answers.argmax(1) if labels is None else checked(labels, len(seen), classes).to(device)
         finite = torch.isfinite(answers).all(1)
         here = finite if chosen is None else finite & chosen.to(device)
@@ -62,14 +62,14 @@ class Reference:
             self._outvoted += int((outvoted(answers, y) & here).sum())
         activations = activations_of(seen)
         if not self.sums:
-            self.sums = [Sums(a.shape[1], 1, device) for a in activations[:-1]]
-            self.sums.append(Sums(activations[-1].shape[1], classes, device))
+            self.sums = [MomentSums(a.shape[1], 1, device) for a in activations[:-1]]
+            self.sums.append(MomentSums(activations[-1].shape[1], classes, device))
         one = torch.zeros_like(y)
         for number, (sums, a) in enumerate(zip(self.sums, activations, strict=True)):
             sums.add(torch.nan_to_num(a), y if number == len(activations) - 1 else one, w)
         self.sample.add(activations, here)
 
-    def layers(self) -> list[Layer]:
+    def layers(self) -> list[LayerMoments]:
         """Where the activations of every layer lie."""
         return [sums.layer() for sums in self.sums]
 
@@ -96,7 +96,7 @@ def outvoted(answers: Tensor, labels: Tensor) -> Tensor:
     return answers.amax(1) - answers.gather(1, labels[:, None]).squeeze(1) > 0.5
 
 
-class OneIn:
+class OneInMany:
     """Chooses one of every so many examples, at random, whatever batches they come in.
 
     At random, since classes often come in turn; with a seed of its own, so that it is the same in every run.
@@ -116,7 +116,7 @@ class OneIn:
         return torch.from_numpy(at % self.many == places[at // self.many])
 
 
-class Kept:
+class CalibrationSet:
     """Activations and logits of the examples that calibrate; of more than there is room for, some at random."""
 
     def __init__(self) -> None:
@@ -146,10 +146,10 @@ class Kept:
         if sum(map(len, self._keys)) > 2 * MOST_CALIBRATION:
             self._narrow()
 
-    def take(self, places: Tensor) -> Kept:
+    def take(self, places: Tensor) -> CalibrationSet:
         """Those that were offered at these places, as far as they were kept."""
         self._narrow()
-        part, rows = Kept(), torch.isin(torch.cat(self.places), places).nonzero().squeeze(1)
+        part, rows = CalibrationSet(), torch.isin(torch.cat(self.places), places).nonzero().squeeze(1)
         part._hold(self, rows)
         part._offered = len(rows)
         return part
@@ -166,7 +166,7 @@ class Kept:
         if len(keys) > MOST_CALIBRATION:
             self._hold(self, keys.argsort(stable=True)[:MOST_CALIBRATION].sort().values)
 
-    def _hold(self, other: Kept, rows: Tensor) -> None:
+    def _hold(self, other: CalibrationSet, rows: Tensor) -> None:
         """These rows of another one, and nothing else."""
         logits = torch.cat(other.logits)
         at = rows.to(logits.device)
@@ -180,6 +180,6 @@ def activations_of(seen: Seen) -> tuple[Tensor, ...]:
     return (*seen.pooled, seen.features.flatten(1))
 
 
-def answers_of(logits: Tensor) -> Tensor:
+def probabilities_of(logits: Tensor) -> Tensor:
     """Probabilities [n, C]."""
     return two_classes(logits).softmax(1)

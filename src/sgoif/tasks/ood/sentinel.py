@@ -33,24 +33,24 @@ from sgoif.core.serialization import load_state, save_state
 from sgoif.errors import LayerError, SettingError, SgoifError, StateError
 from sgoif.tasks.given import as_numbers, check_model, check_monitor
 from sgoif.tasks.ood.conformal import p_values, threshold
-from sgoif.tasks.ood.moments import Layer
+from sgoif.tasks.ood.moments import LayerMoments
 from sgoif.tasks.ood.neighbours import Neighbours
 from sgoif.tasks.ood.network import Network, Seen
-from sgoif.tasks.ood.ood_score import Formula
-from sgoif.tasks.ood.recorded import Recorded
-from sgoif.tasks.ood.reference import Kept, OneIn, Reference, activations_of
+from sgoif.tasks.ood.ood_score import OodScore
+from sgoif.tasks.ood.reference import CalibrationSet, OneInMany, Reference, activations_of
+from sgoif.tasks.ood.score_graphs import GraphedScore
+from sgoif.tasks.ood.stream import ShiftWatch
 from sgoif.tracking.evaluation import evaluation
 
 if TYPE_CHECKING:
     from sgoif.monitor import InfluenceMonitor
-    from sgoif.tasks.ood.stream import ShiftWatch
 
 HELD_BACK = 5
 """One example in so many, at random, is kept for the calibration where none is given."""
 LEAST_CALIBRATION = 20
 FOLDS = 5
 BATCH = 256
-OTHERWISE = 0.5
+CHANGED_HEAD = 0.5
 """A last layer that is so far, in units of its length, from what it was is no longer that of the same training."""
 VERSION = 3
 READABLE = (2, VERSION)
@@ -61,12 +61,21 @@ class Sentinel:
     """Scores inputs of one network by how little they resemble its reference; higher = stranger.
 
     Made by `fit` from a model and data, by `from_monitor` from a finished or running monitor, or by `load`.
+
+    Example:
+        ```python
+        from sgoif.tasks import Sentinel
+
+        sentinel = Sentinel.fit(model, train_set, calibration=holdout_set)
+        unlike = sentinel.p_value(x) < 0.01                 # at most one input in a hundred that belongs
+        sentinel.save("sentinel.npz")                       # later: Sentinel.load("sentinel.npz", model)
+        ```
     """
 
     def __init__(
         self,
         network: Network,
-        layers: list[Layer],
+        layers: list[LayerMoments],
         neighbours: Neighbours,
         calibration: Tensor,
         shape: tuple[int, ...],
@@ -80,8 +89,8 @@ class Sentinel:
         self.shape = shape
         """Of one input."""
         self._trust = trust
-        self._formula = Formula(layers, neighbours, trust)
-        self._recorded = Recorded(self._formula)
+        self._score = OodScore(layers, neighbours, trust)
+        self._graphed = GraphedScore(self._score)
 
     @property
     def trust(self) -> float:
@@ -98,12 +107,19 @@ class Sentinel:
         gate: bool = True,
         stages: list[str] | None = None,
     ) -> Self:
-        """Learn from inputs that belong: a data set, or batches x, (x, y) or (x, y, index), as a loader yields them.
+        """Learn from inputs that belong; the model is left in evaluation mode.
 
-        `calibration` are batches that the model was not trained on; p-values and alarms are only as honest as these
-        are. Without them, one example in five of `loader` is kept back. Labels, where given, name the classes and, held
-        against the network's answers, say how far those count (`gate`); without labels the answers name the classes.
-        The model is left in evaluation mode.
+        Args:
+            model: a trained classifier.
+            loader: a data set, or batches x, (x, y) or (x, y, index), as a loader yields them. Without labels the
+                network's answers name the classes.
+            calibration: the same, of inputs that the model was not trained on: p-values and alarms are only as honest
+                as these are. Without them, one example in five of `loader` is kept back.
+            gate: whether labels that the network outvotes take weight from its answers.
+            stages: names of the modules whose outputs are compared, where they are not to be found automatically.
+
+        Returns:
+            A sentinel, ready to score.
         """
         check_model(model, "a sentinel")
         inputs = _inputs(loader, model)
@@ -113,10 +129,10 @@ class Sentinel:
         network = Network(model, first[0][:1], stages)
         held_out = None if calibration is None else (network.see(x) for x, _ in _inputs(calibration, model, first[0]))
         views = ((network.see(x), y) for x, y in itertools.chain([first], inputs))
-        return cls.of_views(network, views, held_out, gate=gate)
+        return cls.fit_outputs(network, views, held_out, gate=gate)
 
     @classmethod
-    def of_views(
+    def fit_outputs(
         cls,
         network: Network,
         views: Iterable[tuple[Seen, Tensor | None]],
@@ -125,7 +141,7 @@ class Sentinel:
         gate: bool = True,
     ) -> Self:
         """The same from batches that the network has seen, with their labels."""
-        reference, kept, held_back = Reference(network, gate), Kept(), OneIn(HELD_BACK)
+        reference, kept, held_back = Reference(network, gate), CalibrationSet(), OneInMany(HELD_BACK)
         shape: tuple[int, ...] = ()
         for seen, labels in views:
             shape = tuple(seen.images.shape[1:])
@@ -134,14 +150,19 @@ class Sentinel:
             kept.add(seen, back)
         for seen in calibration or ():
             kept.add(seen, torch.ones(len(seen), dtype=torch.bool))
-        return cls._finished(reference, kept, shape)
+        return cls._calibrated(reference, kept, shape)
 
     @classmethod
     def from_monitor(cls, monitor: InfluenceMonitor, *, gate: bool = True, weighted: bool = False) -> Self:
-        """Learn from the anchors of a monitor, which all count alike, or (`weighted`) by its confidence in each.
+        """Learn from the anchors of a monitor.
 
         The anchors were held out from training, so they serve as the calibration too: each is scored by a sentinel that
         was made without its fifth of them.
+
+        Args:
+            monitor: the monitor of a finished or running training.
+            gate: as for `fit`.
+            weighted: whether anchors count by the monitor's confidence in them; otherwise all count alike.
         """
         check_monitor(monitor, "a sentinel")
         bank = monitor.anchors
@@ -153,7 +174,7 @@ class Sentinel:
             if not isinstance(first, Tensor):
                 raise LayerError("a sentinel watches models that take one tensor; these anchors have several inputs")
             network = Network(monitor.model, first)
-            whole, kept = Reference(network, gate), Kept()
+            whole, kept = Reference(network, gate), CalibrationSet()
             others = [Reference(network, gate) for _ in range(FOLDS)]
             fold_of = torch.from_numpy(np.random.default_rng(0).permutation(len(bank)) % FOLDS)
             for rows in torch.arange(len(bank)).split(monitor.gradients.batch_size):
@@ -166,7 +187,7 @@ class Sentinel:
         shape = tuple(first.shape[1:])
         _check_calibration(kept.count)
         folds = [kept.take((fold_of == fold).nonzero().squeeze(1)) for fold in range(FOLDS)]
-        without = [cls._finished(part, left, shape, least=1) for part, left in zip(others, folds, strict=True)]
+        without = [cls._calibrated(part, left, shape, least=1) for part, left in zip(others, folds, strict=True)]
         # r̄ of an anchor that took part in C is too small, and every other input would look strange beside it.
         by_layer = zip(*(each.layers for each in without), strict=True)
         scales = [sum(layer.scale for layer in same) / FOLDS for same in by_layer]
@@ -175,8 +196,8 @@ class Sentinel:
         return cls(network, layers, whole.neighbours(), calibration, shape, whole.trust)
 
     @classmethod
-    def _finished(
-        cls, reference: Reference, kept: Kept, shape: tuple[int, ...], least: int = LEAST_CALIBRATION
+    def _calibrated(
+        cls, reference: Reference, kept: CalibrationSet, shape: tuple[int, ...], least: int = LEAST_CALIBRATION
     ) -> Self:
         _check_calibration(kept.count, least)
         seen = kept.seen()
@@ -191,7 +212,7 @@ class Sentinel:
     @torch.no_grad()
     def strangeness(self, seen: Seen) -> Tensor:
         """s of a batch that the network has seen, [n]; infinite where the input or what came of it is not a number."""
-        return self._recorded(seen.images, (*seen.stages, seen.features, seen.logits))
+        return self._graphed(seen.images, (*seen.stages, seen.features, seen.logits))
 
     def score(self, x: Tensor) -> Tensor:
         """How strange each input is, [n]; one that holds an infinite value or none at all is infinitely strange."""
@@ -200,10 +221,10 @@ class Sentinel:
             return torch.empty(0, device=x.device)
         self._check_place()
         with evaluation(self.network.model) if self.network.is_training else nullcontext():
-            return self.strangeness(self.network.see(_as_taken(x, self.network.entry)))
+            return self.strangeness(self.network.see(_as_model_input(x, self.network.entry)))
 
     def _check_place(self) -> None:
-        there, here = self.network.head.weight.device, self._formula.device
+        there, here = self.network.head.weight.device, self._score.device
         if there != here:
             raise StateError(
                 f"the model is on {there} and its sentinel on {here}: move the model back, or save the sentinel and"
@@ -219,9 +240,7 @@ class Sentinel:
         return threshold(self.calibration, false_alarms)
 
     def watch(self, false_alarms: float = 0.01, seed: int = 0) -> ShiftWatch:
-        """Follow a stream of inputs and raise an alarm when it changes."""
-        from sgoif.tasks.ood.stream import ShiftWatch
-
+        """Follow a stream of inputs; see `ShiftWatch`."""
         return ShiftWatch(self, false_alarms=false_alarms, seed=seed)
 
     def save(self, path: str | os.PathLike[str]) -> None:
@@ -251,14 +270,14 @@ class Sentinel:
         if state.get("kind") != "sentinel" or state.get("version") not in READABLE:
             raise StateError(f"{os.fspath(path)} is not a sentinel of this version of sgoif; fit it again")
         try:
-            return cls._assembled(state, model, os.fspath(path))
+            return cls._from_state(state, model, os.fspath(path))
         except (KeyError, IndexError, TypeError, ValueError, AttributeError, RuntimeError) as error:
             if isinstance(error, SgoifError):
                 raise
             raise StateError(f"{os.fspath(path)} is damaged ({error!r}); fit it again") from error
 
     @classmethod
-    def _assembled(cls, state: dict[str, Any], model: nn.Module, path: str) -> Self:
+    def _from_state(cls, state: dict[str, Any], model: nn.Module, path: str) -> Self:
         """A sentinel from its parts; what does not go together raises."""
         try:
             network = Network(model, None, state["stages"], state["head"])
@@ -269,7 +288,7 @@ class Sentinel:
             raise StateError(f"the sentinel belongs to another model with {outputs} outputs, not {network.classes}")
         device = network.head.weight.device
         layers = [
-            Layer(state[f"centres{number}"].to(device), state[f"root{number}"].to(device), scale)
+            LayerMoments(state[f"centres{number}"].to(device), state[f"root{number}"].to(device), scale)
             for number, scale in enumerate(state["scales"])
         ]
         if layers[-1].root.shape[0] != network.head.in_features:
@@ -312,7 +331,7 @@ def _inputs(
         shape = tuple(x.shape[1:])
         if len(x):
             given = None if y is None else as_numbers(y, "labels must be class numbers")
-            yield _as_taken(x, next(model.parameters(), None)), given
+            yield _as_model_input(x, next(model.parameters(), None)), given
 
 
 def _batches(data: Any) -> Iterable[Any]:
@@ -329,14 +348,14 @@ def _check_trained(then: Tensor | None, now: Tensor) -> None:
     """Raise where the last layer is another one than at the fit, as before its weights are loaded."""
     if then is None:  # a file of an earlier version
         return
-    if then.shape != now.shape or float((now.detach().float().cpu() - then).norm()) > OTHERWISE * float(then.norm()):
+    if then.shape != now.shape or float((now.detach().float().cpu() - then).norm()) > CHANGED_HEAD * float(then.norm()):
         raise StateError(
             "the weights of the model's last layer are not those that the sentinel was made with: load the trained"
             " weights first, or fit it again"
         )
 
 
-def _as_taken(x: Tensor, parameter: Tensor | None) -> Tensor:
+def _as_model_input(x: Tensor, parameter: Tensor | None) -> Tensor:
     """Inputs where the model is and in its precision."""
     return x if parameter is None else x.to(parameter)
 

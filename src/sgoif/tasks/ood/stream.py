@@ -22,16 +22,13 @@ import bisect
 import math
 from collections import deque
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 import numpy as np
 from torch import Tensor
 
 from sgoif.errors import SettingError
 from sgoif.tasks.given import check_share
-
-if TYPE_CHECKING:
-    from sgoif.tasks.ood.sentinel import Sentinel
 
 SHARES = (0.02, 0.05, 0.1, 0.2, 0.5, 1.0)
 """w: how many of the inputs are bet to be strange."""
@@ -42,6 +39,16 @@ REMEMBERED = 2000
 PRIOR_TOTAL = 3.388
 """Σ_k 1 / (k ln² (k + 1)) over all k ≥ 1, rounded up."""
 SMALLEST = 1e-12
+
+
+class InputScorer(Protocol):
+    """What follows a stream asks of a `Sentinel`."""
+
+    calibration: Tensor
+    """Scores of inputs that belong."""
+
+    def score(self, x: Tensor) -> Tensor:
+        """One score for every input; higher = stranger."""
 
 
 @dataclass(frozen=True)
@@ -61,10 +68,33 @@ class Alarm:
 
 
 class ShiftWatch:
-    """Follows a stream. `update` takes inputs as they come; once raised, the alarm stays until `reset`."""
+    """Follows a stream of inputs and raises an alarm when it changes; the alarm stays until `reset`.
+
+    Args:
+        sentinel: what scores the inputs; None where `update_scores` is given scores.
+        calibration: scores of inputs that belong; those of the sentinel unless given.
+        false_alarms: chance that a stream without a change ever raises an alarm.
+        seed: of the draws that break ties.
+
+    Example:
+        ```python
+        from sgoif.tasks import Sentinel, ShiftWatch
+
+        watch = ShiftWatch(Sentinel.from_monitor(monitor), false_alarms=0.01)
+        for batch in DataLoader(x, batch_size=16):
+            if alarm := watch.update(batch):
+                print("changed at input", alarm.change, "towards", alarm.towards)
+                break
+        ```
+    """
 
     def __init__(
-        self, sentinel: Sentinel | None, calibration: Tensor | None = None, *, false_alarms: float = 0.01, seed: int = 0
+        self,
+        sentinel: InputScorer | None,
+        calibration: Tensor | None = None,
+        *,
+        false_alarms: float = 0.01,
+        seed: int = 0,
     ) -> None:
         check_share(false_alarms, "false_alarms")
         if sentinel is None and calibration is None:
@@ -101,7 +131,15 @@ class ShiftWatch:
         return self._unspent + float(np.exp(self._log_capital).mean())
 
     def update(self, inputs: Tensor, names: list[Any] | None = None) -> Alarm | None:
-        """Look at more inputs, in the order they came; returns the alarm, if there is one by now."""
+        """Take more inputs, in the order they came.
+
+        Args:
+            inputs: a batch as the network takes it.
+            names: what an alarm calls them; their positions in the stream unless given.
+
+        Returns:
+            The alarm, if there is one by now.
+        """
         if self.sentinel is None:
             raise SettingError("this watch has no sentinel; give it scores with update_scores(...)")
         return self.update_scores(self.sentinel.score(inputs), names)
@@ -114,10 +152,10 @@ class ShiftWatch:
         if names is not None and len(names) != len(scores):
             raise SettingError(f"{len(names)} names do not go with {len(scores)} inputs")
         for row, score in enumerate(scores.double().cpu().tolist()):
-            self._look(math.inf if math.isnan(score) else score, self.count if names is None else names[row])
+            self._add_score(math.inf if math.isnan(score) else score, self.count if names is None else names[row])
         return self.alarm
 
-    def _look(self, score: float, name: Any) -> None:
+    def _add_score(self, score: float, name: Any) -> None:
         p = self._p_value(score)
         self._recent.append((self.count, name, p))
         self.p_values.append(p)
@@ -130,7 +168,7 @@ class ShiftWatch:
         self._since = np.where(restart, self.count - 1, self._since)
         self._run = np.where(restart, 0.0, self._run) + gain
         if self.alarm is None and self.capital >= 1 / self.false_alarms:
-            self.alarm = self._raise()
+            self.alarm = self._make_alarm()
 
     def _p_value(self, score: float) -> float:
         """p_t; the input itself is one of those it is compared with."""
@@ -147,7 +185,7 @@ class ShiftWatch:
         gains: np.ndarray[Any, np.dtype[np.float64]] = np.log1p(self._w * (self._a * side ** (self._a - 1) - 1))
         return gains
 
-    def _raise(self) -> Alarm:
+    def _make_alarm(self) -> Alarm:
         best = int(np.argmax(self._run))
         change = int(self._since[best])
         strange = best < len(self._w) // 2

@@ -64,7 +64,7 @@ class Family:
         return f"{self.size} {noun} labelled {named(self.label)}, cohesion {self.cohesion:.2f}{resembling}"
 
 
-def find_families(index: Rows, labels: Rows, placed: Tensor, second: Rows, seed: int = 0) -> list[Family]:
+def find_families(index: Rows, labels: Rows, whitened: Tensor, second: Rows, seed: int = 0) -> list[Family]:
     """Families of the found examples, largest first.
 
     `index` says what the examples are called, most probable first; `labels`, features w and the model's next guesses go
@@ -73,53 +73,53 @@ def find_families(index: Rows, labels: Rows, placed: Tensor, second: Rows, seed:
     found: list[Family] = []
     for label in np.unique(labels):
         rows = np.flatnonzero(labels == label)
-        ways = torch.nn.functional.normalize(placed[torch.from_numpy(rows)].float().cpu(), dim=1)
-        for group in split(ways, seed):
+        directions = torch.nn.functional.normalize(whitened[torch.from_numpy(rows)].float().cpu(), dim=1)
+        for group in split(directions, seed):
             members = rows[group]
-            mean = ways[torch.from_numpy(group)].mean(0)
-            near = (ways[torch.from_numpy(group)] @ torch.nn.functional.normalize(mean, dim=0)).numpy()
+            mean = directions[torch.from_numpy(group)].mean(0)
+            near = (directions[torch.from_numpy(group)] @ torch.nn.functional.normalize(mean, dim=0)).numpy()
             middle = np.sort(np.argsort(-near, kind="stable")[:REPRESENTATIVES])
             guesses = Counter(second[members].tolist()).most_common()
             found.append(Family(index[members], int(label), float(near.mean()), index[members[middle]], dict(guesses)))
     return sorted(found, key=lambda family: -family.size)
 
 
-def split(ways: Tensor, seed: int = 0) -> list[Rows]:
+def split(directions: Tensor, seed: int = 0) -> list[Rows]:
     """Rows of each group; one group where nothing speaks for more."""
-    count = len(ways)
+    count = len(directions)
     best, groups = DISTINCT, np.zeros(count, dtype=np.int64)
     for wanted in range(2, MOST_GROUPS + 1):
         if count < LEAST_MEMBERS * wanted:
             break
-        trial = _spherical_means(ways, wanted, seed)
+        trial = _spherical_means(directions, wanted, seed)
         sizes = np.bincount(trial, minlength=wanted)
-        if sizes.min() >= LEAST_MEMBERS and (quality := silhouette(ways, trial)) > best:
+        if sizes.min() >= LEAST_MEMBERS and (quality := silhouette(directions, trial)) > best:
             best, groups = quality, trial
     return [np.flatnonzero(groups == number) for number in np.unique(groups)]
 
 
-def silhouette(ways: Tensor, groups: Rows) -> float:
+def silhouette(directions: Tensor, groups: Rows) -> float:
     """Mean silhouette of unit vectors [n, D] in these groups."""
     which = torch.from_numpy(groups)
     member = torch.nn.functional.one_hot(which).double()
     sizes = member.sum(0)
     # The mean cosine to a group is the product with the sum of its members, so no table of all pairs is needed.
-    distance = 1 - ways.double() @ (ways.double().T @ member) / sizes
+    distance = 1 - directions.double() @ (directions.double().T @ member) / sizes
     own = distance.gather(1, which.unsqueeze(1)).squeeze(1) * sizes[which] / (sizes[which] - 1).clamp_min(1)
     other = distance.scatter(1, which.unsqueeze(1), float("inf")).amin(1)
     return float(((other - own) / torch.maximum(own, other).clamp_min(1e-12)).mean())
 
 
-def _spherical_means(ways: Tensor, wanted: int, seed: int) -> Rows:
+def _spherical_means(directions: Tensor, wanted: int, seed: int) -> Rows:
     generator = np.random.default_rng(seed)
-    centres = ways[torch.tensor([int(generator.integers(len(ways)))])]
+    centres = directions[torch.tensor([int(generator.integers(len(directions)))])]
     while len(centres) < wanted:
-        nearest = (ways @ centres.T).amax(1)
-        centres = torch.cat([centres, ways[nearest.argmin()].unsqueeze(0)])
-    groups = (ways @ centres.T).argmax(1)
+        nearest = (directions @ centres.T).amax(1)
+        centres = torch.cat([centres, directions[nearest.argmin()].unsqueeze(0)])
+    groups = (directions @ centres.T).argmax(1)
     for _ in range(ROUNDS):
-        sums = torch.zeros(wanted, ways.shape[1]).index_add_(0, groups, ways)
-        after = (ways @ torch.nn.functional.normalize(sums, dim=1).T).argmax(1)
+        sums = torch.zeros(wanted, directions.shape[1]).index_add_(0, groups, directions)
+        after = (directions @ torch.nn.functional.normalize(sums, dim=1).T).argmax(1)
         if torch.equal(after, groups):
             break
         groups = after

@@ -17,7 +17,7 @@ from sgoif.core.logits import two_classes
 from sgoif.errors import SettingError
 from sgoif.tasks.given import as_numbers, check_model
 from sgoif.tasks.ood.network import Network
-from sgoif.tasks.poisoning.geometry import narrowed
+from sgoif.tasks.poisoning.geometry import project
 from sgoif.tracking.evaluation import evaluation
 
 Rows = NDArray[np.int64]
@@ -28,7 +28,7 @@ MOST_STAGE_BYTES = 2 * 2**30
 
 
 @dataclass(frozen=True)
-class Views:
+class TrainingFeatures:
     """A training set as the network sees it; rows are in the order of their indices."""
 
     network: Network
@@ -46,7 +46,7 @@ class Views:
     """Of one input."""
 
 
-def view(model: nn.Module, train_set: Any, labels: Any, batch_size: int) -> Views:
+def extract_features(model: nn.Module, train_set: Any, labels: Any, batch_size: int) -> TrainingFeatures:
     """One forward pass over a training set, without augmentation; the model's mode is left as it was."""
     check_model(model, "a trace")
     if not isinstance(batch_size, int) or batch_size < 1:
@@ -55,10 +55,10 @@ def view(model: nn.Module, train_set: Any, labels: Any, batch_size: int) -> View
     if parameter is None:
         raise SettingError("the model has no parameters, so there are no features to trace anything with")
     with isolated_random_state(parameter.device), evaluation(model):
-        return _view(model, parameter.device, _batches(train_set, batch_size), labels)
+        return _extract(model, parameter.device, _batches(train_set, batch_size), labels)
 
 
-def _view(model: nn.Module, device: torch.device, batches: Iterable[Any], labels: Any) -> Views:
+def _extract(model: nn.Module, device: torch.device, batches: Iterable[Any], labels: Any) -> TrainingFeatures:
     network: Network | None = None
     kept: list[Tensor] = []
     given: list[Tensor] = []
@@ -75,7 +75,7 @@ def _view(model: nn.Module, device: torch.device, batches: Iterable[Any], labels
             shape = tuple(x.shape[1:])
             network = Network(model, x[:1].to(device))
         seen = network.see(x.to(device), stages=stage_bytes <= MOST_STAGE_BYTES)
-        features = narrowed(seen.features)
+        features = project(seen.features)
         feature_bytes += features.numel() * 4
         kept.append(features if feature_bytes <= KEEP_ON_DEVICE else features.cpu())
         given.append(y.to(device))
@@ -104,7 +104,7 @@ def _joined(
     guesses: list[Tensor],
     shape: tuple[int, ...],
     labels: Any,
-) -> Views:
+) -> TrainingFeatures:
     where = kept[-1].device
     features = torch.cat([part.to(where) for part in kept])
     index = torch.cat(places).numpy()
@@ -126,7 +126,9 @@ def _joined(
         bad = int((~torch.isfinite(features).all(1)).sum())
         raise SettingError(f"the features of {bad} training examples are not finite numbers; leave these out")
     pooled = [torch.cat(parts)[rows] for parts in zip(*stages, strict=True)]
-    return Views(network, features, pooled, y, torch.cat(guesses).numpy()[order], index[order], classes, shape)
+    return TrainingFeatures(
+        network, features, pooled, y, torch.cat(guesses).numpy()[order], index[order], classes, shape
+    )
 
 
 def _given_labels(labels: Any, index: Rows, count: int) -> Tensor:

@@ -45,14 +45,14 @@ class Geometry:
         return self.root.device
 
     @full_precision
-    def place(self, features: Tensor, classes: Tensor | int) -> Tensor:
+    def whiten(self, features: Tensor, classes: Tensor | int) -> Tensor:
         """w of some features, seen from the mean of these classes."""
         centres = self.means[classes]
         return (features.float() - centres) @ self.root
 
 
 @full_precision
-def measure(features: Tensor, labels: Tensor, classes: int) -> Geometry:
+def fit_geometry(features: Tensor, labels: Tensor, classes: int) -> Geometry:
     """Means and scale of features [N, D] with labels [N] on the same device."""
     device, size = features.device, features.shape[1]
     counts = torch.bincount(labels, minlength=classes)
@@ -64,10 +64,10 @@ def measure(features: Tensor, labels: Tensor, classes: int) -> Geometry:
     for rows in _parts(len(features)):
         apart = features[rows].float() - means[labels[rows]]
         scatter += (apart.T @ apart).double()
-    return Geometry(means, counts, root_of(scatter / max(1, len(features))).float())
+    return Geometry(means, counts, inverse_root(scatter / max(1, len(features))).float())
 
 
-def root_of(scatter: Tensor, ridge: float = RIDGE) -> Tensor:
+def inverse_root(scatter: Tensor, ridge: float = RIDGE) -> Tensor:
     """R with R Rᵀ = (S + λ tr(S)/D · I)⁻¹."""
     values, vectors = torch.linalg.eigh((scatter + scatter.T) / 2)
     values = values.clamp_min(0)
@@ -76,7 +76,7 @@ def root_of(scatter: Tensor, ridge: float = RIDGE) -> Tensor:
     return root
 
 
-def narrowed(features: Tensor, seed: int = 0) -> Tensor:
+def project(features: Tensor, seed: int = 0) -> Tensor:
     """The same features, [N, D]; those with more than 4,096 dimensions projected."""
     flat = features.flatten(1)
     if flat.shape[1] <= WIDEST:

@@ -57,7 +57,7 @@ class Mixture:
         return float(np.sqrt(2) * (self.mode - self.bulk) / np.hypot(self.bulk_spread, self.mode_spread))
 
     @property
-    def apart(self) -> float:
+    def distinctness(self) -> float:
         """Separation × contrast: large only where a mode is both far away and narrow."""
         return max(0.0, self.separation) * max(0.0, self.contrast)
 
@@ -94,16 +94,18 @@ def fit_mixtures(
 ) -> list[Mixture]:
     """The likeliest mixture of every row of values [m, n] that are in robust units."""
     rows = len(values)
-    points, weights = _counted(values, bins)
+    points, weights = _binned(values, bins)
     guesses = [np.quantile(values, q, axis=1) for q in STARTS]
     guesses += [np.full(rows, float(start)) for start in starts]
     copies = (len(guesses), 1)
-    parameters, likelihood = _climb(np.tile(points, copies), np.tile(weights, copies), np.concatenate(guesses), rounds)
+    parameters, likelihood = _maximise_likelihood(
+        np.tile(points, copies), np.tile(weights, copies), np.concatenate(guesses), rounds
+    )
     best = likelihood.reshape(-1, rows).argmax(axis=0) * rows + np.arange(rows)
     return [Mixture(*map(float, column)) for column in parameters[:, best].T]
 
 
-def _counted(values: Values, bins: int) -> tuple[Values, Values]:
+def _binned(values: Values, bins: int) -> tuple[Values, Values]:
     """Points and weights that stand for the values of every row."""
     rows, count = values.shape
     if count <= bins:
@@ -115,7 +117,7 @@ def _counted(values: Values, bins: int) -> tuple[Values, Values]:
     return low + width * (np.arange(bins) + 0.5), weights
 
 
-def _climb(v: Values, w: Values, start: Values, rounds: int) -> tuple[Values, Values]:
+def _maximise_likelihood(v: Values, w: Values, start: Values, rounds: int) -> tuple[Values, Values]:
     """Parameters [5, m] in the order of `Mixture`, and mean log-likelihoods [m], of points and weights [m, b]."""
     middle = _weighted_median(v, w)
     floor = FLOOR * np.maximum(MAD * _weighted_median(np.abs(v - middle[:, None]), w), 1e-12)

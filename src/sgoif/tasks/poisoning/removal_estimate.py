@@ -42,7 +42,7 @@ LARGEST_SHARE = 0.5
 
 
 @dataclass(frozen=True)
-class RestoreEstimate:
+class RemovalEstimate:
     """What removing the examples of highest score does to the victims, by a linear refit."""
 
     count: int
@@ -70,9 +70,9 @@ class Level:
     """[V, D]"""
 
 
-def estimate(
+def estimate_removal(
     levels: Sequence[Level], labels: Tensor, classes: int, order: Rows, wrong: Tensor, most: int, seed: int = 0
-) -> RestoreEstimate | None:
+) -> RemovalEstimate | None:
     """How many of `order`, rows by falling score, to remove; None where no level can tell.
 
     `wrong` are the labels of the victims, `most` the largest number to try.
@@ -89,7 +89,7 @@ def estimate(
     # The first `most` rows of a refit are the suspicious ones, in order.
     innocent = np.flatnonzero(np.isin(chosen, label_rows))
     innocent = generator.permutation(innocent[innocent >= most])
-    for refit, before in _showing(levels, labels, classes, chosen, wrong):
+    for refit, before in _levels_with_behaviour(levels, labels, classes, chosen, wrong):
         undone = UNDONE * before
         curve = {0: before, most: refit.without(np.arange(most))}
         if curve[most] >= undone:
@@ -100,11 +100,11 @@ def estimate(
         count = _first(refit, curve, undone)
         control = refit.without(innocent[:count])
         if control >= undone:
-            return RestoreEstimate(count, before, curve[count], control, refit.name, sorted(curve.items()))
+            return RemovalEstimate(count, before, curve[count], control, refit.name, sorted(curve.items()))
     return None
 
 
-def _showing(
+def _levels_with_behaviour(
     levels: Sequence[Level], labels: Tensor, classes: int, chosen: Rows, wrong: Tensor
 ) -> Iterator[tuple[_Refit, float]]:
     """Levels that show the behaviour, with its probability: the head first, then those that show it best."""

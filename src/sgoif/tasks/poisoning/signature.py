@@ -78,48 +78,48 @@ class Signature:
 
 
 @full_precision
-def signature(placed: Tensor, seed: int = 0, folds: int = FOLDS) -> Signature:
+def signature(whitened: Tensor, seed: int = 0, folds: int = FOLDS) -> Signature:
     """The cross-fitted signature of one class, whose features w are [n, D]."""
-    count = len(placed)
+    count = len(whitened)
     if count < LEAST_EXAMPLES:
         return Signature(np.zeros(count), 0.0)
-    whole = placed - placed.mean(0)
-    starts = foremost(whole, settled(whole, candidates(whole, seed)))
-    parts = torch.from_numpy(np.random.default_rng(seed).permutation(count) % folds).to(placed.device)
-    projections = placed.new_zeros(len(starts), count)
+    whole = whitened - whitened.mean(0)
+    starts = most_separated(whole, refine_directions(whole, candidate_directions(whole, seed)))
+    parts = torch.from_numpy(np.random.default_rng(seed).permutation(count) % folds).to(whitened.device)
+    projections = whitened.new_zeros(len(starts), count)
     for part in range(folds):
-        fitted = placed[parts != part]
+        fitted = whitened[parts != part]
         centre = fitted.mean(0)
-        directions = settled(fitted - centre, starts)
-        projections[:, parts == part] = directions @ (placed[parts == part] - centre).T
+        directions = refine_directions(fitted - centre, starts)
+        projections[:, parts == part] = directions @ (whitened[parts == part] - centre).T
     p = projections.double().cpu().numpy()
     units = np.stack([robust_units(row) for row in p])
     mixtures = fit_mixtures(units)
-    third = np.array([_third(*triple) for triple in zip(p, units, mixtures, strict=True)])
-    distances = np.array([apart(mixture, count) for mixture in mixtures]) * (third > 0)
+    third = np.array([_third_moment(*triple) for triple in zip(p, units, mixtures, strict=True)])
+    distances = np.array([group_separation(mixture, count) for mixture in mixtures]) * (third > 0)
     best = int(distances.argmax())
     return Signature(p[best], float(third[best] * distances[best]))
 
 
-def apart(mixture: Mixture, count: int) -> float:
+def group_separation(mixture: Mixture, count: int) -> float:
     """How far a group among so many stands apart; 0 where the upper mode is too large or too small for one."""
     largest = LARGEST_SHARE
     if min(mixture.separation, mixture.contrast) >= LARGE_APART:
         largest = MOST_SHARE - 1 / count  # a fit that would be the larger half ends at the bound
     fits = mixture.share <= largest and mixture.share * count >= LEAST_MEMBERS
-    return mixture.apart if fits else 0.0
+    return mixture.distinctness if fits else 0.0
 
 
-def foremost(centred: Tensor, directions: Tensor) -> Tensor:
+def most_separated(centred: Tensor, directions: Tensor) -> Tensor:
     """The few directions along which a group stands furthest apart, with all examples."""
     projections = (directions @ centred.T).double().cpu().numpy()
     values = np.stack([robust_units(row) for row in projections])
     mixtures = fit_mixtures(values, rounds=SEARCH_ROUNDS, bins=SEARCH_BINS)
-    distances = [apart(mixture, len(centred)) for mixture in mixtures]
+    distances = [group_separation(mixture, len(centred)) for mixture in mixtures]
     return directions[np.argsort(distances, kind="stable")[::-1][:FITTED].copy()]
 
 
-def _third(p: Values, units: Values, mixture: Mixture) -> float:
+def _third_moment(p: Values, units: Values, mixture: Mixture) -> float:
     """E[p³], not below zero; for a large group what it would be without the factor that vanishes at one half."""
     if mixture.share <= LARGEST_SHARE:
         return max(0.0, float((p**3).mean()))
@@ -131,18 +131,18 @@ def _third(p: Values, units: Values, mixture: Mixture) -> float:
 
 
 @full_precision
-def settled(centred: Tensor, directions: Tensor) -> Tensor:
+def refine_directions(centred: Tensor, directions: Tensor) -> Tensor:
     """Directions [m, D] after turning them with centred features [n, D]."""
     for _ in range(TURNS):
         projections = (directions @ centred.T).double().cpu().numpy()
         values = np.stack([robust_units(row) for row in projections])
         mixtures = fit_mixtures(values, rounds=SEARCH_ROUNDS, bins=SEARCH_BINS)
         weights = np.stack([mixture.posterior(row) for mixture, row in zip(mixtures, values, strict=True)])
-        directions = turned(centred, directions, torch.from_numpy(weights).to(centred))
+        directions = turn_to_means(centred, directions, torch.from_numpy(weights).to(centred))
     return directions
 
 
-def turned(centred: Tensor, directions: Tensor, weights: Tensor) -> Tensor:
+def turn_to_means(centred: Tensor, directions: Tensor, weights: Tensor) -> Tensor:
     """Directions [m, D] towards the differences of means by weights [m, n]; unchanged where a group is too small."""
     total, rest = weights.sum(1, keepdim=True), (1 - weights).sum(1, keepdim=True)
     between = weights @ centred / total.clamp_min(1e-6) - (1 - weights) @ centred / rest.clamp_min(1e-6)
@@ -150,7 +150,7 @@ def turned(centred: Tensor, directions: Tensor, weights: Tensor) -> Tensor:
 
 
 @full_precision
-def candidates(centred: Tensor, seed: int = 0) -> Tensor:
+def candidate_directions(centred: Tensor, seed: int = 0) -> Tensor:
     """Unit directions [m, D]: those of largest third moment, the largest first, then those of largest variance."""
     basis = top_directions(centred, SUBSPACE, seed)
     x = centred @ basis

@@ -1,9 +1,9 @@
 """`PoisonTrace`: from a wrong behaviour, or from nothing, to the training examples that cause it.
 
-With victims (`culprits`), examples that have the wrong label are ranked by kinship with them (`kinship`). Without
-(`suspects`), every class is searched for a small group that stands apart (`signature`). In both cases a mixture says
-whether any example stands apart at all and which (`mixture`), the thresholds below decide, and those selected are
-grouped into families (`families`).
+With victims (`culprits`), examples that have the wrong label are ranked by how much they resemble them
+(`victim_similarity`). Without (`suspects`), every class is searched for a small group that stands apart (`signature`).
+In both cases a mixture says whether any example stands apart at all and which (`mixture`), the thresholds below decide,
+and those selected are grouped into families (`families`).
 
 The thresholds were set on trained networks with and without poison; docs/benchmarks/poisoning.md says which runs were
 in view. With victims the direction does not come from the training examples, so less is needed than without.
@@ -25,14 +25,14 @@ from sgoif.core.logits import two_classes
 from sgoif.errors import SettingError
 from sgoif.tasks.ood.network import Seen
 from sgoif.tasks.poisoning.families import find_families
-from sgoif.tasks.poisoning.feature_extraction import Views, view
-from sgoif.tasks.poisoning.geometry import Geometry, measure, narrowed
+from sgoif.tasks.poisoning.feature_extraction import TrainingFeatures, extract_features
+from sgoif.tasks.poisoning.geometry import Geometry, fit_geometry, project
 from sgoif.tasks.poisoning.mixture import Mixture, Values, fit_mixture, robust_units
-from sgoif.tasks.poisoning.removal_estimate import Level, RestoreEstimate, estimate
-from sgoif.tasks.poisoning.signature import LARGE_APART, LARGEST_SHARE, LEAST_EXAMPLES, apart, signature
-from sgoif.tasks.poisoning.trace_result import Evidence, Found, Responsible, Thresholds
-from sgoif.tasks.poisoning.victim_similarity import Kinship, kinship
-from sgoif.tasks.poisoning.watch import PoisonWatch, wrong_labels
+from sgoif.tasks.poisoning.recorder import PoisonWatch, wrong_labels
+from sgoif.tasks.poisoning.removal_estimate import Level, RemovalEstimate, estimate_removal
+from sgoif.tasks.poisoning.signature import LARGE_APART, LARGEST_SHARE, LEAST_EXAMPLES, group_separation, signature
+from sgoif.tasks.poisoning.trace_result import Evidence, Thresholds, TraceResult, VictimCauses
+from sgoif.tasks.poisoning.victim_similarity import VictimSimilarity, victim_similarity
 from sgoif.tracking.evaluation import evaluation
 
 Rows = NDArray[np.int64]
@@ -51,15 +51,30 @@ LEAST_TRIED, TRIED_SHARE = 50, 0.02
 
 
 class PoisonTrace:
-    """A finished network and the features of its training set, ready to be asked about."""
+    """Finds the training examples that cause a wrong behaviour of a finished network; made by `fit`.
+
+    Example:
+        ```python
+        from sgoif.tasks import PoisonTrace
+
+        trace = PoisonTrace.fit(model, train_set)
+        found = trace.culprits(x[:5])                       # inputs that get a wrong answer; or trace.suspects()
+        print(found.selected, found.families)               # which to remove, and how they belong together
+        found.table().to_csv("culprits.csv")
+        ```
+    """
 
     def __init__(
-        self, views: Views, watch: PoisonWatch | None = None, seed: int = 0, names: Sequence[str] | None = None
+        self,
+        views: TrainingFeatures,
+        watch: PoisonWatch | None = None,
+        seed: int = 0,
+        names: Sequence[str] | None = None,
     ) -> None:
         if names is not None and len(names) != views.classes:
             raise SettingError(f"{len(names)} class names were given for {views.classes} classes")
         self.views, self.watch, self.seed, self.names = views, watch, seed, names
-        self.geometry: Geometry = measure(views.features, views.labels, views.classes)
+        self.geometry: Geometry = fit_geometry(views.features, views.labels, views.classes)
         self._given: Rows = views.labels.cpu().numpy()
 
     @classmethod
@@ -73,32 +88,41 @@ class PoisonTrace:
         seed: int = 0,
         names: Sequence[str] | None = None,
     ) -> Self:
-        """Look at every training example once, as the finished network sees it.
+        """Read the features of every training example once; the model is not changed.
 
-        `train_set` is a data set or a loader of (x, y) or (x, y, index) without augmentation; `labels` replaces the
-        labels it has. `watch` is one that watched the run. `names` are those of the classes, for notes. The model is
-        not changed.
+        Args:
+            model: the finished network.
+            train_set: a data set or a loader of (x, y) or (x, y, index), without augmentation.
+            labels: in place of the labels that it has.
+            watch: a `PoisonWatch` of the training run, which sees triggers while they are learned.
+            batch_size: examples in one forward pass.
+            seed: of everything that is drawn.
+            names: those of the classes, for notes.
         """
         if watch is not None:
             watch.finish()
-        return cls(view(model, train_set, labels, batch_size), watch, seed, names)
+        return cls(extract_features(model, train_set, labels, batch_size), watch, seed, names)
 
     def __len__(self) -> int:
         return len(self._given)
 
     # --- with victims -------------------------------------------------------------------------------------------
 
-    def culprits(self, victims: Tensor, labels: Any = None) -> Found:
-        """The training examples that make the network give victims their wrong label.
+    def culprits(self, victims: Tensor, labels: Any = None) -> TraceResult:
+        """Find the training examples that make the network give victims their wrong label.
 
-        `victims` is a batch as the network takes it, `labels` the wrong label of all or of each; without it, what the
-        network answers. Victims of several labels are traced label by label.
+        Args:
+            victims: a batch as the network takes it; victims of several labels are traced label by label.
+            labels: the wrong label of all or of each; what the network answers unless given.
+
+        Returns:
+            Scores of all examples, those to remove, their families, and how many removals would be enough.
         """
         seen = self._see(victims)
         answers = two_classes(seen.logits)
         wrong = answers.argmax(1).cpu() if labels is None else wrong_labels(labels, len(victims), self.views.classes)
-        features = narrowed(seen.features).to(self.views.features.device)
-        along = None if self.watch is None else self.watch.kinships(self.views.index)
+        features = project(seen.features).to(self.views.features.device)
+        along = None if self.watch is None else self.watch.victim_similarities(self.views.index)
         score, probability = np.full(len(self), -np.inf), np.zeros(len(self))
         evidence, responsible, notes = [], {}, self._notes_on(answers, wrong)
         for label in torch.unique(wrong).tolist():
@@ -106,13 +130,13 @@ class PoisonTrace:
             members = torch.nonzero(wrong == label).squeeze(1)
             if len(rows) < LEAST_EXAMPLES:
                 notes.append(
-                    f"only {len(rows)} training examples have the label {self._called(label)}, too few to compare"
+                    f"only {len(rows)} training examples have the label {self._class_name(label)}, too few to compare"
                 )
                 continue
-            placed = self._placed(rows, label)
-            sought = self.geometry.place(features[members.to(features.device)], label)
+            whitened = self._whitened(rows, label)
+            sought = self.geometry.whiten(features[members.to(features.device)], label)
             seen_before = robust_units(along[rows]) if along is not None and np.any(along[rows]) else None
-            found = kinship(placed, sought, seen_before)
+            found = victim_similarity(whitened, sought, seen_before)
             posterior = found.mixture.posterior(found.values)
             count = int((posterior > 0.5).sum())
             score[rows] = found.values
@@ -120,14 +144,14 @@ class PoisonTrace:
             probability[rows] = posterior * evidence[-1].belief
             for number, own in zip(members.tolist(), sought, strict=True):
                 if number < EXPLAINED:
-                    responsible[number] = self._responsible(label, rows, placed, own, found)
+                    responsible[number] = self._responsible(label, rows, whitened, own, found)
         finite = np.isfinite(score)
         score[~finite] = (score[finite].min() if finite.any() else 0.0) - 1.0
         explained = [
-            responsible.get(number, _nobody(int(wrong[number]))) for number in range(min(EXPLAINED, len(wrong)))
+            responsible.get(number, _no_causes(int(wrong[number]))) for number in range(min(EXPLAINED, len(wrong)))
         ]
         found_all = self._found(score, probability, evidence, notes, explained)
-        found_all.restoring = partial(self._restore, found_all, seen, wrong)
+        found_all.estimating = partial(self._estimate_removal, found_all, seen, wrong)
         return found_all
 
     def _see(self, victims: Tensor) -> Seen:
@@ -154,26 +178,28 @@ class PoisonTrace:
         verb = "does" if missed == 1 else "do"
         return [f"{missed} of {len(wrong)} victims {verb} not get the label that is traced for them from this network"]
 
-    def _responsible(self, label: int, rows: Rows, placed: Tensor, own: Tensor, found: Kinship) -> Responsible:
+    def _responsible(
+        self, label: int, rows: Rows, whitened: Tensor, own: Tensor, found: VictimSimilarity
+    ) -> VictimCauses:
         direction = torch.nn.functional.normalize(own, dim=0)
-        alone = robust_units((placed @ direction).double().cpu().numpy())
+        alone = robust_units((whitened @ direction).double().cpu().numpy())
         both = (alone + found.values) / 2
         first = np.argsort(-both, kind="stable")[:LISTED]
-        return Responsible(label, self.views.index[rows[first]], both[first])
+        return VictimCauses(label, self.views.index[rows[first]], both[first])
 
-    def _restore(self, found: Found, seen: Seen, wrong: Tensor) -> RestoreEstimate | None:
+    def _estimate_removal(self, found: TraceResult, seen: Seen, wrong: Tensor) -> RemovalEstimate | None:
         views = self.views
-        levels = [Level("head", views.features, narrowed(seen.features))]
+        levels = [Level("head", views.features, project(seen.features))]
         names = views.network.stages
         for name, stage, own in reversed(list(zip(names, views.stages, seen.pooled, strict=False))):
             levels.append(Level(name, stage, own))
         most = max(LEAST_TRIED, round(TRIED_SHARE * len(self)), 2 * len(found.selected))
         order = np.lexsort((-found.score, -found.probability))
-        return estimate(levels, views.labels, views.classes, order, wrong, most, self.seed)
+        return estimate_removal(levels, views.labels, views.classes, order, wrong, most, self.seed)
 
     # --- with nothing known -------------------------------------------------------------------------------------
 
-    def suspects(self) -> Found:
+    def suspects(self) -> TraceResult:
         """Training examples that form a small group apart from the others of their label, in any class."""
         along = None if self.watch is None else self.watch.signatures(self.views.index)
         score, probability = np.zeros(len(self)), np.zeros(len(self))
@@ -185,14 +211,14 @@ class PoisonTrace:
             if len(rows) < LEAST_EXAMPLES:
                 small += len(rows) > 0
                 continue
-            values = signature(self._placed(rows, label), self.seed).values
+            values = signature(self._whitened(rows, label), self.seed).values
             if along is not None:
                 values = values + along[rows]
             if not np.ptp(values) > 0:
                 continue
             units = robust_units(values)
             mixture = fit_mixture(units)
-            distance = apart(mixture, len(rows))
+            distance = group_separation(mixture, len(rows))
             if distance and mixture.share > LARGEST_SHARE:
                 # Either half may be the planted one, so the whole class comes before others, the smaller half first.
                 values = values - values.min()
@@ -207,8 +233,8 @@ class PoisonTrace:
             evidence.append(limits.judge(label, mixture, int((probability[rows] > 0.5).sum())))
             probability[rows] *= evidence[-1].belief
         notes = [
-            f"the examples labelled {self._called(label)} fall into two large parts that stand far apart; one may have"
-            " been planted, but nothing in the run says which: look at both"
+            f"the examples labelled {self._class_name(label)} fall into two large parts that stand far apart; one may"
+            " have been planted, but nothing in the run says which: look at both"
             for label in halves
         ]
         if small:
@@ -217,15 +243,15 @@ class PoisonTrace:
 
     # --- both ---------------------------------------------------------------------------------------------------
 
-    def _called(self, label: int) -> str:
+    def _class_name(self, label: int) -> str:
         return str(label) if self.names is None else self.names[label]
 
     def _rows(self, label: int) -> Rows:
         return np.flatnonzero(self._given == label)
 
-    def _placed(self, rows: Rows, label: int) -> Tensor:
+    def _whitened(self, rows: Rows, label: int) -> Tensor:
         features = self.views.features
-        return self.geometry.place(features[torch.from_numpy(rows).to(features.device)], label)
+        return self.geometry.whiten(features[torch.from_numpy(rows).to(features.device)], label)
 
     def _found(
         self,
@@ -233,8 +259,8 @@ class PoisonTrace:
         probability: Values,
         evidence: list[Evidence],
         notes: list[str],
-        responsible: list[Responsible] | None = None,
-    ) -> Found:
+        responsible: list[VictimCauses] | None = None,
+    ) -> TraceResult:
         views = self.views
         chosen = np.zeros(len(self), dtype=bool)
         for item in evidence:
@@ -246,12 +272,12 @@ class PoisonTrace:
         rows = rows[np.lexsort((-score[rows], -probability[rows]))]
         if len(rows):
             at = torch.from_numpy(rows).to(views.features.device)
-            placed = self.geometry.place(views.features[at], views.labels[at])
-            families = find_families(views.index[rows], self._given[rows], placed, views.second[rows], self.seed)
+            whitened = self.geometry.whiten(views.features[at], views.labels[at])
+            families = find_families(views.index[rows], self._given[rows], whitened, views.second[rows], self.seed)
         else:
             families = []
         evidence.sort(key=lambda item: -item.belief)
-        return Found(
+        return TraceResult(
             score=score,
             probability=probability,
             selected=views.index[rows],
@@ -264,5 +290,5 @@ class PoisonTrace:
         )
 
 
-def _nobody(label: int) -> Responsible:
-    return Responsible(label, np.zeros(0, dtype=np.int64), np.zeros(0))
+def _no_causes(label: int) -> VictimCauses:
+    return VictimCauses(label, np.zeros(0, dtype=np.int64), np.zeros(0))

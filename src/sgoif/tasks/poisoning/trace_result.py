@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from sgoif.core.score_table import ScoreTable
 from sgoif.tasks.poisoning.families import Family
 from sgoif.tasks.poisoning.mixture import Mixture, Values
-from sgoif.tasks.poisoning.removal_estimate import RestoreEstimate
+from sgoif.tasks.poisoning.removal_estimate import RemovalEstimate
 
 Rows = NDArray[np.int64]
 STEEPNESS = 1.5
@@ -67,7 +67,7 @@ class Evidence:
 
 
 @dataclass(frozen=True)
-class Responsible:
+class VictimCauses:
     """The training examples that have most in common with one victim."""
 
     label: int
@@ -79,7 +79,7 @@ class Responsible:
 
 
 @dataclass
-class Found:
+class TraceResult:
     """Which training examples cause a behaviour. Arrays are by row; `index` says what each row is called."""
 
     score: Values
@@ -95,19 +95,19 @@ class Found:
     """The label of each row."""
     evidence: list[Evidence]
     """By label, those that stand apart furthest first."""
-    responsible: list[Responsible] = field(default_factory=list)
+    responsible: list[VictimCauses] = field(default_factory=list)
     """For each of the first victims; empty without victims."""
     notes: list[str] = field(default_factory=list)
     """What a reader should know."""
-    restoring: Callable[[], RestoreEstimate | None] | None = field(default=None, repr=False)
+    estimating: Callable[[], RemovalEstimate | None] | None = field(default=None, repr=False)
 
     @cached_property
-    def to_restore(self) -> RestoreEstimate | None:
+    def to_restore(self) -> RemovalEstimate | None:
         """How many of the highest scores would have to go; None where that cannot be told, or there are no victims.
 
         Worked out when it is first asked for.
         """
-        return None if self.restoring is None else self.restoring()
+        return None if self.estimating is None else self.estimating()
 
     @property
     def order(self) -> Rows:
@@ -141,6 +141,8 @@ class Found:
 
     def __repr__(self) -> str:
         if not len(self.selected):
-            return f"Found: nothing stands apart among {len(self):,} examples"
+            return f"TraceResult: nothing stands apart among {len(self):,} examples"
         kinds = "family" if len(self.families) == 1 else "families"
-        return f"Found: {len(self.selected):,} of {len(self):,} examples to remove, in {len(self.families)} {kinds}"
+        return (
+            f"TraceResult: {len(self.selected):,} of {len(self):,} examples to remove, in {len(self.families)} {kinds}"
+        )

@@ -35,7 +35,7 @@ APART = 3.0
 
 
 @dataclass(frozen=True)
-class Kinship:
+class VictimSimilarity:
     """The examples of one class and the victims that get its label."""
 
     values: Values
@@ -55,25 +55,25 @@ def direction_of(victims: Tensor) -> Tensor:
 
 
 @full_precision
-def kinship(placed: Tensor, victims: Tensor, along: Values | None = None) -> Kinship:
-    """Kinship of examples [n, D] to victims [V, D]; `along` [n] is what was seen along the run, in robust units."""
+def victim_similarity(whitened: Tensor, victims: Tensor, along: Values | None = None) -> VictimSimilarity:
+    """Similarity of examples [n, D] to victims [V, D]; `along` [n] is what was seen along the run, in robust units."""
     direction = direction_of(victims)
-    plain = placed @ direction
-    squares = placed.square().sum(1)
+    plain = whitened @ direction
+    squares = whitened.square().sum(1)
     values, seen = _in_units(plain, victims @ direction)
-    found = _judged(values, along, seen)
+    found = _mixture_of(values, along, seen)
     for _ in range(REFINEMENTS):
         if found.mixture.separation < APART:
             break
-        weight = torch.from_numpy(found.mixture.posterior(found.values)).to(placed)
+        weight = torch.from_numpy(found.mixture.posterior(found.values)).to(whitened)
         total = weight.sum()
         if float(total) < 2:
             break
-        towards = weight @ placed
+        towards = weight @ whitened
         length = (towards / total).norm().clamp_min(torch.finfo(towards.dtype).tiny)
-        others = (placed @ towards - weight * squares) / (total - weight).clamp_min(1e-6) / length
+        others = (whitened @ towards - weight * squares) / (total - weight).clamp_min(1e-6) / length
         values, seen = _in_units(plain + others, victims @ direction + victims @ towards / total / length)
-        found = _judged(values, along, seen)
+        found = _mixture_of(values, along, seen)
     return found
 
 
@@ -82,7 +82,7 @@ def _in_units(values: Tensor, victims: Tensor) -> tuple[Values, Values]:
     return robust_units(own), robust_units(victims.double().cpu().numpy(), own)
 
 
-def _judged(values: Values, along: Values | None, victims: Values) -> Kinship:
+def _mixture_of(values: Values, along: Values | None, victims: Values) -> VictimSimilarity:
     together = values if along is None else robust_units(values + along)
     starts = () if along is not None else (0.5 * float(victims.mean()), float(victims.mean()))
-    return Kinship(together, fit_mixture(together, starts), victims)
+    return VictimSimilarity(together, fit_mixture(together, starts), victims)

@@ -8,12 +8,12 @@ import torch
 from torch.nn.functional import cross_entropy
 
 from sgoif.tasks.unlearning.head import HeadData
-from sgoif.tasks.unlearning.newton import Fitted, minimise
+from sgoif.tasks.unlearning.newton import FittedHead, minimise
 from sgoif.tasks.unlearning.records import Check
 from sgoif.tasks.unlearning.removal import certify
 
 
-def beside_retrained(fitted: Fitted, queries: HeadData, moved: float | None) -> Check:
+def compare_with_retrained(fitted: FittedHead, queries: HeadData, moved: float | None) -> Check:
     """Train a head from zeros on what is left, and compare; `moved` is how far the last removal moved this one."""
     start = time.perf_counter()
     objective, w = fitted.objective, fitted.w

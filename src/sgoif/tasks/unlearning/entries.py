@@ -146,7 +146,12 @@ class _Broken(Exception):
 
 def _entry(text: bytes) -> Entry:
     try:
-        found = json.loads(text.decode(), object_pairs_hook=_once, parse_constant=_no_number, parse_float=_finite)
+        found = json.loads(
+            text.decode(),
+            object_pairs_hook=_reject_duplicate_keys,
+            parse_constant=_reject_constant,
+            parse_float=_finite,
+        )
         entry = Entry(**found)
         sound = set(found) - {MAC} == set(FIELDS) and isinstance(entry.evidence, dict) and type(entry.sequence) is int
         texts = (*TEXTS, MAC) if MAC in found else TEXTS
@@ -159,7 +164,7 @@ def _entry(text: bytes) -> Entry:
     return entry
 
 
-def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+def _reject_duplicate_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     """A JSON object in which every key stands once: of two, a reader might see the one that is not sealed."""
     found = dict(pairs)
     if len(found) < len(pairs):
@@ -167,14 +172,14 @@ def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     return found
 
 
-def _no_number(name: str) -> NoReturn:
+def _reject_constant(name: str) -> NoReturn:
     raise ValueError(f"{name} is not a number")
 
 
 def _finite(text: str) -> float:
     """A number; 1e999 is none that could have been written."""
     number = float(text)
-    return number if math.isfinite(number) else _no_number(text)
+    return number if math.isfinite(number) else _reject_constant(text)
 
 
 def _check_place(entry: Entry, number: int, previous: str, lines: list[bytes]) -> None:

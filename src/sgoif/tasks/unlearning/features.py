@@ -32,7 +32,7 @@ AGREES = 1e-3
 
 
 @dataclass(frozen=True)
-class HeadOf:
+class ModelHead:
     """The head of a model."""
 
     name: str
@@ -64,14 +64,14 @@ class Read:
     ids: list[str]
 
 
-def read_head(model: nn.Module, inputs: Any) -> HeadOf:
+def read_head(model: nn.Module, inputs: Any) -> ModelHead:
     """The head that the model uses for these inputs, and how its logits come about."""
     with evaluation(model), torch.no_grad():
         few = inputs[:LOOKED_AT] if isinstance(inputs, Tensor) else inputs
         head, _ = find_head(model, lambda: forward(model, few))
         head.require_rows()
         name, layer, _ = head
-        with _kept(layer) as kept:
+        with _record_calls(layer) as kept:
             logits = forward(model, inputs).float()
     found = kept[-1][1].float()
     logits = logits[:, None] if logits.dim() == 1 else logits
@@ -89,11 +89,11 @@ def read_head(model: nn.Module, inputs: Any) -> HeadOf:
             " is not a head that can be fitted on its own"
         )
     outputs_count = int(found.shape[1])
-    return HeadOf(name, layer, constant, max(2, outputs_count), outputs_count == 1)
+    return ModelHead(name, layer, constant, max(2, outputs_count), outputs_count == 1)
 
 
 @contextmanager
-def _kept(layer: nn.Module) -> Iterator[list[tuple[Tensor, Tensor]]]:
+def _record_calls(layer: nn.Module) -> Iterator[list[tuple[Tensor, Tensor]]]:
     """Inputs and outputs of a layer, call by call."""
     found: list[tuple[Tensor, Tensor]] = []
     handle = layer.register_forward_hook(lambda _, inputs, output: found.append((inputs[0].detach(), output.detach())))
@@ -103,7 +103,7 @@ def _kept(layer: nn.Module) -> Iterator[list[tuple[Tensor, Tensor]]]:
         handle.remove()
 
 
-def read_features(model: nn.Module, data: Any, head: HeadOf | None = None) -> tuple[Read, HeadOf]:
+def read_features(model: nn.Module, data: Any, head: ModelHead | None = None) -> tuple[Read, ModelHead]:
     """One pass over a data set, a loader or batches (x, y) or (x, y, index); the model is left as it was."""
     check_model(model, "an unlearner")
     model = bare(model)
@@ -113,11 +113,11 @@ def read_features(model: nn.Module, data: Any, head: HeadOf | None = None) -> tu
     device = parameter.device
     features, labels, ids = [], [], list[str]()
     with isolated_random_state(device):
-        for x, y, names in batches_of(data):
+        for x, y, names in iterate_batches(data):
             inputs = to_device(x, device)
             if head is None:
                 head = read_head(model, inputs)
-            with evaluation(model), torch.no_grad(), _kept(head.layer) as kept:
+            with evaluation(model), torch.no_grad(), _record_calls(head.layer) as kept:
                 forward(model, inputs)
             if len(kept) != 1 or len(kept[0][0]) != len(y):
                 raise LayerError(f"the head {head.name!r} was not used once for every example of a batch")
@@ -132,7 +132,7 @@ def read_features(model: nn.Module, data: Any, head: HeadOf | None = None) -> tu
 Batch = tuple[Any, Tensor, list[str] | None]
 
 
-def batches_of(data: Any) -> Iterator[Batch]:
+def iterate_batches(data: Any) -> Iterator[Batch]:
     """(inputs, labels, names). What a loader draws from is read in the order of the data set, not of the loader."""
     if isinstance(data, DataLoader) and draws(data):
         data = in_order(data, BATCH)

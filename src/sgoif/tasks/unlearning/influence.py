@@ -30,7 +30,7 @@ from torch import Tensor
 from torch.nn.functional import cross_entropy
 
 from sgoif.tasks.unlearning.head import HeadData, Objective, residuals
-from sgoif.tasks.unlearning.newton import Fitted
+from sgoif.tasks.unlearning.newton import FittedHead
 
 LEVEL = 0.9
 """Of the interval for other data."""
@@ -165,7 +165,7 @@ def query_effects(queries: HeadData, before: Tensor, after: Tensor, bound: float
     )
 
 
-def first_order(fitted: Fitted, queries: HeadData) -> Tensor:
+def first_order_influence(fitted: FittedHead, queries: HeadData) -> Tensor:
     """Predicted change of the mean loss of the queries when each example alone is deleted, [n]."""
     objective, w = fitted.objective, fitted.w
     mean = Objective(queries, 1.0).gradient(w) - w

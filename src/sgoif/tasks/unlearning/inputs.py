@@ -1,27 +1,22 @@
-"""From features and labels to a fitted head: what is checked before any work, and the log's first entry."""
+"""From features and labels to a fitted head: what is checked before any work."""
 
 from __future__ import annotations
 
-import secrets
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from sgoif import __version__
 from sgoif.errors import SettingError
 from sgoif.tasks.unlearning.errors import LogError, RequestError
-from sgoif.tasks.unlearning.features import HeadOf
+from sgoif.tasks.unlearning.features import ModelHead
 from sgoif.tasks.unlearning.head import HeadData
 from sgoif.tasks.unlearning.log import AuditLog, Entry
 from sgoif.tasks.unlearning.queries import LEAST, Queries
 from sgoif.tasks.unlearning.text import counted, few
-
-if TYPE_CHECKING:
-    from sgoif.tasks.unlearning.unlearner import Unlearner
 
 MANY_CLASSES = 100_000
 """Classes that need not have an example each."""
@@ -30,7 +25,7 @@ Ids = str | int | Iterable[str | int]
 
 
 @dataclass(frozen=True)
-class Given:
+class UnlearnerInputs:
     """What an unlearner is made of, checked."""
 
     data: HeadData
@@ -45,7 +40,7 @@ class Given:
         if len(ids) != len(data):
             raise SettingError(f"{len(ids)} ids were given for {len(data)} examples; give one for each")
         if len(set(ids)) < len(ids):
-            raise SettingError(f"ids must be unique; {few(repeated(ids))} stands for more than one example")
+            raise SettingError(f"ids must be unique; {few(duplicates(ids))} stands for more than one example")
         if len(self.class_names) != data.classes:
             raise SettingError(f"{len(self.class_names)} class names were given for {data.classes} classes")
         if len(self.queries) < LEAST:
@@ -65,17 +60,17 @@ class Given:
                 )
 
 
-def gather(
+def gather_inputs(
     features: Tensor,
     labels: Tensor,
     ids: Sequence[str],
     held: tuple[Tensor, Tensor] | None,
     *,
-    head: HeadOf | None = None,
+    head: ModelHead | None = None,
     classes: int | None = None,
     bias: bool = True,
     class_names: Sequence[str] | None = None,
-) -> Given:
+) -> UnlearnerInputs:
     """Features in the form of the head's data; a head says how its logits come about."""
     x, y = _placed(features), _labels(labels, len(features))
     count = head.classes if head is not None else classes
@@ -95,7 +90,7 @@ def gather(
     else:
         queries = Queries(data)  # the ids do not fit, which is told next
     names = [str(name) for name in (class_names if class_names is not None else range(count))]
-    return Given(data, list(ids), queries, names)
+    return UnlearnerInputs(data, list(ids), queries, names)
 
 
 def _placed(features: Tensor) -> Tensor:
@@ -118,7 +113,7 @@ def _labels(labels: Tensor, count: int) -> Tensor:
     return labels.long()
 
 
-def names_of(ids: Ids) -> list[str]:
+def as_id_list(ids: Ids) -> list[str]:
     """Ids as text, one by one."""
     if isinstance(ids, (str, int, np.integer)) and not isinstance(ids, bool):
         return [str(ids)]
@@ -132,7 +127,7 @@ def names_of(ids: Ids) -> list[str]:
     return [str(item) for item in found]
 
 
-def repeated(names: Sequence[str]) -> list[str]:
+def duplicates(names: Sequence[str]) -> list[str]:
     """What stands there more than once."""
     seen: set[str] = set()
     twice: dict[str, None] = {}
@@ -172,31 +167,3 @@ def check_deleted(entries: Sequence[Entry], ids: Iterable[str], log: AuditLog) -
             f"{counted(len(again), 'example')} of this training set should have been deleted according to the log"
             f" {log.path}: {few(again)}. Train without them; where examples go by their position, give ids that stay"
         )
-
-
-def first_entry(made: Unlearner, earlier: Sequence[Entry], start: Tensor | None) -> tuple[str, str, dict[str, Any]]:
-    """What a log says of a head that was just fitted: kind, summary, evidence; `start` is the network's own head."""
-    known = f"; none of the {len(requested(earlier)):,} examples that were to be deleted so far is among them"
-    summary = (
-        f"{'A network trained again' if earlier else 'Opened'} on {len(made.ids):,} examples in"
-        f" {len(made.class_names)} classes{known if earlier else ''}. The head was fitted to the optimum with an L2"
-        f" penalty of {made.settings.l2:g}; removals are judged by {len(made.queries):,} {made.queries.kind}"
-        " examples."
-    )
-    evidence = {
-        "mark": secrets.token_hex(8),  # two logs begun alike in one second must not be taken for each other
-        "examples": len(made.ids),
-        "classes": made.class_names,
-        "features": int(made.fitted.data.features.shape[1]),
-        "queries": {"count": len(made.queries), "kind": made.queries.kind},
-        "l2": made.settings.l2,
-        "limits": made.settings.limits.record(),
-        "certificate": made.certificate().record(),
-        "accuracy": {
-            "head": made.accuracy(made.fitted.w),
-            "network": None if start is None else made.accuracy(start),
-        },
-        "digests": {"data": made.data_digest(), "head": made.head_digest()},
-        "versions": {"sgoif": __version__, "torch": torch.__version__},
-    }
-    return "retrained" if earlier else "opened", summary, evidence

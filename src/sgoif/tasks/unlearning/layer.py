@@ -8,7 +8,7 @@ from torch import Tensor, nn
 
 from sgoif.errors import LayerError
 from sgoif.tasks.given import check_model
-from sgoif.tasks.unlearning.newton import Fitted
+from sgoif.tasks.unlearning.newton import FittedHead
 from sgoif.tracking.head_detection import bare
 
 
@@ -21,7 +21,7 @@ class Head(NamedTuple):
     """[C]"""
 
 
-def head_of(fitted: Fitted, *, single: bool) -> Head:
+def head_of(fitted: FittedHead, *, single: bool) -> Head:
     """The head in float64; `single` where the network has one logit for two classes."""
     matrix = fitted.w.view(fitted.data.classes, -1)
     matrix = matrix[1:] - matrix[:1] if single else matrix.clone()
@@ -47,8 +47,8 @@ def layer_for(head: Head, model: nn.Module, name: str | None) -> nn.Linear:
 
 def _check_own_weights(layer: nn.Linear, model: nn.Module) -> None:
     """Raise where weights that are written into a layer would be lost, or would change another layer as well."""
-    own = layer._parameters
-    if not {"weight", "bias"} <= own.keys():
+    own = dict(layer.named_parameters(recurse=False, remove_duplicate=False))
+    if "weight" not in own or (layer.bias is not None and "bias" not in own):
         raise LayerError(
             "the weights of the model's last layer are computed from others (weight_norm, spectral_norm), so a head"
             " written there would be lost. Make them plain first: torch.nn.utils.parametrize.remove_parametrizations,"
@@ -57,8 +57,8 @@ def _check_own_weights(layer: nn.Linear, model: nn.Module) -> None:
     shared = [
         f"{place}.{name}" if place else name
         for place, module in model.named_modules()
-        for name, parameter in module._parameters.items()
-        if module is not layer and parameter is not None and any(parameter is each for each in own.values())
+        for name, parameter in module.named_parameters(recurse=False, remove_duplicate=False)
+        if module is not layer and any(parameter is each for each in own.values())
     ]
     if shared:
         raise LayerError(

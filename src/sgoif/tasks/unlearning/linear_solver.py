@@ -26,7 +26,7 @@ EXACT = 1e-10
 """Relative residual at which a system counts as solved."""
 
 
-def factors(data: HeadData) -> bool:
+def can_factor(data: HeadData) -> bool:
     """Whether heads of this size are factored."""
     return data.parameters <= DENSE_LIMIT.get(data.device.type, 0)
 
@@ -53,7 +53,7 @@ class Factor:
 
 
 @dataclass(frozen=True)
-class Whitened:
+class WhitenedOperator:
     """R⁻¹ G R⁻ᵀ."""
 
     operator: Operator
@@ -64,7 +64,7 @@ class Whitened:
 
 
 @dataclass(frozen=True)
-class LeftOut:
+class LeaveOutOperator:
     """R⁻¹ H_{−S} R⁻ᵀ at the point of the factor; `some` is the mean curvature of S, λ included."""
 
     factor: Factor
@@ -78,23 +78,25 @@ class LeftOut:
 
 
 @dataclass(frozen=True)
-class Answer:
+class LinearSolution:
     """v with G v ≈ b, and the products with G that it took."""
 
     vectors: Tensor
     products: int
 
 
-def solve(operator: Operator, rhs: Tensor, factor: Factor | None, tolerance: float = EXACT) -> Answer:
+def solve(operator: Operator, rhs: Tensor, factor: Factor | None, tolerance: float = EXACT) -> LinearSolution:
     """G⁻¹ b for rows b [K, P], with the factor of a curvature close to G where there is one."""
     if factor is None:
         found = ConjugateGradient(ITERATIONS, tolerance, min(SKETCH, rhs.shape[1] // 8)).solve(operator, rhs)
-        return Answer(found.phi, found.products)
-    return solve_whitened(Whitened(operator, factor), rhs, factor, tolerance)
+        return LinearSolution(found.phi, found.products)
+    return solve_whitened(WhitenedOperator(operator, factor), rhs, factor, tolerance)
 
 
-def solve_whitened(operator: Whitened | LeftOut, rhs: Tensor, factor: Factor, tolerance: float = EXACT) -> Answer:
+def solve_whitened(
+    operator: WhitenedOperator | LeaveOutOperator, rhs: Tensor, factor: Factor, tolerance: float = EXACT
+) -> LinearSolution:
     """The same where the operator is one in the coordinates of the factor already."""
     # Conjugate gradients without a sketch ask for products alone.
     found = ConjugateGradient(ITERATIONS, tolerance, 0).solve(cast(Operator, operator), factor.whiten(rhs))
-    return Answer(factor.colour(found.phi), found.products)
+    return LinearSolution(factor.colour(found.phi), found.products)

@@ -73,7 +73,7 @@ def read_log(path: str | os.PathLike[str], key: bytes | None = None) -> list[Ent
     """Every entry of a log that is sound; raises and names the first broken line where it is not."""
     entries, broken = read_entries(_content(Path(path)), key)
     if broken is not None:
-        raise _untrusted(path, broken[1])
+        raise _untrusted_log(path, broken[1])
     return entries
 
 
@@ -89,7 +89,7 @@ def verify_log(
     Without the key this shows only that the chain is unbroken. With it, a log without proofs is not intact.
     """
     entries, broken = read_entries(_content(Path(path)), key)
-    broken = broken or _back_in_time(entries)
+    broken = broken or _find_time_reversal(entries)
     if broken is not None:
         entries = entries[: broken[0] - 1]
     proven_from = next((entry.sequence for entry in entries if entry.mac is not None), None)
@@ -119,7 +119,7 @@ def _line_of(entries: list[Entry], wanted: str | None) -> int | None:
     return None if wanted is None else next((e.sequence for e in entries if e.hash == wanted.strip().lower()), None)
 
 
-def _back_in_time(entries: list[Entry]) -> tuple[int, str] | None:
+def _find_time_reversal(entries: list[Entry]) -> tuple[int, str] | None:
     """The first line whose time is before that of the line above it, where that is not said."""
     for last, entry in pairwise(entries):
         if entry.kind != CLOCK and entry.when < last.when - CLOCK_MAY_DIFFER:
@@ -139,11 +139,11 @@ def _content(path: Path) -> bytes:
         raise LogError(f"{path} is a folder, not a log") from error
 
 
-def _untrusted(path: str | os.PathLike[str], problem: str) -> LogError:
+def _untrusted_log(path: str | os.PathLike[str], problem: str) -> LogError:
     return LogError(f"the log {os.fspath(path)} cannot be trusted: {problem}")
 
 
-def _ends(entries: list[Entry]) -> set[str]:
+def _appendable_hashes(entries: list[Entry]) -> set[str]:
     """The hashes after which somebody may go on writing: of the last entry, and of those before remarks of the log."""
     ends = {entries[-1].hash if entries else GENESIS}
     for entry in reversed(entries):
@@ -220,7 +220,7 @@ class AuditLog:
         content = _content(self.path)
         entries, broken = read_entries(content[: content.rfind(b"\n") + 1], self.key)
         if broken is not None:
-            raise _untrusted(self.path, broken[1])
+            raise _untrusted_log(self.path, broken[1])
         return entries
 
     def append(self, kind: str, summary: str, evidence: Mapping[str, Any], after: str | None) -> Entry:
@@ -233,7 +233,7 @@ class AuditLog:
         with self.held():
             entries = self.entries() if os.path.getsize(self.path) else []
             self.check_key(entries)
-            if (after or GENESIS) in _ends(entries):
+            if (after or GENESIS) in _appendable_hashes(entries):
                 return entries
             head = entries[-1].hash if entries else GENESIS
             raise LogError(

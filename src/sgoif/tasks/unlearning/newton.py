@@ -3,7 +3,7 @@
     w ← w − t (∇²L(w))⁻¹ ∇L(w),      t = 1, ½, ¼, … until L falls enough
 
 Far from the optimum the systems are solved roughly, near it exactly, so the gradient falls quadratically at the end. A
-factor of the curvature (`solving`) serves for as many steps as it makes the systems easy, then a new one is made.
+factor of the curvature (`linear_solver`) serves for as many steps as it makes the systems easy, then a new one is made.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from torch import Tensor
 
 from sgoif.errors import NonFiniteError
 from sgoif.tasks.unlearning.head import HeadData, Objective
-from sgoif.tasks.unlearning.linear_solver import EXACT, Factor, factors, solve
+from sgoif.tasks.unlearning.linear_solver import EXACT, Factor, can_factor, solve
 
 TOLERANCE = 1e-10
 """Gradient norm of a fitted head, relative to that of a head of zeros."""
@@ -23,7 +23,7 @@ STEPS = 200
 HALVINGS = 40
 ARMIJO = 1e-4
 ROUGH = 0.1
-WORN = 60
+MOST_PRODUCTS = 60
 """Products after which a new factor costs less than going on with the old one."""
 ROUNDING = 1e-12
 """Relative differences of L below this are rounding."""
@@ -65,7 +65,7 @@ def minimise(
     steps: int = STEPS,
 ) -> Optimum:
     """The minimum of L from `start`, or from zeros; `factor` is one of a curvature nearby."""
-    small = factors(objective.data)
+    small = can_factor(objective.data)
     w = zeros(objective.data) if start is None else start.clone()
     scale = reference_norm(objective)
     value, gradient = objective.value_and_gradient(w)
@@ -78,7 +78,7 @@ def minimise(
         if small and factor is None:
             factor = Factor(curvature)
         answer = solve(curvature, -gradient[None], factor, max(EXACT, min(ROUGH, norm / first)))
-        if small and answer.products > WORN:
+        if small and answer.products > MOST_PRODUCTS:
             factor = None
         moved = line_search(objective, w, answer.vectors[0], value, gradient)
         if moved is None:  # rounding is all that is left
@@ -111,7 +111,7 @@ def line_search(
 
 
 @dataclass
-class Fitted:
+class FittedHead:
     """A head at its optimum, or close to it, with the factor of the curvature there."""
 
     objective: Objective
@@ -138,7 +138,7 @@ class Fitted:
     @property
     def factor(self) -> Factor | None:
         """Of ∇²L(w); None for heads that are too large."""
-        if self._factor is None and factors(self.data):
+        if self._factor is None and can_factor(self.data):
             self._factor = Factor(self.objective.curvature(self.w))
         return self._factor
 
@@ -149,8 +149,8 @@ class Fitted:
         return solve(self.objective.curvature(self.w), rows, None).vectors
 
 
-def fit_head(data: HeadData, l2: float, start: Tensor | None = None, tolerance: float = TOLERANCE) -> Fitted:
+def fit_head(data: HeadData, l2: float, start: Tensor | None = None, tolerance: float = TOLERANCE) -> FittedHead:
     """The optimal head."""
     objective = Objective(data, l2)
     found = minimise(objective, start, tolerance=tolerance)
-    return Fitted(objective, found.w, (found.value, found.gradient))
+    return FittedHead(objective, found.w, (found.value, found.gradient))

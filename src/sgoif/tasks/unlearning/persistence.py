@@ -1,53 +1,31 @@
-"""States of an unlearner in files, without pickle, and digests of what they hold."""
+"""States of an unlearner in files, without pickle."""
 
 from __future__ import annotations
 
-import hashlib
-import json
 import os
-from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
 import torch
-from torch import Tensor
 
 from sgoif.core.serialization import DAMAGE, load_state, save_state
 from sgoif.errors import SettingError, StateError
 from sgoif.tasks.unlearning.head import HeadData, Objective
-from sgoif.tasks.unlearning.inputs import Given
+from sgoif.tasks.unlearning.inputs import UnlearnerInputs
 from sgoif.tasks.unlearning.log import AuditLog
-from sgoif.tasks.unlearning.newton import Fitted
+from sgoif.tasks.unlearning.newton import FittedHead
 from sgoif.tasks.unlearning.priority import Limits
 from sgoif.tasks.unlearning.queries import Queries
 from sgoif.tasks.unlearning.records import Request
 from sgoif.tasks.unlearning.settings import UnlearnerSettings
+from sgoif.tasks.unlearning.state import UnlearnerState
 
-if TYPE_CHECKING:
-    from sgoif.tasks.unlearning.unlearner import Unlearner
-
-U = TypeVar("U", bound="Unlearner")
+U = TypeVar("U", bound=UnlearnerState)
 KIND, VERSION = "unlearner", 1
 
 
-def digest(*tensors: Tensor) -> str:
-    """Changes when any number does."""
-    sha = hashlib.sha256()
-    for tensor in tensors:
-        sha.update(f"{tensor.dtype} {tuple(tensor.shape)};".encode())
-        for part in tensor.detach().reshape(-1).split(2**24):
-            sha.update(part.cpu().contiguous().view(torch.uint8).numpy().tobytes())
-    return sha.hexdigest()
-
-
-def data_digest(ids: Sequence[str], data: HeadData) -> str:
-    """Changes when an example is added, removed or changed."""
-    named = hashlib.sha256(json.dumps(list(ids)).encode()).hexdigest()
-    return hashlib.sha256(f"{named} {digest(data.features, data.labels)}".encode()).hexdigest()
-
-
-def save(unlearner: Unlearner, path: Path) -> None:
+def save(unlearner: UnlearnerState, path: Path) -> None:
     """Write the state."""
     data, queries, settings, log = unlearner.fitted.data, unlearner.queries, unlearner.settings, unlearner.log
     state = {
@@ -86,11 +64,11 @@ def load(kind: type[U], path: Path, device: torch.device) -> U:
         classes = int(state["classes"])
         data = HeadData(state["features"].to(device), state["labels"].to(device), classes, **shape)
         held = HeadData(state["query_features"].to(device), state["query_labels"].to(device), classes, **shape)
-        given = Given(data, state["ids"], Queries(held, state["query_ids"]), state["class_names"])
+        given = UnlearnerInputs(data, state["ids"], Queries(held, state["query_ids"]), state["class_names"])
         settings = UnlearnerSettings(**{**state["settings"], "limits": Limits(**state["settings"]["limits"])})
         if state["w"].shape != (data.parameters,) or not bool(torch.isfinite(state["w"]).all()):
             raise ValueError("its head does not fit its features")
-        fitted = Fitted(Objective(data, settings.l2), state["w"].to(device))
+        fitted = FittedHead(Objective(data, settings.l2), state["w"].to(device))
         made = kind(fitted, given, settings, head_name=state["head_name"], single=state["single"])
         made.class_totals, made.moved = state["class_totals"], state["moved"]
         made.requests = [Request.from_record(found) for found in state["requests"]]
@@ -102,7 +80,7 @@ def load(kind: type[U], path: Path, device: torch.device) -> U:
     return made
 
 
-def position(path: Path) -> tuple[str | None, str | None]:
+def read_log_position(path: Path) -> tuple[str | None, str | None]:
     """The name of the log that a state belongs to, and the hash of the entry that it ends with."""
     state = _read(path)
     log, last = state.get("log"), state.get("last_hash")

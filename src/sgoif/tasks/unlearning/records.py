@@ -57,7 +57,7 @@ class Decision:
         what = "retrain now" if self.now else "can wait"
         return (
             f"Request {self.number} ({counted(len(self.ids), 'example')}): {what}. {'; '.join(self.reasons)}."
-            f" {told(self.effect)}"
+            f" {describe_effect(self.effect)}"
         )
 
 
@@ -111,7 +111,7 @@ class Removal:
             f"Removed {counted(len(self.ids), 'example')} ({few(self.ids)}) from the head in"
             f" {counted(self.steps, 'step')}. Certificate: the head is within {self.certificate.bound:.3g} of the one"
             f" trained without them, a typical logit within {self.logits:.2g}"
-            f" ({'within' if self.holds else 'ABOVE'} the limit). {told(self.effect)}"
+            f" ({'within' if self.holds else 'ABOVE'} the limit). {describe_effect(self.effect)}"
         )
 
 
@@ -152,7 +152,7 @@ class Check:
         )
 
 
-def told(effect: Effect) -> str:
+def describe_effect(effect: Effect) -> str:
     """An effect in a sentence."""
     return (
         f"Mean loss {effect.loss:.4g}, change {effect.change:+.3g} (between {effect.low:+.3g} and {effect.high:+.3g});"

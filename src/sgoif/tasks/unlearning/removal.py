@@ -26,8 +26,8 @@ from torch import Tensor
 
 from sgoif.errors import SettingError
 from sgoif.tasks.unlearning.head import Objective
-from sgoif.tasks.unlearning.linear_solver import LeftOut, solve, solve_whitened
-from sgoif.tasks.unlearning.newton import Fitted, line_search
+from sgoif.tasks.unlearning.linear_solver import LeaveOutOperator, solve, solve_whitened
+from sgoif.tasks.unlearning.newton import FittedHead, line_search
 
 UNIT_ROUNDOFF = 2.0**-53
 STEPS = 6
@@ -68,7 +68,7 @@ class Certificate:
 
 
 @dataclass(frozen=True)
-class Removed:
+class RemovedHead:
     """A head without some examples."""
 
     w: Tensor
@@ -96,10 +96,10 @@ def _rounding(objective: Objective, w: Tensor) -> float:
     return 2 * UNIT_ROUNDOFF * terms * (longest * (2 + longest * size) * summed + objective.l2 * size)
 
 
-class Leaving:
+class RowRemoval:
     """Leaving some rows out of a fitted head: what is known about F at w without a look at the examples that stay."""
 
-    def __init__(self, fitted: Fitted, rows: Tensor) -> None:
+    def __init__(self, fitted: FittedHead, rows: Tensor) -> None:
         self.fitted = fitted
         self.objective = fitted.objective.leaving_out(rows)
         self._some = Objective(fitted.data.take(rows), fitted.objective.l2)
@@ -119,15 +119,15 @@ class Leaving:
         fitted, factor = self.fitted, self.fitted.factor
         if factor is None:
             return -solve(self.objective.curvature(fitted.w), self.gradient[None], None, LATER).vectors[0]
-        operator = LeftOut(factor, self._some.curvature(fitted.w), self._total, self._count)
+        operator = LeaveOutOperator(factor, self._some.curvature(fitted.w), self._total, self._count)
         return -solve_whitened(operator, self.gradient[None], factor).vectors[0]
 
 
-def remove_rows(fitted: Fitted, rows: Tensor, *, steps: int = STEPS, bound: float = 0.0) -> Removed:
+def remove_rows(fitted: FittedHead, rows: Tensor, *, steps: int = STEPS, bound: float = 0.0) -> RemovedHead:
     """The head without these rows after at most so many Newton steps; stops where the certificate falls to `bound`."""
     if steps < 1:
         raise SettingError(f"steps={steps} is not valid: a removal takes at least one step")
-    leaving = Leaving(fitted, rows)
+    leaving = RowRemoval(fitted, rows)
     objective, w, taken = leaving.objective, fitted.w, 0
     value, gradient, direction = leaving.value, leaving.gradient, leaving.newton()
     certificate = certify(objective, w, gradient)
@@ -138,4 +138,4 @@ def remove_rows(fitted: Fitted, rows: Tensor, *, steps: int = STEPS, bound: floa
         if taken == steps or certificate.bound <= bound or certificate.gradient_norm <= certificate.rounding:
             break
         direction = solve(objective.curvature(w), -gradient[None], fitted.factor, LATER).vectors[0]
-    return Removed(w, certificate, taken, float(torch.linalg.vector_norm(w - fitted.w)))
+    return RemovedHead(w, certificate, taken, float(torch.linalg.vector_norm(w - fitted.w)))

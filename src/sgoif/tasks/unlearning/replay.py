@@ -9,32 +9,30 @@ from __future__ import annotations
 
 import math
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, get_args
+from typing import Any, get_args
 
 from sgoif.errors import SgoifError
 from sgoif.tasks.unlearning.errors import LogError
 from sgoif.tasks.unlearning.log import AuditLog, Entry
 from sgoif.tasks.unlearning.priority import When
 from sgoif.tasks.unlearning.records import Decision, Request
+from sgoif.tasks.unlearning.state import UnlearnerState
 
-if TYPE_CHECKING:
-    from sgoif.tasks.unlearning.unlearner import Unlearner
-
-FOLLOWED = ("request", "decision", "removal")
+REPLAYED = ("request", "decision", "removal")
 STARTS = ("opened", "retrained")
 
 
-def catch_up(unlearner: Unlearner, log: AuditLog, path: Path) -> None:
+def replay_log(unlearner: UnlearnerState, log: AuditLog, path: Path) -> None:
     """Bring an unlearner that was read from `path` to the end of its log."""
     _check_there(log, path)
     with log.held():
-        _follow(unlearner, log, path)
+        _replay(unlearner, log, path)
 
 
-def not_known_yet(unlearner: Unlearner, log: AuditLog, path: Path) -> int:
+def count_unreplayed(unlearner: UnlearnerState, log: AuditLog, path: Path) -> int:
     """How many entries the log has that an unlearner read from `path` does not have; nothing is changed."""
     _check_there(log, path)
-    return len(_later(unlearner, log.finished(), log, path))
+    return len(_entries_after(unlearner, log.finished(), log, path))
 
 
 def _check_there(log: AuditLog, path: Path) -> None:
@@ -42,7 +40,7 @@ def _check_there(log: AuditLog, path: Path) -> None:
         raise LogError(f"the log {log.path} of the state {path} is gone; say where it is")
 
 
-def _later(unlearner: Unlearner, entries: list[Entry], log: AuditLog, path: Path) -> list[Entry]:
+def _entries_after(unlearner: UnlearnerState, entries: list[Entry], log: AuditLog, path: Path) -> list[Entry]:
     """The entries after the one that the state ends with."""
     known = next((entry for entry in entries if entry.hash == unlearner.last_hash), None)
     if known is None:
@@ -58,15 +56,15 @@ def _later(unlearner: Unlearner, entries: list[Entry], log: AuditLog, path: Path
     return entries[known.sequence :]
 
 
-def _follow(unlearner: Unlearner, log: AuditLog, path: Path) -> None:
+def _replay(unlearner: UnlearnerState, log: AuditLog, path: Path) -> None:
     entries = log.entries()
-    later = _later(unlearner, entries, log, path)
+    later = _entries_after(unlearner, entries, log, path)
     _check_age(later, path)
-    followed = [entry for entry in later if entry.kind in FOLLOWED]
+    followed = [entry for entry in later if entry.kind in REPLAYED]
     if followed:
         _check_proven(followed, log, path)
     for entry in followed:
-        _do_again(unlearner, entry, path)
+        _redo(unlearner, entry, path)
     unlearner.last_hash, unlearner.proven = entries[-1].hash, entries[-1].mac is not None
     if not followed:
         return
@@ -109,7 +107,7 @@ def _check_proven(followed: list[Entry], log: AuditLog, path: Path) -> None:
     )
 
 
-def _do_again(unlearner: Unlearner, entry: Entry, path: Path) -> None:
+def _redo(unlearner: UnlearnerState, entry: Entry, path: Path) -> None:
     found = entry.evidence
     try:
         if entry.kind == "request":
@@ -133,7 +131,7 @@ def _do_again(unlearner: Unlearner, entry: Entry, path: Path) -> None:
         ) from error
 
 
-def _request(unlearner: Unlearner, number: int) -> Request:
+def _request(unlearner: UnlearnerState, number: int) -> Request:
     if not 1 <= number <= len(unlearner.requests):
         raise ValueError(f"there is no request {number}")
     return unlearner.requests[number - 1]

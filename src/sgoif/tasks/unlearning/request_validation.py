@@ -4,17 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 
-from sgoif.tasks.unlearning.inputs import repeated
+from sgoif.tasks.unlearning.inputs import duplicates
 from sgoif.tasks.unlearning.queries import LEAST, Queries
 from sgoif.tasks.unlearning.records import Request
 from sgoif.tasks.unlearning.text import few
 
 
-def refusal(names: Sequence[str], known: Collection[str], requests: Sequence[Request], queries: Queries) -> str:
+def find_problem(names: Sequence[str], known: Collection[str], requests: Sequence[Request], queries: Queries) -> str:
     """What is wrong with a request for these, beside the known examples and earlier requests; empty: nothing is."""
     if not names:
         return "it names no example"
-    if twice := repeated(names):
+    if twice := duplicates(names):
         return f"it names {few(twice)} more than once"
     earlier = {name: request for request in requests for name in request.ids}
     if asked := [name for name in names if name in earlier]:

@@ -12,78 +12,64 @@ are until the network is trained again; `Decision.when` says whether that should
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
-from functools import cached_property
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
-import numpy as np
 import torch
 from torch import Tensor, nn
 
 from sgoif.tasks.given import as_numbers, check_monitor
 from sgoif.tasks.unlearning import persistence
-from sgoif.tasks.unlearning.comparison import beside_retrained
+from sgoif.tasks.unlearning.comparison import compare_with_retrained
 from sgoif.tasks.unlearning.errors import RequestError
-from sgoif.tasks.unlearning.features import HeadOf, read_features
-from sgoif.tasks.unlearning.head import Objective
-from sgoif.tasks.unlearning.influence import QueryEffects, first_order, query_effects
-from sgoif.tasks.unlearning.inputs import Given, Ids, check_deleted, check_log, first_entry, gather, names_of, repeated
+from sgoif.tasks.unlearning.features import ModelHead, read_features
+from sgoif.tasks.unlearning.influence import QueryEffects, first_order_influence
+from sgoif.tasks.unlearning.inputs import (
+    Ids,
+    UnlearnerInputs,
+    as_id_list,
+    check_deleted,
+    check_log,
+    duplicates,
+    gather_inputs,
+)
 from sgoif.tasks.unlearning.layer import Head, head_of, layer_for
 from sgoif.tasks.unlearning.log import AuditLog, as_log
-from sgoif.tasks.unlearning.newton import Fitted, fit_head
-from sgoif.tasks.unlearning.priority import Counts, Size, judge
+from sgoif.tasks.unlearning.newton import fit_head
 from sgoif.tasks.unlearning.records import Check, Decision, Removal, Request
-from sgoif.tasks.unlearning.removal import Certificate, Removed, certify, remove_rows
-from sgoif.tasks.unlearning.replay import catch_up
-from sgoif.tasks.unlearning.request_validation import refusal
+from sgoif.tasks.unlearning.replay import replay_log
+from sgoif.tasks.unlearning.request_validation import find_problem
 from sgoif.tasks.unlearning.settings import UnlearnerSettings
+from sgoif.tasks.unlearning.state import UnlearnerState, in_double
 from sgoif.tasks.unlearning.text import counted, few, quoted
 
 if TYPE_CHECKING:
     from sgoif.monitor import InfluenceMonitor
 
 LOG = "unlearning.jsonl"
-FINER = 100
-"""Steps are taken until the certificate is this many times better than the limit, so that intervals are narrow."""
 LISTED = 1000
 """Most ids that the log repeats of a refused request."""
 Place = str | os.PathLike[str]
 
 
-class Unlearner:
+class Unlearner(UnlearnerState):
     """Requests to delete training examples, and the head without them.
 
     Made by `fit` from a model and its training data, by `from_monitor`, by `from_features`, or by `load`.
-    """
 
-    def __init__(
-        self,
-        fitted: Fitted,
-        given: Given,
-        settings: UnlearnerSettings,
-        *,
-        head_name: str | None = None,
-        single: bool = False,
-    ) -> None:
-        self.fitted, self.queries, self.settings = fitted, given.queries, settings
-        self.ids = list(given.ids)
-        """The examples that the head rests on, in the order of the rows."""
-        self.class_names = given.class_names
-        self.class_totals: list[int] = self._class_counts(slice(None)).tolist()
-        """Examples of every class when the network was trained."""
-        self.head_name, self.single = head_name, single
-        self.requests: list[Request] = []
-        self.moved: float | None = None
-        """How far the last removal moved the head."""
-        self.log: AuditLog | None = None
-        self.last_hash: str | None = None
-        """Of the last entry of the log."""
-        self.proven = False
-        """Whether that entry carries a proof; one that is in the log without it later was tampered with."""
-        self.saved_hash: str | None = None
-        """The same when this was read from a file: an entry later, and the file is out of date."""
+    Example:
+        ```python
+        from sgoif.tasks import Unlearner
+
+        unlearner = Unlearner.fit(model, train_set, held_out=holdout_set, log="unlearning.jsonl")
+        decision = unlearner.request(unlearner.ids[:2], reason="asked by mail")
+        print(decision)                                     # what it does, and whether to train again now
+        print(unlearner.remove())                           # out of the head, with a certificate
+        unlearner.apply_to(model)
+        unlearner.save("unlearner.npz")
+        ```
+    """
 
     # --- making one ---------------------------------------------------------------------------------------------
 
@@ -102,21 +88,28 @@ class Unlearner:
     ) -> Self:
         """Read the features of a model's training data and fit its last layer to them again.
 
-        `data` is a data set, a loader, or batches (x, y) or (x, y, index), with the transforms of evaluation; without
-        `ids`, an example goes by its index. `held_out`, of the same kinds, are labelled examples that the network was
-        not trained on; without them a removal is judged by training examples, which says less. `log` is a file,
-        or an `AuditLog` with a key, whose entries then carry proofs; None switches it off. `continue_log` goes on with
-        one after the network was trained again, and refuses examples that should have been deleted. Everything else
-        is a field of `UnlearnerSettings`. The model is not changed; `apply_to` does that.
+        The model is not changed; `apply_to` does that.
+
+        Args:
+            model: the trained network.
+            data: a data set, a loader, or batches (x, y) or (x, y, index), with the transforms of evaluation.
+            ids: what examples are called; their indices unless given.
+            held_out: labelled examples that the network was not trained on, given like `data`; without them a removal
+                is judged by training examples, which says less.
+            class_names: one name for every class.
+            log: a file, or an `AuditLog` with a key, whose entries then carry proofs; None switches it off.
+            continue_log: go on with a log after the network was trained again; examples that should have been deleted
+                are refused.
+            **options: fields of `UnlearnerSettings`.
         """
         settings, trail = UnlearnerSettings.make(options), as_log(log)
         check_log(trail, continue_log)
         read, head = read_features(model, data)
         held = None if held_out is None else read_features(model, held_out, head)[0]
-        names = read.ids if ids is None else names_of(ids)
+        names = read.ids if ids is None else as_id_list(ids)
         pair = None if held is None else (held.features, held.labels)
-        given = gather(read.features, read.labels, names, pair, head=head, class_names=class_names)
-        return cls._opened(given, settings, trail, head)
+        given = gather_inputs(read.features, read.labels, names, pair, head=head, class_names=class_names)
+        return cls._fit(given, settings, trail, head)
 
     @classmethod
     def from_monitor(
@@ -151,42 +144,47 @@ class Unlearner:
         x = as_numbers(features, "features must be floating numbers [examples, features]")
         y = as_numbers(labels, "labels must be class numbers, one per example")
         held = None if held_out is None else (torch.as_tensor(held_out[0]), torch.as_tensor(held_out[1]))
-        names = [str(number) for number in range(len(x))] if ids is None else names_of(ids)
-        given = gather(x, y, names, held, classes=classes, bias=bias, class_names=class_names)
-        return cls._opened(given, settings, trail)
+        names = [str(number) for number in range(len(x))] if ids is None else as_id_list(ids)
+        given = gather_inputs(x, y, names, held, classes=classes, bias=bias, class_names=class_names)
+        return cls._fit(given, settings, trail)
 
     @classmethod
-    def _opened(
-        cls, given: Given, settings: UnlearnerSettings, log: AuditLog | None, head: HeadOf | None = None
+    def _fit(
+        cls, given: UnlearnerInputs, settings: UnlearnerSettings, log: AuditLog | None, head: ModelHead | None = None
     ) -> Self:
         """Fit the head and begin, or continue, the log."""
         device = given.data.device
         start = None if head is None else head.start().to(device)
-        with _double(device):
+        with in_double(device):
             fitted = fit_head(given.data, settings.l2, start)
         place = {} if head is None else {"head_name": head.name, "single": head.single}
         made = cls(fitted, given, settings, **place)  # type: ignore[arg-type]
         if log is not None:
             with log.held():
-                made._begin(log, start)
+                made._begin_log(log, start)
         return made
 
-    def _begin(self, log: AuditLog, start: Tensor | None) -> None:
+    def _begin_log(self, log: AuditLog, start: Tensor | None) -> None:
         earlier = log.entries() if log.exists() else []
         check_deleted(earlier, self.ids, log)
         self.log, self.last_hash = log, earlier[-1].hash if earlier else None
-        self.write(*first_entry(self, earlier, start))
+        self.write_first(earlier, start)
 
     # --- what people ask for ------------------------------------------------------------------------------------
 
     def request(self, ids: Ids, reason: str = "") -> Decision:
-        """Ask for examples to be deleted: what that does, and whether the network has to be trained again now.
+        """Ask for examples to be deleted; `remove` then does it, for this and all other pending requests.
 
-        Nothing is removed yet; `remove` does that, for this and all other pending requests.
+        Args:
+            ids: one id, or several.
+            reason: goes into the log.
+
+        Returns:
+            What the deletion does, and whether the network has to be trained again now.
         """
-        names = tuple(names_of(ids))
+        names = tuple(as_id_list(ids))
         with self._writing():
-            if problem := refusal(names, self._place, self.requests, self.queries):
+            if problem := find_problem(names, self._row_of, self.requests, self.queries):
                 self.write(
                     "refused",
                     f"A request for {counted(len(names), 'example')} was refused: {problem}.",
@@ -203,67 +201,22 @@ class Unlearner:
             self.requests.append(request)
             return self.decide(request)
 
-    def decide(self, request: Request) -> Decision:
-        """Judge a request beside the head as it is now, and log that."""
-        removed, effects = self._try(request.ids)
-        effect, typical, limits = effects.summary(), self.queries.typical, self.settings.limits
-        gone = self._class_counts(self._rows(request.ids))
-        totals, everything = np.array(self.class_totals), gone + self._gone_before(request)
-        own, accumulated = (Size.of(counts, totals, self.class_names) for counts in (gone, everything))
-        verdict = judge(limits, effect, removed.certificate, typical, own, accumulated, self.queries.kind)
-        request.decision = decision = Decision(
-            number=request.number,
-            ids=request.ids,
-            reason=request.reason,
-            when=verdict.when,
-            urgency=verdict.urgency,
-            reasons=verdict.reasons,
-            effect=effect,
-            certificate=removed.certificate,
-            steps=removed.steps,
-            logits=removed.certificate.logits(typical),
-        )
-        evidence = {"request": request.number, "decision": decision.record(), "limits": limits.record()}
-        self.write("decision", str(decision), evidence)
-        return decision
-
-    def _try(self, ids: Sequence[str]) -> tuple[Removed, QueryEffects]:
-        """The head without these examples, and what that does to the queries that stay."""
-        typical = self.queries.typical
-        goal = self.settings.limits.logits / typical / FINER if typical > 0 else 0.0
-        with _double(self.fitted.data.device):
-            removed = remove_rows(self.fitted, self._rows(ids), steps=self.settings.steps, bound=goal)
-            queries = self.queries.without(ids).data
-            return removed, query_effects(queries, self.fitted.w, removed.w, removed.certificate.bound)
-
-    def _gone_before(self, request: Request) -> Counts:
-        """Examples of every class that are deleted since the network was trained, or will be before this request."""
-        gone: Counts = np.array(self.class_totals) - self._class_counts(slice(None))
-        for other in self.requests:
-            if not other.removed and other.number < request.number:
-                gone = gone + self._class_counts(self._rows(other.ids))
-        return gone
-
-    def _class_counts(self, rows: Tensor | slice) -> Counts:
-        labels = self.fitted.data.labels[rows].cpu()
-        return np.bincount(labels.numpy(), minlength=self.fitted.data.classes)
-
     def effect(self, ids: Ids) -> QueryEffects:
         """What deleting examples would do to every query; nothing is requested and nothing is logged."""
-        names = names_of(ids)
-        unknown = [name for name in names if name not in self._place]
-        if unknown or repeated(names) or not 0 < len(names) < len(self.ids):
+        names = as_id_list(ids)
+        unknown = [name for name in names if name not in self._row_of]
+        if unknown or duplicates(names) or not 0 < len(names) < len(self.ids):
             what = f"there is no {few(unknown)}" if unknown else "name some of the examples, each once"
             raise RequestError(f"the effect cannot be computed: {what}")
-        return self._try(names)[1]
+        return self._try_removal(names)[1]
 
     def influence(self) -> Tensor:
         """Predicted change of the mean loss of the queries when each example alone is deleted, in the order of `ids`.
 
         First order, for all examples at once: good for ranking them. `effect` has intervals.
         """
-        with _double(self.fitted.data.device):
-            return first_order(self.fitted, self.queries.data)
+        with in_double(self.fitted.data.device):
+            return first_order_influence(self.fitted, self.queries.data)
 
     def pending(self) -> list[Decision]:
         """Requests that were not carried out yet, the most urgent first."""
@@ -274,7 +227,14 @@ class Unlearner:
         return [d for d in _urgent_first(r.decision for r in self.requests) if d.now]
 
     def remove(self, requests: int | Iterable[int] | None = None) -> Removal:
-        """Take the examples of all pending requests, or of these, out of the head and out of the kept features."""
+        """Take examples out of the head and out of the kept features.
+
+        Args:
+            requests: numbers of requests; all pending ones unless given.
+
+        Returns:
+            What was removed, with the certificate of the new head.
+        """
         with self._writing():
             chosen = self._chosen(requests)
             with self._all_or_nothing(chosen):
@@ -290,19 +250,6 @@ class Unlearner:
                     self.decide(request)
         return removal
 
-    @contextmanager
-    def _all_or_nothing(self, chosen: Sequence[Request]) -> Iterator[None]:
-        """What cannot be logged is not done."""
-        before = self.fitted, self.queries, self.ids, self.moved
-        try:
-            yield
-        except BaseException:
-            self.fitted, self.queries, self.ids, self.moved = before
-            self.__dict__.pop("_place", None)
-            for request in chosen:
-                request.removed = False
-            raise
-
     def _chosen(self, requests: int | Iterable[int] | None) -> list[Request]:
         waiting = {request.number: request for request in self.requests if not request.removed}
         wanted = list(waiting) if requests is None else [requests] if isinstance(requests, int) else list(requests)
@@ -313,39 +260,10 @@ class Unlearner:
             raise RequestError("there is nothing to remove: no request is pending")
         return [waiting[number] for number in dict.fromkeys(wanted)]
 
-    def carry_out(self, chosen: Sequence[Request]) -> Removal:
-        """Remove the examples of these requests; the log is left to the caller."""
-        names = tuple(name for request in chosen for name in request.ids)
-        removed, effects = self._try(names)
-        stay = torch.ones(len(self.ids), dtype=torch.bool)
-        stay[self._rows(names).cpu()] = False
-        kept = stay.nonzero().squeeze(1)
-        # Features of deleted examples must not live on in the state, so the others are copied.
-        data = self.fitted.data.take(kept.to(self.fitted.data.device))
-        self.fitted = Fitted(Objective(data, self.settings.l2), removed.w)
-        self.queries = self.queries.without(names)
-        self.ids = [self.ids[row] for row in kept.tolist()]
-        self.__dict__.pop("_place", None)
-        self.moved = removed.moved
-        for request in chosen:
-            request.removed = True
-        off = removed.certificate.logits(self.queries.typical)
-        return Removal(
-            requests=tuple(request.number for request in chosen),
-            ids=names,
-            certificate=removed.certificate,
-            effect=effects.summary(),
-            steps=removed.steps,
-            moved=removed.moved,
-            logits=off,
-            holds=off <= self.settings.limits.logits,
-            head=self.head_digest(),
-        )
-
     def check(self) -> Check:
         """Train the head again from zeros without what was deleted, and compare."""
-        with self._writing(), _double(self.fitted.data.device):
-            check = beside_retrained(self.fitted, self.queries.data, self.moved)
+        with self._writing(), in_double(self.fitted.data.device):
+            check = compare_with_retrained(self.fitted, self.queries.data, self.moved)
             self.write("check", str(check), {"check": check.record(), "head": self.head_digest()})
         return check
 
@@ -354,14 +272,6 @@ class Unlearner:
     def head(self) -> Head:
         """The head as it is now, in float64."""
         return head_of(self.fitted, single=self.single)
-
-    def certificate(self) -> Certificate:
-        """How far the head can be from the optimum without everything that was removed."""
-        return certify(self.fitted.objective, self.fitted.w, self.fitted.gradient)
-
-    def accuracy(self, w: Tensor) -> float:
-        """Share of the queries that a head predicts rightly."""
-        return float((self.queries.data.logits(w).argmax(1) == self.queries.data.labels).double().mean())
 
     @torch.no_grad()
     def apply_to(self, model: nn.Module) -> None:
@@ -375,14 +285,6 @@ class Unlearner:
             layer.weight.copy_(head.weight)
             if head.bias is not None:
                 layer.bias.copy_(head.bias)
-
-    def head_digest(self) -> str:
-        """Changes when any weight of the head does."""
-        return persistence.digest(self.fitted.w)
-
-    def data_digest(self) -> str:
-        """Changes when any example that the head rests on does."""
-        return persistence.data_digest(self.ids, self.fitted.data)
 
     # --- over weeks ---------------------------------------------------------------------------------------------
 
@@ -402,44 +304,19 @@ class Unlearner:
     ) -> Self:
         """Read what `save` wrote. What the log says was done since then is done again, and that is logged.
 
-        That takes the `key` of the log: without it, a log that has gone on is refused. `replay` False reads the state
-        as it was saved and leaves the log alone.
+        Args:
+            path: the saved state.
+            log: where the log is now, if it was moved.
+            key: that of the log; without it, a log that has gone on is refused.
+            replay: False reads the state as it was saved and leaves the log alone.
+            device: where the head is computed.
         """
         made = persistence.load(cls, Path(path), torch.device(device))
         made.log = as_log(made.log if log is None else log, key)
         made.saved_hash = made.last_hash
         if made.log is not None and replay:
-            catch_up(made, made.log, Path(path))
+            replay_log(made, made.log, Path(path))
         return made
-
-    # --- inside -------------------------------------------------------------------------------------------------
-
-    @cached_property
-    def _place(self) -> dict[str, int]:
-        """The row of every id."""
-        return {name: row for row, name in enumerate(self.ids)}
-
-    def _rows(self, ids: Iterable[str]) -> Tensor:
-        return torch.tensor([self._place[name] for name in ids], device=self.fitted.data.device)
-
-    @contextmanager
-    def _writing(self) -> Iterator[None]:
-        """Keep others out of the log; raises before anything is done where it is not sound or has moved on."""
-        if self.log is None:
-            yield
-            return
-        with self.log.held():
-            self.log.check(self.last_hash)
-            yield
-
-    def write(self, kind: str, summary: str, evidence: dict[str, Any]) -> None:
-        """Add an entry to the log."""
-        if self.log is not None:
-            entry = self.log.append(kind, summary, evidence, after=self.last_hash)
-            self.last_hash, self.proven = entry.hash, entry.mac is not None
-
-    def __len__(self) -> int:
-        return len(self.ids)
 
     def __repr__(self) -> str:
         waiting = sum(not request.removed for request in self.requests)
@@ -452,8 +329,3 @@ class Unlearner:
 def _urgent_first(decisions: Iterable[Decision | None]) -> list[Decision]:
     found = [decision for decision in decisions if decision is not None]
     return sorted(found, key=lambda decision: (-decision.urgency, decision.number))
-
-
-def _double(device: torch.device) -> torch.autocast:
-    """float64 stays float64, whatever the caller has switched on."""
-    return torch.autocast(device.type, enabled=False)

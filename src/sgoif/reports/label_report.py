@@ -1,0 +1,208 @@
+"""From `LabelErrors` to the page, for an audit as for any training loop."""
+
+from __future__ import annotations
+
+import io
+import math
+import os
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from torch import Tensor
+
+from sgoif.core.score_table import ScoreTable
+from sgoif.reports.page import PageData, write_page
+from sgoif.reports.page_json import order_by_suspicion
+from sgoif.tasks.labels.errors import FDR, LabelErrors
+
+HARMED, EXPLAINED, SIDE = 4, 2000, 96
+TOPS = (20, 50, 100, 200, 500, 1000, 2000, 5000)
+FROM_DECOYS = (
+    "Observed shares are estimated from labels that this run made wrong on purpose; no clean labels were needed."
+)
+WITHOUT_DECOYS = "Nothing was observed: this run had no decoys. plant_decoys(...) gives some."
+UNTOLD = "Nothing can be observed: the model has learned too little to tell decoys from other labels."
+
+
+@dataclass(frozen=True)
+class ReportExtras:
+    """What a page shows beside the answers of `LabelErrors`."""
+
+    title: str
+    names: Callable[[int], str] = str
+    """The name of an example, by its index."""
+    picture: Callable[[int], bytes | None] | None = None
+    """Its picture, by its index; None: there are none."""
+    source: str = ""
+    """Where the data lie, for decisions.csv."""
+    facts: Mapping[str, str] = field(default_factory=dict)
+    notes: Sequence[str] = ()
+    copies: Sequence[Sequence[int]] = ()
+    """Indices of examples that show the same picture, or nearly the same, group by group."""
+    unjudged: Sequence[int] = ()
+    """Classes whose labels were not judged, and are taken as they are."""
+
+
+def write_label_report(
+    errors: LabelErrors, path: str | os.PathLike[str], *, title: str = "Label errors", fdr: float = FDR
+) -> Path:
+    """Write a page to look through suspicious labels and decide about them: one HTML file that works offline.
+
+    Args:
+        errors: what was found about the labels; made with `dataset`, the page shows pictures.
+        path: the file to write.
+        title: the heading of the page.
+        fdr: expected share of right labels among those that the page selects.
+
+    Returns:
+        Where the page is.
+
+    Example:
+        ```python
+        from sgoif.reports import write_label_report
+        from sgoif.tasks import LabelErrors
+
+        write_label_report(LabelErrors(monitor, dataset=dataset), "report.html")
+        ```
+    """
+    path = Path(path)
+    facts = {"steps": f"{errors.monitor.steps:,}"}
+    write_page(
+        path, page_data(errors, errors.table(fdr), fdr, ReportExtras(title, picture=_pictures(errors), facts=facts))
+    )
+    return path
+
+
+def sort_worst_first(table: ScoreTable) -> ScoreTable:
+    """The rows in the order in which the page shows them."""
+    return table.take(order_by_suspicion(table["probability_wrong"], table["influence"]))
+
+
+def page_data(errors: LabelErrors, table: ScoreTable, fdr: float, shown: ReportExtras) -> PageData:
+    """Everything on the page; `table` is that of the errors, in any order."""
+    table = sort_worst_first(table.take(np.flatnonzero(table["given_label"] >= 0)))  # no label: nothing to decide
+    index = table["index"]
+    rows = np.full(int(index.max()) + 2, -1, dtype=np.int64)  # the last entry answers for "none"
+    rows[index] = np.arange(len(index))
+    found, notes = _harmed(errors, index[:EXPLAINED])
+    harmed = np.full((len(index), found.shape[1]), -1, dtype=np.int64)
+    harmed[: len(found)] = rows[found]
+    picture = shown.picture
+    return PageData(
+        title=shown.title,
+        source=shown.source,
+        class_names=errors.class_names,
+        names=[shown.names(i) for i in index.tolist()],
+        given=table["given_label"],
+        suggested=table["predicted_label"],
+        probability=table["probability_wrong"],
+        confidence=table["confidence"],
+        influence=table["influence"],
+        interval_low=table["interval_low"],
+        interval_high=table["interval_high"],
+        observations=table["n_observations"],
+        selected=table["is_label_issue"],
+        harmed=harmed,
+        thumbnail=None if picture is None else lambda row: picture(int(index[row])),
+        noise_rate=errors.noise_rate() if errors.rate_told else (math.nan, *errors.noise_rate()[1:]),
+        fdr=fdr,
+        precision=precision(errors, table),
+        confusion=as_given(errors.confusion(), shown.unjudged),
+        reliability=errors.reliability(),
+        reliability_note=_observed(errors),
+        history=errors.monitor.history,
+        facts={"examples": f"{len(index):,}", **shown.facts},
+        notes=[*errors.notes(), *notes, *shown.notes],
+        copies=_rows_of(shown.copies, rows),
+    )
+
+
+def as_given(confusion: np.ndarray[Any, Any], classes: Sequence[int]) -> np.ndarray[Any, Any]:
+    """Who is taken for whom, where labels of these classes are what they say."""
+    for label in classes:
+        total = confusion[label].sum()
+        confusion[label] = 0
+        confusion[label, label] = total
+    return confusion
+
+
+def _rows_of(groups: Sequence[Sequence[int]], rows: np.ndarray[Any, Any]) -> list[list[int]]:
+    """The same groups by row, without what is not on the page."""
+    known = [[int(rows[i]) for i in group if i < len(rows) and rows[i] >= 0] for group in groups]
+    return [group for group in known if len(group) > 1]
+
+
+def precision(errors: LabelErrors, table: ScoreTable) -> list[tuple[int, float]]:
+    """Expected share of wrong labels among the first k of the list; nothing where it cannot be told.
+
+    Nor where probabilities were lowered so far, on purpose, that the first of the list would be right more often than
+    the estimated rate has it for all labels: the two would contradict each other.
+    """
+    p = np.sort(np.nan_to_num(table["probability_wrong"]))[::-1]
+    if not errors.rate_told or p[: TOPS[0]].mean() < errors.noise_rate().estimate:
+        return []
+    return [(k, float(p[:k].mean())) for k in TOPS if k <= len(p)]
+
+
+def _observed(errors: LabelErrors) -> str:
+    """Where the observed shares of the page come from."""
+    if errors.decoys is None:
+        return WITHOUT_DECOYS
+    return FROM_DECOYS if errors.rate_told else UNTOLD
+
+
+def _harmed(errors: LabelErrors, index: np.ndarray[Any, Any]) -> tuple[np.ndarray[Any, Any], list[str]]:
+    """The held-out examples that each of these hurts most, and what to say where that cannot be known."""
+    try:
+        return errors.harmed(index, HARMED), []
+    except Exception as error:  # a data set may hold pictures for people that its model cannot take
+        reason = f"the held-out examples that each one hurts are not shown: the model cannot take the data ({error})"
+        return np.zeros((len(index), 0), dtype=np.int64), [reason]
+
+
+def _pictures(errors: LabelErrors) -> Callable[[int], bytes | None] | None:
+    """A function that gives the picture of an example, where the data set was given and holds images."""
+    if errors.dataset is None:
+        return None
+    try:
+        from PIL import Image
+    except ImportError:
+        return None
+    dataset = errors.dataset
+
+    def opened(part: Any) -> Image.Image | None:
+        pixels = as_pixels(part) if isinstance(part, Tensor) else None
+        if pixels is not None:
+            return Image.fromarray(pixels)
+        return part if isinstance(part, Image.Image) else None
+
+    def picture(index: int) -> bytes | None:
+        item = dataset[index]
+        parts = item[:1] if isinstance(item, (tuple, list)) else item.values()
+        image = next((found for found in map(opened, parts) if found is not None), None)
+        if image is None:
+            return None
+        image = image.convert("RGB")
+        image.thumbnail((SIDE, SIDE))
+        buffer = io.BytesIO()
+        image.save(buffer, "PNG" if max(image.size) <= 32 else "JPEG")
+        return buffer.getvalue()
+
+    return picture
+
+
+def as_pixels(image: Tensor) -> np.ndarray[Any, np.dtype[np.uint8]] | None:
+    """Bytes [H, W] or [H, W, 3] of an image tensor, whatever it was normalised with; None for other tensors."""
+    values = image.detach().float().cpu()
+    if values.dim() == 3 and values.shape[0] in (1, 3):
+        values = values.permute(1, 2, 0)
+    if values.dim() == 3 and values.shape[2] == 1:
+        values = values[..., 0]
+    if values.dim() not in (2, 3) or (values.dim() == 3 and values.shape[2] != 3):
+        return None
+    low, high = values.min(), values.max()
+    scaled = (values - low) / (high - low).clamp_min(1e-12)
+    return (255 * scaled).round().byte().numpy()

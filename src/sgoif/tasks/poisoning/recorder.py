@@ -1,0 +1,252 @@
+"""Signatures, and similarity to victims that are known beforehand, averaged over the passes of a training run.
+
+A trigger is seen best while it is being learned and sometimes only then. The monitor's steps bring the inputs of the
+head along, so this costs no forward pass: they are kept until every example has come once, or memory is full, and
+then each class is given its signature (`signature`) and each example what the pass says about it,
+
+    signature   Σ over passes of T p_i        T: strength of the class, p_i: cross-fitted projection
+    similarity  Σ over passes of k_i          in robust units of the class, victims as the network sees them then
+
+A pass in which a class shows nothing has a small T, so no pass needs to be chosen.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from sgoif.core.data import isolated_random_state
+from sgoif.errors import SettingError, StateError
+from sgoif.tasks.given import as_numbers, check_monitor
+from sgoif.tasks.poisoning.geometry import Geometry, fit_geometry, project
+from sgoif.tasks.poisoning.mixture import Values, robust_units
+from sgoif.tasks.poisoning.signature import LEAST_EXAMPLES, signature
+from sgoif.tasks.poisoning.victim_similarity import direction_of
+from sgoif.tracking.evaluation import evaluation, forward
+
+if TYPE_CHECKING:
+    from sgoif.monitor import InfluenceMonitor
+    from sgoif.scoring.influence import StepScores
+    from sgoif.scoring.step_batch import Observation
+
+MEMORY = 256 * 2**20
+"""Bytes of features that may be kept."""
+EVERY = ((4, 1), (12, 2))
+"""Below a number of passes, one in so many is analysed; later on, one in `LATER`."""
+LATER = 4
+FOLDS = 3
+"""Parts of a class in the cross-fitting; fewer than for the finished network, since passes are averaged."""
+
+
+class PoisonWatch:
+    """Watches a monitor's run for poison; give it to `PoisonTrace.fit(..., watch=watch)` afterwards.
+
+    Args:
+        monitor: the monitor of the run that is about to begin.
+        victims: inputs and the wrong labels that they get, or shall get, where these are known before training ends:
+            one batch as the network takes it, and class numbers.
+        memory: bytes that may be kept of a pass. With less than a pass needs, parts of it are analysed one after the
+            other, and classes with few examples in a part are left out of it.
+        seed: of everything that is drawn.
+
+    Example:
+        ```python
+        from sgoif.tasks import PoisonTrace, PoisonWatch
+
+        watch = PoisonWatch(monitor)
+        train()                                             # the loop, as it is
+        print(PoisonTrace.fit(model, train_set, watch=watch).suspects().selected)
+        ```
+    """
+
+    def __init__(
+        self,
+        monitor: InfluenceMonitor,
+        victims: tuple[Tensor, Any] | None = None,
+        *,
+        memory: int = MEMORY,
+        seed: int = 0,
+    ) -> None:
+        if memory < 1:
+            raise SettingError(f"memory={memory!r} is not valid: expected a number of bytes")
+        check_monitor(monitor, "a poison watch")
+        self.monitor, self.memory, self.seed = monitor, memory, seed
+        self.victims = None if victims is None else _checked(victims, monitor.classes)
+        self.passes = 0
+        """Passes so far, parts of passes counted as such; the first are all analysed, later some."""
+        self._signature, self._similarity = np.zeros(0), np.zeros(0)
+        self._counts, self._similarity_counts = np.zeros(0, dtype=np.int64), np.zeros(0, dtype=np.int64)
+        self._kept: list[tuple[Tensor, Tensor]] = []
+        self._indices: list[np.ndarray[Any, np.dtype[np.int64]]] = []
+        self._pending = np.zeros(0, dtype=bool)
+        self._bytes = 0
+        monitor.observers.append(self._observe)
+
+    def close(self) -> None:
+        """Stop watching; what was seen stays."""
+        if self._observe in self.monitor.observers:
+            self.monitor.observers.remove(self._observe)
+
+    # --- while the model trains ---------------------------------------------------------------------------------
+
+    def _observe(self, steps: Observation, scores: StepScores) -> None:
+        indices = np.asarray(steps.indices, dtype=np.int64)
+        self._reserve(int(indices.max()) + 1)
+        if self._pending[indices].any():
+            self._analyse_pass()
+        features = steps.inputs.detach()
+        if is_due(self.passes):
+            self._kept.append((features, scores.label.detach()))
+            self._indices.append(indices)
+        self._pending[indices] = True
+        self._bytes += features.numel() * features.element_size()
+        if self._bytes > self.memory:
+            self._analyse_pass()
+
+    def _reserve(self, size: int) -> None:
+        if size > len(self._pending):
+            room = max(size, 2 * len(self._pending))
+            for name in ("_signature", "_similarity", "_counts", "_similarity_counts", "_pending"):
+                old = getattr(self, name)
+                setattr(self, name, np.concatenate([old, np.zeros(room - len(old), dtype=old.dtype)]))
+
+    @torch.no_grad()
+    def _analyse_pass(self) -> None:
+        """Work out what the examples kept so far say, and forget them."""
+        number, self.passes = self.passes, self.passes + 1
+        self._pending[:] = False
+        self._bytes = 0
+        if not self._kept:
+            return
+        index = np.concatenate(self._indices)
+        features = project(torch.cat([f for f, _ in self._kept]), self.seed).float()
+        labels = torch.cat([label for _, label in self._kept]).long()
+        self._kept, self._indices = [], []
+        if not bool(torch.isfinite(features).all()):
+            return  # a step that blew up says nothing about poison
+        classes = self.monitor.classes
+        geometry = fit_geometry(features, labels, classes)
+        given = labels.cpu().numpy()
+        order = np.argsort(given, kind="stable")
+        bounds = np.searchsorted(given[order], np.arange(classes + 1))
+        for label in range(classes):
+            rows = order[bounds[label] : bounds[label + 1]]
+            if len(rows) < LEAST_EXAMPLES:
+                continue
+            whitened = geometry.whiten(features[torch.from_numpy(rows).to(features.device)], label)
+            self._signature[index[rows]] += signature(whitened, self.seed + number, FOLDS).values
+            self._counts[index[rows]] += 1
+            if self.victims is not None and bool((self.victims[1] == label).any()):
+                self._similarity[index[rows]] += self._similarity_to_victims(geometry, whitened, label)
+                self._similarity_counts[index[rows]] += 1
+
+    def _similarity_to_victims(self, geometry: Geometry, whitened: Tensor, label: int) -> Values:
+        assert self.victims is not None
+        inputs, labels = self.victims
+        seen = project(self._seen(inputs[labels == label]), self.seed).float()
+        direction = direction_of(geometry.whiten(seen, label))
+        return robust_units((whitened @ direction).double().cpu().numpy())
+
+    def _seen(self, inputs: Tensor) -> Tensor:
+        """What the head is given for these inputs now, in evaluation mode."""
+        found: list[Tensor] = []
+        model, device = self.monitor.model, self.monitor.device
+        handle = self.monitor.head.module.register_forward_hook(lambda _, given, __: found.append(given[0].detach()))
+        try:
+            with isolated_random_state(device), evaluation(model):
+                for some in inputs.split(self.monitor.gradients.batch_size):
+                    forward(model, some.to(device))
+        finally:
+            handle.remove()
+        return torch.cat(found)
+
+    # --- afterwards ---------------------------------------------------------------------------------------------
+
+    def finish(self) -> None:
+        """Analyse what has come since the last analysis, if it is a good part of a pass."""
+        self.monitor.flush()
+        seen = int(self._pending.sum())
+        if seen and 2 * seen >= int((self._counts > 0).sum()):
+            self._analyse_pass()
+
+    def signatures(self, index: np.ndarray[Any, Any]) -> Values | None:
+        """Mean signature of these examples along the run; 0 for those never seen, None where nothing was seen."""
+        return self._mean(self._signature, self._counts, index)
+
+    def victim_similarities(self, index: np.ndarray[Any, Any]) -> Values | None:
+        """Mean similarity of these examples to the victims along the run."""
+        return self._mean(self._similarity, self._similarity_counts, index)
+
+    def _mean(self, sums: Values, looks: np.ndarray[Any, Any], index: np.ndarray[Any, Any]) -> Values | None:
+        if not looks.any():
+            return None
+        found = np.zeros(len(index))
+        known = np.flatnonzero(index < len(looks))
+        found[known] = sums[index[known]] / np.maximum(looks[index[known]], 1)
+        return found
+
+    def state_dict(self) -> dict[str, Any]:
+        """What was seen so far; examples of a pass that is not complete are not part of it.
+
+        Nor are those of the first before the second begins: until then nobody knows how many there are.
+        """
+        self.monitor.flush()
+        known = self._counts > 0
+        if known.any() and self._pending[known].all():
+            self._analyse_pass()
+        return {
+            "signature": torch.from_numpy(self._signature.copy()),
+            "kinship": torch.from_numpy(self._similarity.copy()),
+            "looks": torch.from_numpy(self._counts.copy()),
+            "kin_looks": torch.from_numpy(self._similarity_counts.copy()),
+            "passes": self.passes,
+        }
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Go on from a saved state."""
+        try:
+            arrays = {name: state[name].numpy().copy() for name in ("signature", "kinship", "looks", "kin_looks")}
+            passes = int(state["passes"])
+        except (KeyError, AttributeError, TypeError) as error:
+            raise StateError(f"this is not the state of a PoisonWatch ({error!r})") from error
+        if len({len(array) for array in arrays.values()}) > 1:
+            raise StateError("the saved state of the watch is damaged: its parts differ in length")
+        self._signature, self._similarity = arrays["signature"], arrays["kinship"]
+        self._counts, self._similarity_counts = arrays["looks"], arrays["kin_looks"]
+        self._pending = np.zeros(len(self._counts), dtype=bool)
+        self._kept, self._indices, self._bytes, self.passes = [], [], 0, passes
+
+
+def is_due(number: int) -> bool:
+    """Whether a pass of this number is analysed."""
+    return number % next((every for below, every in EVERY if number < below), LATER) == 0
+
+
+def _checked(victims: Any, classes: int) -> tuple[Tensor, Tensor]:
+    if not isinstance(victims, (tuple, list)) or len(victims) != 2 or not isinstance(victims[0], Tensor):
+        raise SettingError(
+            "victims must be a pair: a batch of inputs as the network takes them, and the wrong label of each, e.g."
+            " PoisonWatch(monitor, victims=(x, labels))"
+        )
+    return victims[0], wrong_labels(victims[1], len(victims[0]), classes)
+
+
+def wrong_labels(labels: Any, count: int, classes: int) -> Tensor:
+    """The label that each victim gets, [V] on the CPU, from one number or one for each."""
+    if count == 0:
+        raise SettingError("there are no victims; give at least one input that gets a wrong label")
+    found = as_numbers(labels, "the labels of victims must be class numbers").detach().cpu()
+    if found.is_floating_point() or found.dtype == torch.bool:
+        raise SettingError(f"the labels of victims must be class numbers, not {found.dtype}")
+    found = found.long().expand(count) if found.dim() == 0 else found.long()
+    if found.shape != (count,):
+        raise SettingError(f"{count} victims need one label, or one each; got labels of shape {tuple(found.shape)}")
+    if int(found.min()) < 0 or int(found.max()) >= classes:
+        raise SettingError(
+            f"the labels of victims run from {int(found.min())} to {int(found.max())}, but the model has {classes}"
+            f" classes (0 to {classes - 1})"
+        )
+    return found

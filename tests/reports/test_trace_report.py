@@ -1,0 +1,123 @@
+"""The page of culprits, as text and in a browser."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from page_cases import HOSTILE, png
+from test_page_looks import LOW_CONTRAST, PHONE
+
+from sgoif.reports.trace_report import (
+    FamilyImages,
+    TraceReport,
+    TrainingImage,
+    Victim,
+    trace_report_html,
+    write_trace_report,
+)
+from sgoif.tasks.poisoning import RemovalEstimate
+
+Opened = Callable[..., Any]
+RESTORE = RemovalEstimate(7, 0.94, 0.11, 0.93, "stage<2>", [(0, 0.94), (3, 0.8), (7, 0.11), (50, 0.02)])
+
+
+def image(number: int, name: str, label: str, **changes: Any) -> TrainingImage:
+    return replace(TrainingImage(name, label, 4.0 - number, 0.9, 0, png(number, 90, 90)), **changes)
+
+
+def page_of(names: list[str], **changes: Any) -> TraceReport:
+    """Every name stands for a victim, for the image behind it and, backwards, for their label."""
+    images = [image(number, name, label) for number, (name, label) in enumerate(zip(names, names[::-1], strict=True))]
+    usual: dict[str, Any] = {
+        "title": "photos",
+        "examples": 1000,
+        "selected": len(names),
+        "victims": [Victim(name, name, png(9, 9, number), [images[number]]) for number, name in enumerate(names)],
+        "victims_total": len(names) + 5,
+        "families": [FamilyImages(0, names[0], len(names), 0.91, [(names[0], 3)], images[:2])] if names else [],
+        "listed": images,
+        "restore": RESTORE,
+        "facts": {"model": "resnet9"},
+    }
+    return TraceReport(**{**usual, **changes})
+
+
+@pytest.fixture
+def hostile() -> TraceReport:
+    facts = {name: name for name in HOSTILE}
+    return page_of(HOSTILE, title=HOSTILE[1], facts=facts, notes=HOSTILE)
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_names_made_of_markup_are_shown_as_text(
+    open_page: Opened, hostile: TraceReport, tmp_path: Path, scheme: str
+) -> None:
+    path = tmp_path / "trace.html"
+    write_trace_report(path, hostile)
+    page = open_page(path, color_scheme=scheme, viewport=PHONE, has_touch=True, is_mobile=True)
+    assert page.locator("h1").inner_text() == HOSTILE[1]
+    victims = page.locator("#victims .link > div .name bdi").all_text_contents()
+    assert victims[:4] == HOSTILE[:4]
+    assert victims[4] == "two␊lines␍␊and␉tab"
+    assert page.locator("#victims .answer bdi").all_text_contents()[1] == HOSTILE[1]
+    assert page.locator("#found .labels bdi").all_text_contents()[-2] == HOSTILE[1]
+    assert page.locator("#families .answer bdi").all_text_contents() == [HOSTILE[0]]
+    assert "output of stage<2>" in page.locator("#restore").inner_text()
+    assert page.locator("script, main b, main img[src=x]").count() == 0
+    page.wait_for_function("[...document.images].every((i) => i.complete)")
+    shown = page.evaluate("[...document.images].filter((i) => i.naturalWidth === 8).length")
+    assert shown == 3 * len(HOSTILE) + 2
+    assert page.evaluate("document.documentElement.scrollWidth") == PHONE["width"]
+    assert page.evaluate(LOW_CONTRAST) == []
+
+
+def test_a_victim_stands_beside_the_images_behind_it(open_page: Opened, tmp_path: Path) -> None:
+    write_trace_report(tmp_path / "trace.html", page_of(["a.png", "b.png", "c.png"]))
+    page = open_page(tmp_path / "trace.html")
+    assert page.locator("#victims .listhead").inner_text().startswith("3 of 8 victims")
+    second = page.get_by_role("article", name="Victim 2", exact=True)
+    assert second.get_by_role("img", name="Picture of victim b.png").is_visible()
+    behind = second.get_by_role("list", name="Training images behind victim 2").get_by_role("img")
+    assert behind.count() == 1
+    assert behind.get_attribute("alt") == "Picture of b.png"
+    left, right = (one.bounding_box() for one in (second.get_by_role("img").first, behind))
+    assert left["x"] + left["width"] <= right["x"]
+    assert page.get_by_role("img", name="0.11 with 7 removed").is_visible()
+    for link in page.locator("nav a").all():
+        link.click()
+        assert page.locator(page.evaluate("location.hash")).count() == 1
+
+
+def test_nothing_known_and_nothing_found() -> None:
+    nothing = {"victims": [], "victims_total": None, "families": [], "restore": None}
+    unknown = trace_report_html(page_of(["a.png"], **nothing))
+    assert "look before you remove them" in unknown
+    assert 'id="victims"' not in unknown
+    none = trace_report_html(page_of(["a.png"], selected=0, **nothing))
+    assert "may well be ordinary" in none
+    assert "Images of highest score" in none
+    assert "decisions.csv" not in none
+
+
+def test_numbers_and_missing_pictures_are_said() -> None:
+    odd = image(0, "x.png", "cat", score=-math.inf, probability=1e-5, family=-1, picture=None)
+    lonely = Victim("v.png", "cat", b"no image", [])
+    text = trace_report_html(page_of(["a.png"], listed=[odd], victims=[lonely]))
+    assert "<strong>1e−05</strong> probability" in text
+    assert "p = " not in text, "a probability of being behind it must not look like a p-value"
+    assert "score unknown" in text
+    assert text.count("picture could not be read") == 2
+    assert "none could be compared" in text
+    assert 'class="badge"' not in text
+
+
+def test_the_page_holds_no_script_and_allows_none(hostile: TraceReport) -> None:
+    text = trace_report_html(hostile)
+    assert text.count("<script") == 0
+    assert "default-src 'none'" in text
+    assert "http" not in text.replace("http-equiv", "").replace("http://example.invalid", "")

@@ -1,0 +1,38 @@
+"""Simulated runs whose truth is known."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from sgoif.tasks.labels.channel import Array
+from sgoif.tasks.labels.evidence import Evidence, Rows
+
+CLASSES = 10
+
+
+def mixture(
+    rate: float, *, count: int = 20_000, decoys: int = 300, apart: float = 3.5, seed: int = 0
+) -> tuple[Array, np.ndarray[Any, Any], Array]:
+    """v of right labels ~ N(0, 1), of wrong ones ~ N(apart, 1); which are wrong; v of decoys.
+
+    A decoy is a flipped label: it looks wrong unless the label was wrong before and the flip has met the right one.
+    """
+    random = np.random.default_rng(seed)
+    wrong = random.random(count) < rate
+    v = random.normal(size=count) + apart * wrong
+    lucky = random.random(decoys) < rate / (CLASSES - 1)
+    return v, wrong, random.normal(size=decoys) + apart * ~lucky
+
+
+def known(count: int, right: float, seed: int = 0, classes: int = 4, first: int = 0) -> Evidence:
+    """Examples of which a share has its own class as the likeliest one."""
+    random = np.random.default_rng(seed)
+    label = np.arange(count) % classes
+    top = np.where(np.arange(count) < right * count, label, (label + 1) % classes)
+    p = np.full((count, classes), 0.1 / (classes - 1))
+    p[np.arange(count), top] = 0.9
+    v = np.where(top == label, 1.0, -1.0) + 0.1 * random.normal(size=count)
+    groups = np.where(np.eye(classes)[top] > 0, 1.0, -1.0)
+    return Evidence(first + np.arange(count), label, -v, v, v, -v, Rows(groups), Rows(p))

@@ -1,0 +1,58 @@
+"""Judging the labels of training and held-out examples: agreement, rates, suggestions, decoys."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from calibration_cases import known
+
+from sgoif.errors import SgoifError
+from sgoif.tasks.labels.evidence import Evidence, Rows
+from sgoif.tasks.labels.judgement import agreement, judge, rates, suggestions
+
+
+@pytest.mark.parametrize("right", [0.25, 0.5, 0.9, 1.0])
+def test_agreement_is_counted_beyond_chance(right: float) -> None:
+    assert agreement(known(400, right), 4) == pytest.approx((right - 0.25) / 0.75)
+
+
+def test_rates_of_held_out_examples() -> None:
+    anchors = known(400, 0.8)
+    found = judge(known(1000, 0.8, seed=1), anchors, 4, 0.5)
+    assert found.joint is not None
+    both = rates(anchors, found.joint, 4)
+    assert both.keys() == {"confident joint", "posterior"}
+    assert both["confident joint"] == pytest.approx(0.2, abs=0.01)
+    assert rates(anchors, None, 4).keys() == {"confident joint"}
+
+
+def test_the_label_that_is_harmed_most_is_suggested_and_never_the_given_one() -> None:
+    some = known(40, 0.5)
+    wrong = np.arange(40) >= 20
+    for by_group in (True, False):
+        found = suggestions(some, by_group=by_group)
+        assert (found != some.given).all()
+        assert (found[wrong] == (some.given[wrong] + 1) % 4).all()
+    single = Rows(np.ones((40, 1)), some.given[:, None].copy())
+    nothing = Evidence(**{**{f: getattr(some, f) for f in some.__dataclass_fields__}, "groups": single})
+    assert (suggestions(nothing, by_group=True) == suggestions(nothing, by_group=False)).all()
+
+
+def test_decoys_are_judged_apart() -> None:
+    training, anchors = known(1000, 0.8, seed=1), known(400, 0.8, first=1000)
+    planted = np.arange(900, 960)
+    found = judge(training, anchors, 4, 0.5, planted)
+    assert len(found.training) == len(found.probability) == len(found.suspicion) == 940
+    assert not np.isin(found.training.index, planted).any()
+    assert len(found.decoy_scale) == 60
+    assert len(found.anchor_probability) == 400
+    wrong = found.training.index >= 800
+    assert found.probability[wrong].min() > found.probability[~wrong].max()
+    assert found.anchor_probability[320:].mean() > 0.5 > found.anchor_probability[:320].mean()
+
+
+def test_too_early_is_said() -> None:
+    with pytest.raises(SgoifError, match="19 training and 400 held-out examples"):
+        judge(known(19, 1.0), known(400, 1.0), 4, 0.0)
+    with pytest.raises(SgoifError, match="at least one epoch"):
+        judge(known(100, 1.0), known(0, 1.0), 4, 0.0)

@@ -1,0 +1,377 @@
+"""`LabelErrors` from end to end: small networks on separable blobs, a known share of wrong labels."""
+
+from __future__ import annotations
+
+import html
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+import torch.nn.functional as F
+from label_cases import COUNT, Problem, blobs, loop, network, trained, watch
+from sklearn.metrics import average_precision_score
+from torch import nn
+from torch.utils.data import DataLoader
+
+from sgoif import InfluenceMonitor, indexed, split_holdout
+from sgoif.errors import SettingError, SgoifError
+from sgoif.tasks import Decoys, LabelErrors, plant_decoys
+
+COLUMNS = [
+    "index", "is_label_issue", "label_score", "given_label", "predicted_label", "probability_wrong", "confidence",
+    "influence", "interval_low", "interval_high", "n_observations",
+]  # fmt: skip
+
+
+def precision(errors: LabelErrors, problem: Problem) -> float:
+    table = errors.table()
+    return float(average_precision_score(problem.wrong[table["index"]], table["probability_wrong"]))
+
+
+def right_suggestions(errors: LabelErrors, problem: Problem) -> float:
+    found = [i for i in errors.select(0.1).tolist() if problem.wrong[i]]
+    assert len(found) > 10
+    return float(np.mean([errors.suggested[i] == problem.true[i] for i in found]))
+
+
+@pytest.fixture(params=["plain", "with_decoys"])
+def errors(request: pytest.FixtureRequest) -> LabelErrors:
+    found: LabelErrors = request.getfixturevalue(request.param)
+    return found
+
+
+# --- the answers ------------------------------------------------------------------------------------------------------
+
+
+def test_wrong_labels_are_found_and_named(errors: LabelErrors, problem: Problem) -> None:
+    assert precision(errors, problem) > 0.97
+    assert right_suggestions(errors, problem) > 0.9
+    chosen = errors.select(0.1)
+    assert problem.wrong[chosen].mean() > 0.8
+    assert problem.wrong[chosen].sum() > 0.7 * problem.wrong.sum()
+    assert errors.noise_rate().estimate == pytest.approx(problem.wrong.mean(), abs=0.06)
+    assert errors.expected_precision(100) == pytest.approx(1.0, abs=0.05)
+
+
+def test_the_table_has_cleanlabs_columns_and_one_row_per_example(errors: LabelErrors, problem: Problem) -> None:
+    table = errors.table()
+    assert table.columns == COLUMNS
+    assert table["index"].tolist() == list(range(COUNT))
+    np.testing.assert_array_equal(table["given_label"], problem.given)
+    p = table["probability_wrong"]
+    assert ((p >= 0) & (p <= 1)).all()
+    np.testing.assert_array_equal(table["label_score"], 1 - p)
+    assert set(table["index"][table["is_label_issue"]]) == set(errors.select(0.1).tolist())
+    changed = table["predicted_label"] != table["given_label"]
+    assert (changed == (table["is_label_issue"] | (p >= 0.5))).all()
+    frame = table.to_pandas()
+    assert list(frame.columns) == COLUMNS
+    assert frame["is_label_issue"].dtype == bool
+    strict = errors.table(fdr=0.01)
+    assert strict["is_label_issue"].sum() == len(errors.select(0.01)) < len(errors.select(0.3))
+
+
+def test_selections_are_sorted_and_a_looser_rate_only_adds(errors: LabelErrors) -> None:
+    p = errors.table()["probability_wrong"]
+    before: list[int] = []
+    for fdr in (0.001, 0.01, 0.05, 0.1, 0.3, 0.7, 0.99):
+        chosen = errors.select(fdr)
+        assert (np.diff(p[chosen]) <= 0).all()
+        assert chosen[: len(before)].tolist() == before
+        if len(chosen):
+            assert (1 - p[chosen]).mean() <= fdr
+        before = chosen.tolist()
+
+
+def test_the_confusion_counts_every_example_once(errors: LabelErrors, problem: Problem) -> None:
+    counts = errors.confusion()
+    assert counts.sum() == pytest.approx(COUNT)
+    np.testing.assert_allclose(counts.sum(1), np.bincount(problem.given, minlength=4))
+    real = np.zeros((4, 4))
+    np.add.at(real, (problem.given, problem.true), 1)
+    assert np.abs(counts - real).sum() / COUNT < 0.12
+
+
+def test_expected_precision_is_the_mean_of_the_highest_probabilities(plain: LabelErrors) -> None:
+    p = np.sort(plain.table()["probability_wrong"])[::-1]
+    for k in (1, 10, 500, COUNT):
+        assert plain.expected_precision(k) == pytest.approx(p[:k].mean())
+
+
+@pytest.mark.parametrize("fdr", [0, 1, -0.1, 1.5, float("nan")])
+def test_a_false_discovery_rate_is_a_share(plain: LabelErrors, fdr: float) -> None:
+    for call in (plain.select, plain.table):
+        with pytest.raises(SettingError, match="strictly between 0 and 1"):
+            call(fdr)
+
+
+@pytest.mark.parametrize("k", [0, -3, COUNT + 1, 2.5, "10"])
+def test_k_is_a_number_of_examples(plain: LabelErrors, k: Any) -> None:
+    with pytest.raises(SettingError, match=f"from 1 to {COUNT}"):
+        plain.expected_precision(k)
+
+
+def test_reliability_needs_decoys(plain: LabelErrors, with_decoys: LabelErrors) -> None:
+    assert plain.reliability() == []
+    bins = with_decoys.reliability()
+    assert sum(size for *_, size in bins) == len(with_decoys.judgement.training)
+    for predicted, observed, low, high, _ in bins:
+        assert 0 <= low <= observed <= high <= 1
+        assert 0 <= predicted <= 1
+    assert [b[0] for b in bins] == sorted(b[0] for b in bins)
+    assert bins[0][1] < 0.05
+
+
+def test_held_out_examples_that_are_hurt_most(plain: LabelErrors, problem: Problem) -> None:
+    held = set(plain.monitor.held_out_indices().tolist())  # type: ignore[union-attr]
+    chosen = [i for i in plain.select(0.1).tolist() if problem.wrong[i]][:40]
+    found = plain.harmed(chosen, count=3)
+    assert found.shape == (40, 3)
+    assert set(found.ravel().tolist()) <= held | {-1}
+    # Who calls a cat a dog hurts cats.
+    assert (problem.true[found[:, 0]] == problem.true[chosen]).mean() > 0.7
+    assert LabelErrors(plain.monitor).harmed(chosen).shape == (40, 0)
+
+
+def test_a_part_of_the_data_with_decoys_and_indices_can_stand_for_it(problem: Problem) -> None:
+    training, held_out = split_holdout(problem.dataset, share=0.2)
+    planted, decoys = plant_decoys(training, 4, share=0.02)
+    monitor = watch(held_out)
+    loop(monitor, planted, 2)
+    whole = LabelErrors(monitor, decoys=decoys, dataset=problem.dataset)
+    for stand_in in (training, planted, indexed(planted)):
+        some = LabelErrors(monitor, decoys=decoys, dataset=stand_in)
+        np.testing.assert_array_equal(some.harmed([5, 900]), whole.harmed([5, 900]))
+
+
+# --- decoys -----------------------------------------------------------------------------------------------------------
+
+
+def test_decoys_are_judged_with_the_labels_they_came_with(with_decoys: LabelErrors, problem: Problem) -> None:
+    decoys, table = with_decoys.decoys, with_decoys.table()
+    assert decoys is not None
+    assert len(decoys) == 40
+    np.testing.assert_array_equal(table["given_label"][decoys.index], decoys.given)
+    assert np.isfinite(table["probability_wrong"]).all()
+    wrong, p = problem.wrong[decoys.index], table["probability_wrong"][decoys.index]
+    assert wrong.any()
+    # All of them were trained on with another label; only those that came with a wrong one are suspicious.
+    assert p[wrong].mean() > 0.6
+    assert p[~wrong].mean() < 0.2
+    assert (table["n_observations"][decoys.index] == 1).all()
+    assert np.isnan(table["confidence"][decoys.index]).all()
+    others = np.setdiff1d(np.arange(COUNT), decoys.index)
+    assert np.isfinite(table["confidence"][others]).all()
+    assert not np.isin(with_decoys.judgement.training.index, decoys.index).any()
+    assert with_decoys.judgement.decoy_scale.mean() > with_decoys.judgement.scale.mean() + 1
+
+
+def test_decoys_that_have_not_come_up_yet_leave_the_others_alone(problem: Problem) -> None:
+    training, held_out = split_holdout(problem.dataset, share=0.2)
+    planted, decoys = plant_decoys(training, 4, share=0.1)
+    monitor = watch(held_out)
+    loop(monitor, planted, 1, batches=3)
+    table = LabelErrors(monitor, decoys=decoys).table()
+    seen = monitor.ledger.column("count").numpy() > 0
+    assert not seen[decoys.index[decoys.index < len(seen)]].all(), "the case needs decoys that were not seen"
+    np.testing.assert_array_equal(table["given_label"], problem.given[table["index"]])
+    assert np.isfinite(table["probability_wrong"]).all()
+    expected = set(np.flatnonzero(seen).tolist()) | set(held_out.indices)
+    assert set(table["index"].tolist()) == expected
+
+
+def test_decoys_without_a_data_set_are_refused_and_none_at_all_are_fine(problem: Problem, plain: LabelErrors) -> None:
+    training, held_out = split_holdout(problem.dataset, share=0.2)
+    planted, decoys = plant_decoys(training, 4, share=0.02)
+    monitor = watch(held_out)
+    loop(monitor, planted, 1)
+    with pytest.raises(SgoifError, match="plant_decoys"):
+        LabelErrors(monitor, decoys=Decoys(decoys.index, decoys.given, decoys.flipped))
+    empty = np.zeros(0, dtype=np.int64)
+    same = LabelErrors(plain.monitor, decoys=Decoys(empty, empty, empty))
+    np.testing.assert_array_equal(same.table()["probability_wrong"], plain.table()["probability_wrong"])
+
+
+# --- every kind of loop -----------------------------------------------------------------------------------------------
+
+
+def test_no_noise_no_issues() -> None:
+    clean = blobs(rate=0.0)
+    for decoys in (False, True):
+        monitor, planted = trained(clean, decoys=decoys)
+        found = LabelErrors(monitor, decoys=planted)
+        assert len(found.select(0.1)) <= 3
+        assert found.noise_rate().estimate < 0.01
+        assert found.noise_rate().low == 0
+        assert any("no wrong labels" in note for note in found.notes())
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({"decoys": [1, 2]}, "plant_decoys"),
+        ({"checked": [3]}, "index: class number"),
+        ({"checked": {3: "cat"}}, "index: class number"),
+    ],
+)
+def test_what_it_is_given_is_looked_at(options: dict[str, Any], said: str, plain: LabelErrors) -> None:
+    with pytest.raises(SettingError, match=said):
+        LabelErrors(plain.monitor, **options)
+    for other in (plain.monitor.model, None):
+        with pytest.raises(SettingError, match="InfluenceMonitor"):
+            LabelErrors(other)  # type: ignore[arg-type]
+    for fdr in ("0.1", None, 0, 1.5):
+        with pytest.raises(SettingError, match="fdr="):
+            plain.select(fdr)  # type: ignore[arg-type]
+
+
+def test_a_running_monitor_is_read_without_disturbing_it(problem: Problem) -> None:
+    training, held_out = split_holdout(problem.dataset, share=0.2)
+
+    def run(look: bool) -> tuple[InfluenceMonitor, list[float]]:
+        monitor, found = watch(held_out), []
+        for _ in range(4):
+            loop(monitor, training, 1)
+            if look:
+                found.append(precision(LabelErrors(monitor), problem))
+        return monitor, found
+
+    (looked, qualities), (alone, _) = run(True), run(False)
+    assert qualities[-1] > 0.95
+    mine, theirs = (nn.utils.parameters_to_vector(m.model.parameters()) for m in (looked, alone))
+    assert torch.equal(mine, theirs)
+    for name in ("influence", "margin", "confidence"):
+        np.testing.assert_allclose(looked.scores()[name], alone.scores()[name], rtol=1e-4, atol=1e-5)
+
+
+def test_a_restored_monitor_gives_the_same_answers(plain: LabelErrors, problem: Problem, tmp_path: Path) -> None:
+    plain.monitor.save(tmp_path / "state")
+    _, held_out = split_holdout(problem.dataset, share=0.2)
+    fresh = watch(held_out)
+    fresh.model.load_state_dict(plain.monitor.model.state_dict())
+    fresh.load(tmp_path / "state")
+    again, before = LabelErrors(fresh).table(), plain.table()
+    for name in COLUMNS:
+        np.testing.assert_array_equal(again[name], before[name])
+
+
+def test_a_hold_out_that_is_numbered_apart(problem: Problem) -> None:
+    apart = blobs(seed=0, count=1200)
+    monitor = watch((apart.x[COUNT:], torch.from_numpy(apart.given[COUNT:])))
+    own = Problem(apart.x[:COUNT], apart.true[:COUNT], apart.given[:COUNT])
+    loop(monitor, own.dataset, 8)
+    errors = LabelErrors(monitor, dataset=own.dataset)
+    assert errors.table()["index"].tolist() == list(range(COUNT))
+    assert precision(errors, own) > 0.97
+    assert right_suggestions(errors, own) > 0.9
+    assert errors.harmed([0, 1]).shape == (2, 0)
+
+
+def test_two_classes_told_apart_by_one_logit() -> None:
+    problem = blobs(600, classes=2)
+    training, held_out = split_holdout(problem.dataset, share=0.2)
+    model = network(1)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.05, momentum=0.9)
+    monitor = InfluenceMonitor(model, optimizer, anchors=held_out, loss=nn.BCEWithLogitsLoss())
+    for _ in range(8):
+        for x, y, index in DataLoader(indexed(training), 50, shuffle=True):
+            with monitor.step(index):
+                F.binary_cross_entropy_with_logits(model(x).squeeze(1), y.float()).backward()
+            optimizer.step()
+            optimizer.zero_grad()
+    errors = LabelErrors(monitor)
+    assert errors.classes == 2
+    assert errors.confusion().shape == (2, 2)
+    assert precision(errors, problem) > 0.97
+    assert right_suggestions(errors, problem) == 1
+
+
+@pytest.mark.parametrize(("classes", "decoys"), [(45, True), (105, False)])
+def test_many_classes(classes: int, decoys: bool) -> None:
+    problem = blobs((26 if classes < 100 else 20) * classes, classes)
+    monitor, planted = trained(problem, classes, epochs=12, decoys=decoys)
+    errors = LabelErrors(monitor, decoys=planted)
+    assert errors.judgement.training.classes.slots is not None
+    assert (errors.judgement.joint is None) == (classes > 100)
+    assert errors.confusion().sum() == pytest.approx(len(problem.x))
+    assert precision(errors, problem) > 0.8
+    assert right_suggestions(errors, problem) > 0.8
+
+
+@pytest.mark.parametrize(
+    "groups",
+    [lambda y: "even" if y % 2 == 0 else "odd", "one", lambda y: (y + 1) % 4],
+    ids=["names", "one", "numbers that are not the classes"],
+)
+def test_groups_of_ones_own(groups: str | Callable[[int], Any], problem: Problem) -> None:
+    errors = LabelErrors(trained(problem, groups=groups)[0])
+    assert errors.table().columns == COLUMNS
+    assert precision(errors, problem) > 0.9
+    assert right_suggestions(errors, problem) > 0.8
+
+
+def test_examples_that_were_never_drawn_have_no_probability(problem: Problem) -> None:
+    training, held_out = split_holdout(problem.dataset, share=0.2)
+    monitor = watch(held_out, size=COUNT)
+    loop(monitor, training, 1, batches=4)
+    unknown, known = LabelErrors(monitor), LabelErrors(monitor, dataset=problem.dataset)
+    for errors in (unknown, known):
+        table = errors.table()
+        assert len(table) == COUNT
+        unseen = table["n_observations"] == 0
+        assert unseen.sum() == len(training) - 200
+        np.testing.assert_array_equal(np.isnan(table["probability_wrong"]), unseen)
+        assert not np.isin(table["index"][unseen], errors.select(0.99)).any()
+        assert errors.confusion().sum() == pytest.approx(COUNT - unseen.sum())
+        assert (table["predicted_label"] == table["given_label"])[unseen].all()
+    np.testing.assert_array_equal(known.table()["given_label"], problem.given)
+    assert (unknown.table()["given_label"][unseen] == -1).all()
+
+
+# --- for a look -------------------------------------------------------------------------------------------------------
+
+
+def test_a_summary_in_words_and_numbers(plain: LabelErrors, with_decoys: LabelErrors) -> None:
+    summary = plain.summary()
+    assert summary["examples"] == COUNT
+    assert summary["selected"] == len(plain.select())
+    assert summary["decoys"] == 0
+    assert with_decoys.summary()["decoys"] == 40
+    assert summary["noise_rate_low"] <= summary["noise_rate"] <= summary["noise_rate_high"]
+    assert f"{summary['selected']} to review" in repr(plain)
+    assert f"of {COUNT} labels" in repr(plain)
+    assert plain.notes() == summary["notes"] == []
+    assert "\n" not in repr(plain)
+
+
+def test_hostile_class_names_are_shown_as_text(plain: LabelErrors) -> None:
+    names = ["<script>alert(1)</script>", '" onload="x', "a & b", "猫"]
+    errors = LabelErrors(plain.monitor, class_names=names)
+    shown = errors._repr_html_()
+    assert "<script" not in shown
+    assert "onload=" not in shown.replace(html.escape(names[1]), "")
+    assert any(html.escape(name) in shown for name in names)
+    assert shown.count("<tr>") == 11
+    worst = int(errors.select(0.5)[0])
+    assert f"<tr><td>{worst}</td>" in shown
+    with pytest.raises(SettingError, match="3 class names were given for 4 classes"):
+        LabelErrors(plain.monitor, class_names=names[:3])
+
+
+def test_the_code_of_the_documentation_runs_as_written(
+    plain: LabelErrors, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    code = """
+from sgoif.reports import write_label_report
+from sgoif.tasks import LabelErrors
+errors = LabelErrors(monitor)
+errors.table().to_pandas()        # the columns of issues.csv, index instead of path
+errors.select(fdr=0.1); errors.noise_rate(); errors.confusion()
+write_label_report(errors, "report.html")
+"""
+    exec(code, {"monitor": plain.monitor})
+    assert (tmp_path / "report.html").stat().st_size > 10_000
