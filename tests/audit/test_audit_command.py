@@ -54,7 +54,7 @@ def test_a_label_that_the_model_would_give_too_has_no_other_suggested() -> None:
     rate = {"estimate": 0.1, "low": 0.0, "high": 0.2, "told": True}
     summary = {"images": 2, "selected": 1, "fdr": 0.1, "noise_rate": rate}
     result: Any = SimpleNamespace(summary=summary, table=table)
-    listing: Any = command._told(result)[1]
+    listing: Any = command._worst(result)
     assert [cell.plain for cell in listing.columns[2].cells] == ["dog", "–"]
 
 

@@ -28,10 +28,11 @@ FENCE = re.compile(
 )
 MARK = re.compile(r"^<!-- run: (?P<order>\w+)(?P<rest>.*?)-->", re.MULTILINE | re.DOTALL)
 ORDERS = ("prelude", "skip", "dots", "first", "slow", "story")
-INLINE = re.compile(r"(?<!`)`((?:python -m )?sgoif [^`]+)`(?!`)")
+INLINE = re.compile(r"(?<!`)`((?:python -m )?sgoif(?:-bench)? [^`]+)`(?!`)")
 LINK = re.compile(r"(?<!\\)\[(?:[^\[\]]|\[[^\]]*\])*\]\(\s*<?([^)\s>]+)>?(?:\s+\"[^\"]*\")?\s*\)")
 PROGRAM = re.compile(
-    r"^\s*(?:\$ )?(?:[\w.]+=\S+ )*(?:\S*/)?(sgoif|python -m sgoif\S*|torchrun .* -m sgoif) ?(.*)$", re.DOTALL
+    r"^\s*(?:\$ )?(?:[\w.]+=\S+ )*(?:\S*/)?(sgoif-bench|sgoif|python -m sgoif\S*|torchrun .* -m sgoif) ?(.*)$",
+    re.DOTALL,
 )
 
 
@@ -154,13 +155,19 @@ def command_lines(path: Path, text: str | None = None) -> Iterator[tuple[str, st
 
 
 def words(line: str) -> list[str]:
-    """The arguments after `sgoif`, or `sgoif bench NAME` where a module of the benchmarks is started."""
+    """The arguments after `sgoif` or `sgoif-bench`, NAME first where a module of the benchmarks is started."""
     found = PROGRAM.match(line)
     assert found is not None, line
     program, rest = found[1], found[2]
     given = shlex.split(rest)
-    module = re.search(r"-m sgoif\.bench\.(\w+)(?:\.run)?$", program)
-    return ["bench", module[1], *given] if module else given
+    module = re.search(r"-m sgoif_bench\.(\w+)(?:\.run)?$", program)
+    return [module[1], *given] if module else given
+
+
+def is_benchmark(line: str) -> bool:
+    """Whether a command line starts a benchmark, which is no part of the package."""
+    found = PROGRAM.match(line)
+    return found is not None and re.search(r"sgoif-bench|-m sgoif_bench", found[1]) is not None
 
 
 def links(path: Path, text: str | None = None) -> Iterator[tuple[int, str]]:

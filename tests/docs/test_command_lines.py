@@ -1,32 +1,27 @@
-"""Every `sgoif ...` on every page is a command that exists, with options that exist; what is cheap is run."""
+"""Every `sgoif ...` on every page is a command that exists, with options that exist; what is cheap is run.
+
+Command lines of `sgoif-bench` are looked at by the tests of the benchmarks.
+"""
 
 from __future__ import annotations
 
-import argparse
-import contextlib
 import re
 import shlex
 from pathlib import Path
-from typing import Any
 
 import pytest
-from cli_parts import Parsed, bench_parser, follow
-from doc_pages import ROOT, command_lines, name_of, pages, words
+from cli_parts import follow
+from doc_pages import ROOT, command_lines, is_benchmark, name_of, pages, words
 
 from sgoif.cli import main
 
-LINES = [found for page in pages() for found in command_lines(page)]
+LINES = [found for page in pages() for found in command_lines(page) if not is_benchmark(found[1])]
 PLACEHOLDERS = {"N": "1", "R": "0.1"}
 
 
 def parse(arguments: list[str]) -> None:
     """Parse as the command itself would, without running it; raises ValueError with what was wrong."""
     command, rest = follow(arguments)
-    if command.context_settings.get("ignore_unknown_options"):
-        with pytest.MonkeyPatch.context() as patch, contextlib.suppress(Parsed):
-            patch.setattr(argparse.ArgumentParser, "error", _refuse)
-            bench_parser(command.name, rest)
-        return
     try:
         command.make_context(command.name or "sgoif", list(rest))
     except Exception as error:  # whichever click typer brings
@@ -34,19 +29,11 @@ def parse(arguments: list[str]) -> None:
             raise ValueError(error.format_message()) from error  # type: ignore[attr-defined]
 
 
-def _refuse(parser: argparse.ArgumentParser, message: str) -> Any:
-    raise ValueError(message)
-
-
 def options_exist(arguments: list[str]) -> None:
     """For a command named in a sentence, which need not be complete."""
     command, rest = follow(arguments)
     known = {option for parameter in command.params for option in (*parameter.opts, *parameter.secondary_opts)}
     known |= {"--help"}
-    if command.context_settings.get("ignore_unknown_options"):
-        with pytest.raises(Parsed) as caught:
-            bench_parser(command.name, ["--help"])
-        known |= set(caught.value.parser._option_string_actions)
     for word in rest:
         option = word.partition("=")[0]
         if option.startswith("--") and option not in known:
@@ -82,7 +69,7 @@ def test_the_commands_of_a_page_can_be_parsed(page: str) -> None:
 def test_many_lines_were_found() -> None:
     assert sum(not in_sentence for _, _, in_sentence in LINES) > 40
     assert sum(in_sentence for _, _, in_sentence in LINES) > 20
-    assert {"README.md", "docs/sentinel.md", "docs/benchmarks/ood.md"} <= {at.partition(":")[0] for at, _, _ in LINES}
+    assert {"README.md", "docs/sentinel.md", "docs/unlearning.md"} <= {at.partition(":")[0] for at, _, _ in LINES}
 
 
 @pytest.mark.parametrize(
@@ -92,11 +79,12 @@ def test_many_lines_were_found() -> None:
         ("sgoif audit", False, "(?i)path"),
         ("sgoif audit photos/ --epochs many", False, "--epochs"),
         ("sgoif nonsense", False, "nonsense"),
-        ("sgoif bench ood --data ROOT --nonsense 3", False, "--nonsense"),
-        ("sgoif bench labels --seeds", False, "--seeds"),
+        ("sgoif trace RUN --nonsense 3", False, "--nonsense"),
+        ("sgoif demo --seed", False, "--seed"),
+        ("sgoif bench ood", False, "bench"),
         ("sgoif audit PATH [--out DIR] [--nonsense]", False, "--nonsense"),
         ("sgoif unlearn init --nonsense", True, "--nonsense"),
-        ("sgoif bench ood --nonsense", True, "--nonsense"),
+        ("sgoif trace --nonsense", True, "--nonsense"),
         ("sgoif sentinel nonsense", True, "nonsense"),
     ],
 )
@@ -107,22 +95,23 @@ def test_a_wrong_command_line_is_noticed(line: str, in_sentence: bool, complaint
 
 def test_lines_are_read_whole() -> None:
     text = (
-        "Text `sgoif info --json` here.\n\n    sgoif bench ood --data ROOT \\\n      --sets mnist   # a comment\n"
+        "Text `sgoif info --json` here.\n\n    sgoif-bench ood --data ROOT \\\n      --sets mnist   # a comment\n"
         "    x | sgoif sentinel watch --list -\n"
     )
     found = [(line, inside) for _, line, inside in command_lines(ROOT / "README.md", text)]
     assert found == [
         ("sgoif info --json", True),
-        ("sgoif bench ood --data ROOT  --sets mnist", False),
+        ("sgoif-bench ood --data ROOT  --sets mnist", False),
         ("sgoif sentinel watch --list -", False),
     ]
-    assert words("python -m sgoif_bench.errors --again E.npz") == ["bench", "errors", "--again", "E.npz"]
+    assert words("python -m sgoif_bench.errors --again E.npz") == ["errors", "--again", "E.npz"]
+    assert words("sgoif-bench ood --seeds 1") == ["ood", "--seeds", "1"]
+    benchmarks = ["python -m sgoif_bench.errors", "A=1 sgoif-bench ood", "sgoif info", "python -m sgoif info"]
+    assert [is_benchmark(line) for line in benchmarks] == [True, True, False, False]
     assert words("torchrun --nproc-per-node 4 -m sgoif audit photos/") == ["audit", "photos/"]
 
 
-CHEAP = sorted(
-    {line for _, line, inside in LINES if not inside and re.match(r"sgoif (info|bench table results/)", line)}
-)
+CHEAP = sorted({line for _, line, inside in LINES if not inside and re.match(r"sgoif info", line)})
 
 
 @pytest.mark.parametrize("line", [line for line in CHEAP if "[" not in line])

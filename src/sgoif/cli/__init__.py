@@ -7,11 +7,12 @@ from __future__ import annotations
 
 import io
 import os
+import shlex
 import sys
 from collections.abc import Sequence
 from importlib.util import find_spec
 
-from sgoif.errors import MissingExtraError, SgoifError, sentence
+from sgoif.errors import MissingExtraError, SettingError, SgoifError, sentence
 
 MISTAKE, INTERRUPTED = 2, 130
 
@@ -21,14 +22,17 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
     `sgoif sentinel watch` adds 3, an alarm.
     """
-    _make_printable()
+    make_printable()
     try:
         for package in ("typer", "rich"):
             if find_spec(package) is None:
                 raise MissingExtraError(package, "cli", "The command line")
+        given = list(sys.argv[1:] if arguments is None else arguments)
+        if given[:1] == ["bench"]:
+            raise SettingError(f"the benchmarks are a program of their own: {shlex.join(['sgoif-bench', *given[1:]])}")
         from sgoif.cli.app import app
 
-        app(args=None if arguments is None else list(arguments), prog_name="sgoif")
+        app(args=given, prog_name="sgoif")
     except SystemExit as leaving:
         return leaving.code if isinstance(leaving.code, int) else int(leaving.code is not None)
     except KeyboardInterrupt:
@@ -40,7 +44,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return 0
 
 
-def _make_printable() -> None:
+def make_printable() -> None:
     """Let every text be printed: what a locale has no letters for is escaped, a stream that was closed is a sink."""
     for name in ("stdout", "stderr"):
         stream = getattr(sys, name)

@@ -1,32 +1,22 @@
-"""`sgoif audit` and `sgoif apply`. Results go to standard output, everything else to standard error."""
+"""`sgoif audit`: find wrong labels in a set of images."""
 
 from __future__ import annotations
 
-import json
-import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from sgoif.cli.options import AsJson, Device, ImageColumn, LabelColumn, Layout, Limit, Root, Split, device_of
+from sgoif.cli.terminal import SHOWN, add_row, message, new_table, print_json, print_sentence, results
+
 if TYPE_CHECKING:
-    from rich.console import RenderableType
+    from rich.table import Table
 
     from sgoif.audit.audit import AuditResult
     from sgoif.audit.settings import AuditSettings
 
-AsJson = Annotated[
-    bool, typer.Option("--json", help="Print one JSON object on standard output and nothing else there.")
-]
-SHOWN = 10
-"""Rows of the table that a terminal shows."""
 UNTOLD = "how many are wrong in all cannot be told, since the model has learned too little"
-
-
-def register(app: typer.Typer) -> None:
-    """Add the two commands."""
-    app.command("audit")(audit_command)
-    app.command("apply")(apply_command)
 
 
 def audit_command(
@@ -39,12 +29,12 @@ def audit_command(
     ],
     out: Annotated[Path | None, typer.Option(help="Run directory; without it sgoif-audit-NAME, after PATH.")] = None,
     resume: Annotated[bool, typer.Option("--resume", help="Go on with the run in the run directory.")] = False,
-    layout: Annotated[str, typer.Option(help="How the data are laid out; found out by itself.")] = "auto",
-    split: Annotated[str | None, typer.Option(help="Which part of data that come in parts, e.g. train.")] = None,
-    root: Annotated[Path | None, typer.Option(help="What paths in a manifest are relative to.")] = None,
-    image_column: Annotated[str | None, typer.Option(help="Column of a manifest with the paths.")] = None,
-    label_column: Annotated[str | None, typer.Option(help="Column of a manifest with the labels.")] = None,
-    limit: Annotated[int | None, typer.Option(help="Use only so many images, spread over the data.")] = None,
+    layout: Layout = "auto",
+    split: Split = None,
+    root: Root = None,
+    image_column: ImageColumn = None,
+    label_column: LabelColumn = None,
+    limit: Limit = None,
     model: Annotated[
         str,
         typer.Option(
@@ -71,7 +61,7 @@ def audit_command(
         Path | None, typer.Option(help="decisions.csv or to_check.csv with labels of held-out images that you checked.")
     ] = None,
     seed: Annotated[int, typer.Option(help="Seed of split, weights, batches and augmentation.")] = 0,
-    device: Annotated[str, typer.Option(help="auto, cpu or cuda.")] = "auto",
+    device: Device = "auto",
     nproc: Annotated[int, typer.Option(help="Processes on this machine that train together, a GPU each.")] = 1,
     as_json: AsJson = False,
 ) -> None:
@@ -112,7 +102,7 @@ def audit_command(
         fdr=fdr,
         checked=checked,
         seed=seed,
-        device=_device(device),
+        device=device_of(device),
         nproc=nproc,
     )
     if nproc > 1 and not placed():
@@ -122,7 +112,7 @@ def audit_command(
         except RankError as error:
             raise AuditError(f"{error}. Go on with: {settings.command('--resume')}") from error
         except Stopped as stop:
-            print(f"sgoif: {RunDirectory(settings.directory.absolute(), settings).stopped()}", file=sys.stderr)
+            message(f"sgoif: {RunDirectory(settings.directory.absolute(), settings).stopped()}")
             code = 128 + stop.number
     else:
         code = _audited(settings, resume, as_json)
@@ -134,24 +124,21 @@ def _audited(settings: AuditSettings, resume: bool, as_json: bool) -> int:
     from sgoif.audit.audit import audit
     from sgoif.audit.errors import AuditInterrupted
     from sgoif.audit.progress import for_terminal
-    from sgoif.cli.terminal import results
-    from sgoif.core.provenance import plain
 
     try:
         result = audit(settings, for_terminal(), resume=resume)
     except AuditInterrupted as stop:
-        print(f"sgoif: {stop}", file=sys.stderr)
+        message(f"sgoif: {stop}")
         return stop.exit_code
     files = {"directory": result.out, "report": result.report, "issues": result.issues}
     if not result.summary:  # another process has written and tells
         return 0
     if as_json:
-        print(json.dumps(plain({**result.summary, **files}), allow_nan=False))
+        print_json({**result.summary, **files})
         return 0
-    console = results()
-    for line in _told(result):
-        console.print(line, highlight=False, markup=False)
-    print(f"page to look at: {result.report}", file=sys.stderr)
+    print_sentence(_summary(result))
+    results().print(_worst(result))
+    message(f"page to look at: {result.report}")
     return 0
 
 
@@ -162,94 +149,28 @@ def _explained(settings: AuditSettings, resume: bool, as_json: bool) -> int:
     try:
         return _audited(settings, resume, as_json)
     except (SgoifError, OSError) as error:
-        print(f"sgoif: {sentence(error)}", file=sys.stderr)
+        message(f"sgoif: {sentence(error)}")
         return 2
 
 
-def apply_command(
-    decisions: Annotated[Path, typer.Argument(help="decisions.csv, exported from report.html.")],
-    to: Annotated[Path, typer.Option(help="Folder for the cleaned copy; must not exist or be empty.")],
-    source: Annotated[Path | None, typer.Option(help="The data, where they are not where they were audited.")] = None,
-    layout: Annotated[str, typer.Option(help="How the data are laid out; found out by itself.")] = "auto",
-    split: Annotated[str | None, typer.Option(help="Which part of data that come in parts, e.g. train.")] = None,
-    root: Annotated[Path | None, typer.Option(help="What paths in a manifest are relative to.")] = None,
-    image_column: Annotated[str | None, typer.Option(help="Column of a manifest with the paths.")] = None,
-    label_column: Annotated[str | None, typer.Option(help="Column of a manifest with the labels.")] = None,
-    copy: Annotated[bool, typer.Option("--copy", help="Copy files instead of linking them.")] = False,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what would be done and write nothing.")] = False,
-    as_json: AsJson = False,
-) -> None:
-    """Write a cleaned copy of the data according to your decisions. The original is never touched.
-
-    Files that cannot be read as images are left out of the copy and named.
-    """
-    from sgoif.audit.apply import apply_decisions
-    from sgoif.audit.progress import for_terminal
-    from sgoif.core.provenance import plain
-
-    show = for_terminal()
-    try:
-        applied = apply_decisions(
-            decisions,
-            to,
-            source=source,
-            copy=copy,
-            dry_run=dry_run,
-            layout=layout,
-            split=split,
-            root=root,
-            image_column=image_column,
-            label_column=label_column,
-            progress=show,
-        )
-    finally:
-        show.close()
-    if as_json:
-        print(json.dumps(plain(_facts(applied)), allow_nan=False))
-    else:
-        print(applied.summary())
-
-
-def _facts(applied: Any) -> dict[str, Any]:
-    """The fields of what was applied, in terms of JSON; pairs of classes become lists."""
-    from dataclasses import fields
-
-    facts = {item.name: getattr(applied, item.name) for item in fields(applied)}
-    for name, value in facts.items():
-        if isinstance(value, dict) and any(isinstance(key, tuple) for key in value):
-            facts[name] = [{"from": given, "to": new, "count": count} for (given, new), count in value.items()]
-    return facts
-
-
-def _device(name: str) -> Literal["auto", "cpu", "cuda"]:
-    return name  # type: ignore[return-value]  # AuditSettings refuses what is none of them
-
-
-def _told(result: AuditResult) -> list[RenderableType]:
-    """What a terminal shows at the end: one sentence and the worst few."""
-    from rich.table import Table
-    from rich.text import Text
-
-    from sgoif.images.text import shown
-
-    summary, table = result.summary, result.table
+def _summary(result: AuditResult) -> str:
+    """What was found, in one sentence."""
+    summary = result.summary
     rate = summary["noise_rate"]
     low, high = (round(rate[end] * summary["images"]) for end in ("low", "high"))
     estimate = f"estimated in all: {rate['estimate']:.1%}, between {low:,} and {high:,} images"
-    sentence = (
+    return (
         f"{summary['selected']:,} of {summary['images']:,} labels look wrong (at most {summary['fdr']:.0%} of these by"
         f" mistake); {estimate if rate['told'] else UNTOLD}."
     )
-    listing = Table(title="the most suspicious labels", title_justify="left")
-    for heading, side in (("image", "left"), ("label", "left"), ("suggested", "left"), ("wrong with", "right")):
-        listing.add_column(heading, justify=side)  # type: ignore[arg-type]
+
+
+def _worst(result: AuditResult) -> Table:
+    """The most suspicious few."""
+    table = result.table
+    listing = new_table("the most suspicious labels", ("image", "label", "suggested"), ("wrong with",))
     for row in range(min(SHOWN, len(table))):
         given, other = table["given_label"][row], table["predicted_label"][row]
-        cells = [
-            shown(table["path"][row], 48)[1:-1],
-            shown(given, 24)[1:-1],
-            "–" if other == given else shown(other, 24)[1:-1],
-            f"{table['probability_wrong'][row]:.0%}",
-        ]
-        listing.add_row(*(Text(cell) for cell in cells))
-    return [Text(sentence), listing]
+        suggested = "–" if other == given else other
+        add_row(listing, (table["path"][row], given, suggested), (f"{table['probability_wrong'][row]:.0%}",))
+    return listing

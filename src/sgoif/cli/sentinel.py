@@ -1,16 +1,14 @@
-"""`sgoif sentinel fit`, `score` and `watch`. Results go to standard output, everything else to standard error."""
+"""`sgoif sentinel fit`, `score` and `watch`: images that do not belong."""
 
 from __future__ import annotations
 
-import json
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from sgoif.cli.audit import SHOWN, AsJson
-from sgoif.commands.sentinel.options import (
+from sgoif.cli.options import (
+    AsJson,
     BatchSize,
     Channels,
     Device,
@@ -24,12 +22,13 @@ from sgoif.commands.sentinel.options import (
     Split,
     Spread,
     Weights,
+    data_of,
     device_of,
 )
+from sgoif.cli.terminal import SHOWN, add_row, message, new_table, print_json, print_sentence, results, with_progress
 
 if TYPE_CHECKING:
     from sgoif.commands.sentinel.scoring import Scored
-    from sgoif.commands.sentinel.settings import DataSettings
     from sgoif.commands.sentinel.watching import Watched
 
 ALARM = 3
@@ -57,11 +56,6 @@ OtherWeights = Annotated[
         "--weights", help="Its weights, where they lie neither where `fit` found them nor beside the sentinel's file."
     ),
 ]
-
-
-def register(commands: typer.Typer) -> None:
-    """Add the three commands."""
-    commands.add_typer(app, name="sentinel")
 
 
 @app.command("fit")
@@ -128,7 +122,7 @@ def fit_command(
     from sgoif.commands.sentinel.settings import FitSettings, numbers
 
     settings = FitSettings(
-        data=_data(data, layout, split, root, image_column, label_column, limit),
+        data=data_of(data, layout, split, root, image_column, label_column, limit),
         run=run,
         model=model,
         weights=weights,
@@ -144,9 +138,9 @@ def fit_command(
         batch_size=batch_size,
         device=device_of(device),
     )
-    summary = _shown_while(lambda show: fit(settings, show))
+    summary = with_progress(lambda show: fit(settings, show))
     if as_json:
-        _print_json(summary)
+        print_json(summary)
         return
     print(
         f"{summary['sentinel']}: learned from {summary['images']:,} images, calibrated on"
@@ -193,7 +187,7 @@ def score_command(
     from sgoif.commands.sentinel.scoring import score
     from sgoif.commands.sentinel.settings import OpenSettings, ScoreSettings
 
-    found = _data(data, layout, split, root, image_column, label_column, limit)
+    found = data_of(data, layout, split, root, image_column, label_column, limit)
     assert found is not None
     settings = ScoreSettings(
         data=found,
@@ -202,9 +196,9 @@ def score_command(
         false_alarms=false_alarms,
         show=show,
     )
-    scored = _shown_while(lambda progress: score(settings, progress))
+    scored = with_progress(lambda progress: score(settings, progress))
     if as_json:
-        _print_json({**scored.summary, "strangest": _rows(scored)})
+        print_json({**scored.summary, "strangest": _rows(scored)})
         return
     _tell_scores(scored)
 
@@ -248,48 +242,17 @@ def watch_command(
 
     settings = WatchSettings(
         sentinel=OpenSettings(sentinel, model, weights, device_of(device), batch_size),
-        data=_data(data, layout, split, root, image_column, label_column, limit),
+        data=data_of(data, layout, split, root, image_column, label_column, limit),
         listing=listing,
         false_alarms=false_alarms,
     )
-    watched = _shown_while(lambda show: watch(settings, show))
+    watched = with_progress(lambda show: watch(settings, show))
     if as_json:
-        _print_json(watched.record())
+        print_json(watched.record())
     else:
         _tell_watched(watched, false_alarms)
     if watched.alarm is not None:
         raise typer.Exit(ALARM)
-
-
-def _data(
-    path: Path | None,
-    layout: str,
-    split: str | None,
-    root: Path | None,
-    image_column: str | None,
-    label_column: str | None,
-    limit: int | None,
-) -> DataSettings | None:
-    from sgoif.commands.sentinel.settings import DataSettings
-
-    return None if path is None else DataSettings(path, layout, split, root, image_column, label_column, limit)
-
-
-def _shown_while(work: Any) -> Any:
-    """Do the work with progress on standard error."""
-    from sgoif.audit.progress import for_terminal
-
-    show = for_terminal()
-    try:
-        return work(show)
-    finally:
-        show.close()
-
-
-def _print_json(value: dict[str, Any]) -> None:
-    from sgoif.core.provenance import plain
-
-    print(json.dumps(plain(value), allow_nan=False))
 
 
 def _rows(scored: Scored) -> list[dict[str, Any]]:
@@ -300,31 +263,17 @@ def _rows(scored: Scored) -> list[dict[str, Any]]:
 
 def _tell_scores(scored: Scored) -> None:
     """What a terminal shows at the end: one sentence and the strangest few."""
-    from rich.table import Table
-    from rich.text import Text
-
-    from sgoif.cli.terminal import results
-    from sgoif.images.text import shown
-
     summary = scored.summary
-    listing = Table(title="the strangest images", title_justify="left")
-    for heading in ("image", "answer"):
-        listing.add_column(heading)
-    for heading in ("score", "p-value"):
-        listing.add_column(heading, justify="right")
+    listing = new_table("the strangest images", ("image", "answer"), ("score", "p-value"))
     for row in _rows(scored):
-        names = (shown(row["path"], 48)[1:-1], shown(row["predicted_label"], 24)[1:-1])
-        listing.add_row(*(Text(name) for name in names), f"{row['score']:.3g}", f"{row['p_value']:.3g}")
+        add_row(listing, (row["path"], row["predicted_label"]), (f"{row['score']:.3g}", f"{row['p_value']:.3g}"))
     expected = summary["false_alarms"] * summary["images"]
-    console = results()
-    console.print(
+    print_sentence(
         f"{summary['strange']:,} of {summary['images']:,} images are strange (p <= {summary['false_alarms']:g}); if all"
-        f" belonged, about {expected:,.0f} would be called so.",
-        markup=False,
-        highlight=False,
+        f" belonged, about {expected:,.0f} would be called so."
     )
-    console.print(listing)
-    print(f"page to look at: {summary['page']}", file=sys.stderr)
+    results().print(listing)
+    message(f"page to look at: {summary['page']}")
 
 
 def _tell_watched(watched: Watched, false_alarms: float) -> None:

@@ -1,16 +1,14 @@
-"""`sgoif trace`. Results go to standard output, everything else to standard error."""
+"""`sgoif trace`: the training images behind wrong answers."""
 
 from __future__ import annotations
 
-import json
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from sgoif.cli.audit import SHOWN, AsJson
-from sgoif.commands.sentinel.options import (
+from sgoif.cli.options import (
+    AsJson,
     BatchSize,
     Channels,
     Device,
@@ -24,17 +22,14 @@ from sgoif.commands.sentinel.options import (
     Split,
     Spread,
     Weights,
+    data_of,
     device_of,
 )
+from sgoif.cli.terminal import SHOWN, add_row, message, new_table, print_json, print_sentence, results, with_progress
 from sgoif.errors import SettingError
 
 if TYPE_CHECKING:
     from sgoif.commands.trace.tracing import Traced
-
-
-def register(app: typer.Typer) -> None:
-    """Add the command."""
-    app.command("trace")(trace_command)
 
 
 def trace_command(
@@ -93,12 +88,11 @@ def trace_command(
     Writes culprits.csv, culprits.parquet, culprits.html (each victim beside the images behind it) and decisions.csv,
     with which `sgoif apply` makes a cleaned copy.
     """
-    from sgoif.audit.progress import for_terminal
-    from sgoif.commands.sentinel.settings import DataSettings, numbers
+    from sgoif.commands.sentinel.settings import numbers
     from sgoif.commands.trace.settings import TraceSettings
     from sgoif.commands.trace.tracing import trace
 
-    where = None if data is None else DataSettings(data, layout, split, root, image_column, label_column, limit)
+    where = data_of(data, layout, split, root, image_column, label_column, limit)
     if where is None:
         about = {"--split": split, "--root": root, "--label-column": label_column, "--limit": limit}
         idle = [name for name, value in about.items() if value is not None]
@@ -121,42 +115,24 @@ def trace_command(
         batch_size=batch_size,
         device=device_of(device),
     )
-    progress = for_terminal()
-    try:
-        traced = trace(settings, progress)
-    finally:
-        progress.close()
+    traced = with_progress(lambda progress: trace(settings, progress))
     if as_json:
-        from sgoif.core.provenance import plain
-
-        print(json.dumps(plain(traced.summary), allow_nan=False))
-        return
-    _tell(traced)
+        print_json(traced.summary)
+    else:
+        _tell(traced)
 
 
 def _tell(traced: Traced) -> None:
     """What a terminal shows at the end: a few sentences and the worst few."""
-    from rich.table import Table
-    from rich.text import Text
-
-    from sgoif.cli.terminal import results
-    from sgoif.images.text import shown
-
     summary, table = traced.summary, traced.table
-    console = results()
     for line in sentences(summary):
-        console.print(line, markup=False, highlight=False)
-    listing = Table(title="the most suspicious training images", title_justify="left")
-    for heading in ("image", "label"):
-        listing.add_column(heading)
-    for heading in ("score", "probability"):
-        listing.add_column(heading, justify="right")
+        print_sentence(line)
+    listing = new_table("the most suspicious training images", ("image", "label"), ("score", "probability"))
     for row in range(min(SHOWN, len(table))):
-        names = (shown(table["path"][row], 48)[1:-1], shown(table["given_label"][row], 24)[1:-1])
-        numbers = f"{table['score'][row]:.3g}", f"{table['probability'][row]:.2f}"
-        listing.add_row(*(Text(name) for name in names), *numbers)
-    console.print(listing)
-    print(f"page to look at: {summary['page']}", file=sys.stderr)
+        figures = f"{table['score'][row]:.3g}", f"{table['probability'][row]:.2f}"
+        add_row(listing, (table["path"][row], table["given_label"][row]), figures)
+    results().print(listing)
+    message(f"page to look at: {summary['page']}")
 
 
 def sentences(summary: dict[str, Any]) -> list[str]:

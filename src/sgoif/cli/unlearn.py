@@ -1,14 +1,14 @@
-"""`sgoif unlearn`. Results go to standard output, everything else to standard error."""
+"""`sgoif unlearn`: requests to delete training examples."""
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from sgoif.cli.audit import AsJson
+from sgoif.cli.options import AsJson, BatchSize, Device, device_of
+from sgoif.cli.terminal import new_table, print_json, print_sentence, results, with_progress
 
 if TYPE_CHECKING:
     from sgoif.tasks.unlearning import Decision
@@ -33,13 +33,7 @@ Key = Annotated[
         show_default="the one of `sgoif` in your configuration directory",
     ),
 ]
-Device = Annotated[str, typer.Option(help="auto, cpu or cuda.")]
 DEFAULT_STATE = Path("unlearning.npz")
-
-
-def register(commands: typer.Typer) -> None:
-    """Add the commands."""
-    commands.add_typer(app, name="unlearn")
 
 
 @app.command("init")
@@ -83,7 +77,7 @@ def init_command(
         float, typer.Option(help="Can wait: at most this share of the examples is deleted since the training.")
     ] = 0.01,
     max_class_share: Annotated[float, typer.Option(help="The same for the examples of any one class.")] = 0.1,
-    batch_size: Annotated[int, typer.Option(help="Images in a batch; results do not depend on it.")] = 128,
+    batch_size: BatchSize = 128,
     device: Device = "auto",
     as_json: AsJson = False,
 ) -> None:
@@ -103,11 +97,11 @@ def init_command(
         continue_log=continue_log,
         head=UnlearnerSettings(l2=l2, steps=steps, limits=limits),
         batch_size=batch_size,
-        device=_device(device),
+        device=device_of(device),
     )
-    unlearner = _shown_while(lambda show: init(settings, show, key))
+    unlearner = with_progress(lambda show: init(settings, show, key))
     if as_json:
-        _print_json({"state": str(state), **about(unlearner)})
+        print_json({"state": str(state), **about(unlearner)})
         return
     certificate = unlearner.certificate()
     print(
@@ -138,7 +132,7 @@ def request_command(
         decision = unlearner.request(names, reason=reason)
         found = {**brief(decision), "log_head": unlearner.last_hash}
     if as_json:
-        _print_json(found)
+        print_json(found)
     else:
         _tell_decision(decision)
 
@@ -154,7 +148,7 @@ def plan_command(state: State = DEFAULT_STATE, log: Log = None, key: Key = None,
     found = plan(unlearner, later)
     pending, outstanding = unlearner.pending(), unlearner.outstanding()
     if as_json:
-        _print_json(found)
+        print_json(found)
         return
     _tell_plan("waiting to be removed from the head", pending)
     done = [decision for decision in outstanding if decision not in pending]
@@ -187,7 +181,7 @@ def remove_command(
         removal = unlearner.remove(request or None)
         found = {**brief(removal), "log_head": unlearner.last_hash}
     if as_json:
-        _print_json(found)
+        print_json(found)
     else:
         print(removal)
 
@@ -203,7 +197,7 @@ def check_command(
         check = unlearner.check()
         found = {**brief(check), "log_head": unlearner.last_hash}
     if as_json:
-        _print_json(found)
+        print_json(found)
     else:
         print(check)
 
@@ -228,7 +222,7 @@ def head_command(
         write_head(unlearner, out)
         found = {"out": str(out), "layer": unlearner.head_name, **about(unlearner)}
     if as_json:
-        _print_json(found)
+        print_json(found)
     else:
         print(f"{out}: weight and bias of the layer {found['layer'] or 'after the features'}")
 
@@ -255,32 +249,11 @@ def verify_command(
 
     verified = verify(log, expect=expect, key=key, no_key=no_key, state=state)
     if as_json:
-        _print_json(verified.record())
+        print_json(verified.record())
     else:
         print("\n".join(verified.lines()))
     if not verified.found.intact:
         raise typer.Exit(BROKEN)
-
-
-def _device(name: str) -> Literal["auto", "cpu", "cuda"]:
-    return name  # type: ignore[return-value]  # the settings refuse what is none of them
-
-
-def _shown_while(work: Any) -> Any:
-    """Do the work with progress on standard error."""
-    from sgoif.audit.progress import for_terminal
-
-    show = for_terminal()
-    try:
-        return work(show)
-    finally:
-        show.close()
-
-
-def _print_json(value: dict[str, Any]) -> None:
-    from sgoif.core.provenance import plain
-
-    print(json.dumps(plain(value), allow_nan=False))
 
 
 def _tell_decision(decision: Decision) -> None:
@@ -298,16 +271,13 @@ def _tell_plan(title: str, decisions: list[Decision]) -> None:
     """One line a request."""
     if not decisions:
         return
-    from rich.table import Table
     from rich.text import Text
 
-    from sgoif.cli.terminal import results
     from sgoif.tasks.unlearning.text import quoted
 
-    table = Table(title=title, title_justify="left")
-    table.add_column("request", justify="right")
-    table.add_column("examples")
-    table.add_column("retrain")
+    table = new_table(title, (), ("request",))
+    for heading in ("examples", "retrain"):
+        table.add_column(heading)
     for heading in ("urgency", "flips", "loss change", "logits off by"):
         table.add_column(heading, justify="right")
     for decision in decisions:
@@ -320,8 +290,7 @@ def _tell_plan(title: str, decisions: list[Decision]) -> None:
             f"<= {decision.logits:.2g}",
         )
         table.add_row(str(decision.number), Text(names), decision.when, *figures)
-    console = results()
-    console.print(table)
+    results().print(table)
     for decision in decisions:
         why = "; ".join(decision.reasons if decision.now else decision.reasons[:1])
-        console.print(f"request {decision.number}: {why}", markup=False, highlight=False)
+        print_sentence(f"request {decision.number}: {why}")

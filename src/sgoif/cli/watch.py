@@ -3,16 +3,12 @@
 from __future__ import annotations
 
 import json
-import sys
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-
-def register(app: typer.Typer) -> None:
-    """Add the command."""
-    app.command("watch")(watch_command)
+from sgoif.cli.terminal import message
 
 
 def watch_command(
@@ -32,7 +28,7 @@ def watch_command(
     with WatchServer(run, host, port) as server:
         if as_json:
             print(json.dumps({"link": server.link}), flush=True)
-        print(f"watching {run} at {server.link} (Ctrl-C ends it)", file=sys.stderr, flush=True)
+        message(f"watching {run} at {server.link} (Ctrl-C ends it)")
         if browse:
             import webbrowser
 
@@ -40,4 +36,4 @@ def watch_command(
         try:
             server.serve_forever()
         except KeyboardInterrupt:
-            print("no longer watching; the audit itself goes on", file=sys.stderr)
+            message("no longer watching; the audit itself goes on")

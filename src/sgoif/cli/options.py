@@ -1,11 +1,18 @@
-"""Options that commands about a trained model and its images share."""
+"""Options that several commands share, and what becomes of them."""
 
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
+
+if TYPE_CHECKING:
+    from sgoif.commands.sentinel.settings import DataSettings
+
+AsJson = Annotated[
+    bool, typer.Option("--json", help="Print one JSON object on standard output and nothing else there.")
+]
 
 Model = Annotated[
     str | None,
@@ -29,7 +36,7 @@ Spread = Annotated[
     str | None, typer.Option(help="Standard deviation of every channel, likewise.", show_default="that of DATA")
 ]
 Layout = Annotated[str, typer.Option(help="How the data are laid out; found out by itself.")]
-Split = Annotated[str | None, typer.Option(help="Which part of data that come in parts, e.g. test.")]
+Split = Annotated[str | None, typer.Option(help="Which part of data that come in parts, e.g. train or test.")]
 Root = Annotated[Path | None, typer.Option(help="What paths in a manifest are relative to.")]
 ImageColumn = Annotated[str | None, typer.Option(help="Column of a manifest, or array of an archive, with the images.")]
 LabelColumn = Annotated[str | None, typer.Option(help="Column of a manifest, or array of an archive, with the labels.")]
@@ -41,3 +48,18 @@ Device = Annotated[str, typer.Option(help="auto, cpu or cuda.")]
 def device_of(name: str) -> Literal["auto", "cpu", "cuda"]:
     """A device as settings take it, which refuse what is none of them."""
     return name  # type: ignore[return-value]  # the settings refuse what is none of them
+
+
+def data_of(
+    path: Path | None,
+    layout: str,
+    split: str | None,
+    root: Path | None,
+    image_column: str | None,
+    label_column: str | None,
+    limit: int | None,
+) -> DataSettings | None:
+    """Where the images are and how they are read; None where none are named."""
+    from sgoif.commands.sentinel.settings import DataSettings
+
+    return None if path is None else DataSettings(path, layout, split, root, image_column, label_column, limit)

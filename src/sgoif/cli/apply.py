@@ -1,0 +1,62 @@
+"""`sgoif apply`: write a cleaned copy of the data."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from sgoif.cli.options import AsJson, ImageColumn, LabelColumn, Layout, Root, Split
+from sgoif.cli.terminal import print_json, with_progress
+
+
+def apply_command(
+    decisions: Annotated[Path, typer.Argument(help="decisions.csv, exported from report.html.")],
+    to: Annotated[Path, typer.Option(help="Folder for the cleaned copy; must not exist or be empty.")],
+    source: Annotated[Path | None, typer.Option(help="The data, where they are not where they were audited.")] = None,
+    layout: Layout = "auto",
+    split: Split = None,
+    root: Root = None,
+    image_column: ImageColumn = None,
+    label_column: LabelColumn = None,
+    copy: Annotated[bool, typer.Option("--copy", help="Copy files instead of linking them.")] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what would be done and write nothing.")] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Write a cleaned copy of the data according to your decisions. The original is never touched.
+
+    Files that cannot be read as images are left out of the copy and named.
+    """
+    from sgoif.audit.apply import apply_decisions
+
+    applied = with_progress(
+        lambda show: apply_decisions(
+            decisions,
+            to,
+            source=source,
+            copy=copy,
+            dry_run=dry_run,
+            layout=layout,
+            split=split,
+            root=root,
+            image_column=image_column,
+            label_column=label_column,
+            progress=show,
+        )
+    )
+    if as_json:
+        print_json(_facts(applied))
+    else:
+        print(applied.summary())
+
+
+def _facts(applied: Any) -> dict[str, Any]:
+    """The fields of what was applied, in terms of JSON; pairs of classes become lists."""
+    from dataclasses import fields
+
+    facts = {item.name: getattr(applied, item.name) for item in fields(applied)}
+    for name, value in facts.items():
+        if isinstance(value, dict) and any(isinstance(key, tuple) for key in value):
+            facts[name] = [{"from": given, "to": new, "count": count} for (given, new), count in value.items()]
+    return facts

@@ -1,0 +1,102 @@
+"""`sgoif demo`: wrong labels in handwritten digits."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from sgoif.cli.options import AsJson
+from sgoif.cli.terminal import message, new_table, print_json, results
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+    from sgoif.commands.demo.demo import DemoSettings
+    from sgoif.commands.demo.training import Epoch
+
+METHOD_NAMES = {
+    "influence": "influence",
+    "influence_no_gate": "influence without the gate",
+    "loss": "mean loss",
+    "margin": "margin (AUM)",
+}
+
+
+def demo_command(
+    seed: Annotated[int, typer.Option(help="Seed of noise, split, weights and batches.")] = 0,
+    epochs: Annotated[int, typer.Option(help="Epochs of training.")] = 30,
+    noise_rate: Annotated[float, typer.Option(help="Share of all labels that are made wrong.")] = 0.2,
+    out: Annotated[Path, typer.Option(help="Folder for demo.json, demo.png and report.html.")] = Path("runs/demo"),
+    as_json: AsJson = False,
+) -> None:
+    """Find wrong labels in scikit-learn's digits while a small network trains; about half a minute."""
+    from sgoif.commands.demo.demo import DemoSettings, brief, save
+    from sgoif.core.provenance import command_line
+    from sgoif.core.serialization import check_writable
+
+    settings = DemoSettings(epochs=epochs, noise_rate=noise_rate, seed=seed)
+    check_writable(out / "demo.json")
+    page = out / "report.html"
+    result = _run_demo(settings, page)
+    command = command_line(
+        "sgoif demo", ["--seed", str(seed), "--epochs", str(epochs), "--noise-rate", str(noise_rate)]
+    )
+    data, picture = save(result, out, command)
+    message(f"results in {data}, picture in {picture}")
+    message(f"page of suspicious digits: {page}")
+    if as_json:
+        print_json(brief(result))
+    else:
+        results().print(_demo_table(result))
+        print(_demo_sentence(result))
+
+
+def _demo_sentence(result: dict[str, Any]) -> str:
+    found = result["label_errors"]
+    return (
+        f"Called wrong: {found['selected']} labels, {found['selected_wrong']} of them rightly. Estimated share of wrong"
+        f" labels: {found['noise_rate']:.1%} ({found['noise_rate_low']:.1%} to {found['noise_rate_high']:.1%});"
+        f" the truth is {found['noise_rate_true']:.1%}."
+    )
+
+
+def _run_demo(settings: DemoSettings, page: Path) -> dict[str, Any]:
+    from rich.console import Console
+    from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+
+    from sgoif.audit.interruption import Interruption
+    from sgoif.commands.demo.demo import run_demo
+
+    interruption = Interruption()
+    columns = (
+        TextColumn("training"),
+        BarColumn(),
+        TextColumn("epoch {task.completed}/{task.total}"),
+        TextColumn("{task.fields[found]}"),
+        TimeElapsedColumn(),
+        TimeRemainingColumn(),
+    )
+    message(f"training a small network on handwritten digits for {settings.epochs} epochs")
+    with interruption.watching(), Progress(*columns, console=Console(stderr=True)) as progress:
+        task = progress.add_task("training", total=settings.epochs, found="")
+
+        def show(record: Epoch) -> None:
+            if interruption.asked is not None:  # compiled packages can swallow an interrupt while they are imported
+                raise KeyboardInterrupt
+            aupr = record["methods"]["influence"]["aupr"]
+            progress.update(task, advance=1, found=f"loss {record['train_loss']:.3f}  AUPR {100 * aupr:.1f}")
+
+        return run_demo(settings, on_epoch=show, page=page)
+
+
+def _demo_table(result: dict[str, Any]) -> Table:
+    title = f"{result['wrong_labels']} of {result['examples']} labels are wrong. Who finds them?"
+    table = new_table(title, ("score",), ("P@1%", "AUPR", "AUROC"))
+    table.caption = f"{result['seconds']:.1f} s in all; percent, over the training examples"
+    table.caption_justify = "left"
+    for method, name in METHOD_NAMES.items():
+        metrics = result["methods"][method]
+        table.add_row(name, *(f"{100 * metrics[column]:.1f}" for column in ("p_at_1", "aupr", "auroc")))
+    return table
