@@ -179,9 +179,16 @@ class InfluenceMonitor:
             self._capture.close()  # other ranks may not be on their way here
 
     def close(self) -> None:
-        """Remove every hook. Scores stay readable."""
-        self.flush()
-        self._capture.close()
+        """Remove every hook, also where the last steps cannot be scored. Scores stay readable."""
+        try:
+            self.flush()
+        finally:
+            self._capture.close()
+
+    @property
+    def closed(self) -> bool:
+        """Whether the hooks are gone."""
+        return self._capture.closed
 
     # --- one training step --------------------------------------------------------------------------------------
 

@@ -10,8 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sgoif.audit.errors import AuditError
-from sgoif.audit.plan import choose_device, hold_out, make_plan
+from sgoif.audit.plan import hold_out, make_plan
 from sgoif.audit.settings import AuditSettings
+from sgoif.device.selection import choose_device
 
 
 @given(

@@ -31,7 +31,7 @@ ORDERS = ("prelude", "skip", "dots", "first", "slow", "story")
 INLINE = re.compile(r"(?<!`)`((?:python -m )?sgoif(?:-bench)? [^`]+)`(?!`)")
 LINK = re.compile(r"(?<!\\)\[(?:[^\[\]]|\[[^\]]*\])*\]\(\s*<?([^)\s>]+)>?(?:\s+\"[^\"]*\")?\s*\)")
 PROGRAM = re.compile(
-    r"^\s*(?:\$ )?(?:[\w.]+=\S+ )*(?:\S*/)?(sgoif-bench|sgoif|python -m sgoif\S*|torchrun .* -m sgoif) ?(.*)$",
+    r"^\s*(?:\$ )?(?:[\w.]+=\S+ )*(?:\S*/)?(sgoif(?:-bench)?|python -m sgoif\S*|torchrun .* -m sgoif) ?(.*)$",
     re.DOTALL,
 )
 

@@ -18,7 +18,7 @@ import torch
 from sgoif.audit.errors import RunDirectoryError
 from sgoif.audit.run_directory import claim
 from sgoif.audit.settings import AuditSettings
-from sgoif.commands.unlearn.sources import read_arrays
+from sgoif.commands.unlearn.feature_source import read_arrays
 from sgoif.core.serialization import load_state, save_state
 from sgoif.errors import SettingError, StateError
 from sgoif.images import ImagesError, open_images, open_pixels

@@ -15,7 +15,7 @@ from sentinel_cases import CLASSES, MODEL, OWN, World, rows, trained, write, wri
 
 from sgoif.audit.errors import ModelError
 from sgoif.cli import main
-from sgoif.commands.sentinel.archive import open_sentinel
+from sgoif.commands.sentinel.archive import load_sentinel
 from sgoif.commands.sentinel.settings import OpenSettings
 from sgoif.errors import StateError
 from sgoif.tasks import Sentinel
@@ -33,7 +33,7 @@ def fitted(capfd: Captured, *words: str | Path) -> tuple[dict[str, Any], str]:
 
 def opened(path: Path, **changes: Any) -> Sentinel:
     settings = OpenSettings(path, model=OWN[1], device="cpu", **changes)
-    return open_sentinel(settings, say=print).sentinel
+    return load_sentinel(settings, say=print).sentinel
 
 
 def test_the_sentinel_is_that_of_python(world: World) -> None:
@@ -84,7 +84,7 @@ def test_classes_in_another_order_are_noticed_and_can_be_named(world: World, her
     told, messages = fitted(capfd, renamed, *words, "--classes", "names.txt")
     assert told["agreement"] > 0.9
     assert "agrees" not in messages
-    about = open_sentinel(OpenSettings(here / "sentinel.npz", OWN[1]), say=print).about
+    description = load_sentinel(OpenSettings(here / "sentinel.npz", OWN[1]), say=print).description
     assert about.class_names == ["upper", "low", "middle"]
 
 

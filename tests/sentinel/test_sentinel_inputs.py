@@ -11,7 +11,7 @@ from PIL import Image
 from sentinel_cases import write
 
 from sgoif.audit.batches import Normalisation
-from sgoif.commands.sentinel.inputs import Unreadable, batches, in_channels, preparation_for
+from sgoif.commands.image_batches import Unreadable, batches, in_channels, preparation_for
 from sgoif.images import open_images, prepare
 
 
@@ -52,6 +52,6 @@ def test_many_unreadable_images_are_counted_not_listed() -> None:
     unreadable = Unreadable(said.append)
     for number in range(20):
         unreadable(str(number), "damaged")
-    unreadable.told()
+    unreadable.summarise()
     assert len(said) == 6
     assert said[-1] == "left out 15 more that could not be read"

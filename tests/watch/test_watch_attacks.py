@@ -145,7 +145,7 @@ def test_a_line_break_in_a_header_is_refused(
     serve: Serve, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
     server = serve()
-    monkeypatch.setattr("sgoif.commands.watch.answers.image_type", lambda content: "image/webp\r\nX-Injected: yes")
+    monkeypatch.setattr("sgoif.commands.watch.responses.image_type", lambda content: "image/webp\r\nX-Injected: yes")
     status, headers, content = visit(server, "/thumb/0")
     assert status == 500
     assert "x-injected" not in headers

@@ -8,10 +8,10 @@ from urllib.parse import urlsplit
 
 from sgoif.commands.watch.server import WatchServer
 
-Answer = tuple[int, dict[str, str], bytes]
+Response = tuple[int, dict[str, str], bytes]
 
 
-def ask(server: WatchServer, path: str, method: str = "GET", **headers: str) -> Answer:
+def ask(server: WatchServer, path: str, method: str = "GET", **headers: str) -> Response:
     """What a stranger is answered; repeated headers are joined."""
     connection = http.client.HTTPConnection(_numeric(server), server.server_port, timeout=20)
     connection.request(method, path, headers={name.replace("_", "-"): value for name, value in headers.items()})
@@ -26,7 +26,7 @@ def cookie(server: WatchServer) -> str:
     return ask(server, f"/?{urlsplit(server.link).query}")[1].get("set-cookie", "").partition(";")[0]
 
 
-def visit(server: WatchServer, path: str, method: str = "GET", **headers: str) -> Answer:
+def visit(server: WatchServer, path: str, method: str = "GET", **headers: str) -> Response:
     """What somebody is answered who has opened the printed link."""
     return ask(server, path, method, **{"Cookie": cookie(server), **headers})
 

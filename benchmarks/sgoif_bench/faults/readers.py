@@ -289,7 +289,7 @@ def _features(folder: Path) -> None:
 
 
 def _read_features(folder: Path) -> object:
-    from sgoif.commands.unlearn.sources import read_arrays
+    from sgoif.commands.unlearn.feature_source import read_arrays
 
     return read_arrays(folder / "features.npz")
 

@@ -26,7 +26,7 @@ from sgoif.audit.errors import AuditError, AuditInterrupted, ModelError
 from sgoif.audit.interruption import Interruption
 from sgoif.audit.live_status import Live
 from sgoif.audit.models import resolve
-from sgoif.audit.plan import LEAST_TRAINED, Indices, Plan, choose_device, hold_out, make_plan
+from sgoif.audit.plan import LEAST_TRAINED, Indices, Plan, hold_out, make_plan
 from sgoif.audit.progress import Progress, Silent
 from sgoif.audit.run_directory import RunDirectory, claimed
 from sgoif.audit.settings import AuditSettings
@@ -34,6 +34,7 @@ from sgoif.audit.training import Training
 from sgoif.core.data import isolated_random_state
 from sgoif.core.provenance import package_version, versions
 from sgoif.core.score_table import ScoreTable
+from sgoif.device.selection import choose_device
 from sgoif.distributed.communicator import Ranks
 from sgoif.distributed.launch import choose_gpu, joined
 from sgoif.reports.labels import precision, worst_first

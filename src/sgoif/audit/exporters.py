@@ -68,7 +68,8 @@ def to_datalab(table: ScoreTable, data: Any = None, *, label_name: str = "label"
         raise AuditError(
             f"data has {len(lab.labels)} examples, the table {len(table)}; give the same rows in one order"
         )
-    number_of = {str(class_name): int(number) for number, class_name in lab._label_map.items()}
+    label_map = lab._label_map  # noqa: SLF001  (Datalab numbers the classes itself and tells it nowhere else)
+    number_of = {str(class_name): int(number) for number, class_name in label_map.items()}
     given = np.asarray([number_of.get(str(name), -1) for name in table["given_label"]])
     wrong = np.flatnonzero(given != np.asarray(lab.labels))
     if len(wrong):

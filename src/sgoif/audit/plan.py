@@ -19,7 +19,7 @@ from sgoif.audit.batches import batches_per_epoch
 from sgoif.audit.errors import AuditError
 from sgoif.audit.models import BUILT_IN, resolve
 from sgoif.audit.settings import AuditSettings
-from sgoif.errors import SettingError
+from sgoif.device.selection import choose_device
 
 HELD_PER_CLASS, MOST_HELD = 20, 2000
 LARGEST_SHARE = 3
@@ -86,14 +86,6 @@ def usual_batch(examples: int, device: torch.device) -> int:
     """Batch size for so many training images where none is asked for."""
     usual = next(size for limit, size in BATCHES[device.type] if limit is None or examples < limit)
     return min(usual, max(SMALLEST_BATCH, examples // PARTS))
-
-
-def choose_device(name: str) -> torch.device:
-    """The device by name; "auto" takes CUDA where there is one."""
-    available = torch.cuda.is_available()
-    if name == "cuda" and not available:
-        raise SettingError("device cuda was asked for, but torch finds no CUDA device here; use --device cpu")
-    return torch.device("cuda", torch.cuda.current_device()) if name != "cpu" and available else torch.device("cpu")
 
 
 def hold_out(labels: Indices, share: float, seed: int, copies: Iterable[int] = ()) -> tuple[Indices, Indices]:

@@ -6,11 +6,11 @@ import re
 import shlex
 from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import Any, Literal, get_args
+from typing import Any, get_args
 
+from sgoif.device.selection import Device
 from sgoif.errors import SettingError
 
-Device = Literal["auto", "cpu", "cuda"]
 AUTOMATIC = "auto"
 """The model where none is named."""
 SMALLEST_IMAGE, LARGEST_IMAGE = 8, 1024

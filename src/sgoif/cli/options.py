@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import typer
 
 if TYPE_CHECKING:
-    from sgoif.commands.sentinel.settings import DataSettings
+    from sgoif.commands.settings import DataSettings
 
 AsJson = Annotated[
     bool, typer.Option("--json", help="Print one JSON object on standard output and nothing else there.")
@@ -60,6 +60,6 @@ def data_of(
     limit: int | None,
 ) -> DataSettings | None:
     """Where the images are and how they are read; None where none are named."""
-    from sgoif.commands.sentinel.settings import DataSettings
+    from sgoif.commands.settings import DataSettings
 
     return None if path is None else DataSettings(path, layout, split, root, image_column, label_column, limit)

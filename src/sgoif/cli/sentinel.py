@@ -28,8 +28,8 @@ from sgoif.cli.options import (
 from sgoif.cli.terminal import SHOWN, add_row, message, new_table, print_json, print_sentence, results, with_progress
 
 if TYPE_CHECKING:
-    from sgoif.commands.sentinel.scoring import Scored
-    from sgoif.commands.sentinel.watching import Watched
+    from sgoif.commands.sentinel.image_stream import WatchOutput
+    from sgoif.commands.sentinel.scoring import ScoreOutput
 
 ALARM = 3
 """Exit code of `watch` when it has raised an alarm."""
@@ -119,7 +119,8 @@ def fit_command(
     """
     from sgoif.audit.models import is_harmless
     from sgoif.commands.sentinel.fitting import fit
-    from sgoif.commands.sentinel.settings import FitSettings, numbers
+    from sgoif.commands.sentinel.settings import FitSettings
+    from sgoif.commands.settings import numbers
 
     settings = FitSettings(
         data=data_of(data, layout, split, root, image_column, label_column, limit),
@@ -237,8 +238,8 @@ def watch_command(
     Exit code 0: the stream ended without an alarm. 3: an alarm was raised. 2: a mistake in what was asked.
     A list on standard input is followed as it grows: tail -f list.txt | sgoif sentinel watch --list - ...
     """
+    from sgoif.commands.sentinel.image_stream import watch
     from sgoif.commands.sentinel.settings import OpenSettings, WatchSettings
-    from sgoif.commands.sentinel.watching import watch
 
     settings = WatchSettings(
         sentinel=OpenSettings(sentinel, model, weights, device_of(device), batch_size),
@@ -255,13 +256,13 @@ def watch_command(
         raise typer.Exit(ALARM)
 
 
-def _rows(scored: Scored) -> list[dict[str, Any]]:
+def _rows(scored: ScoreOutput) -> list[dict[str, Any]]:
     """The strangest few, one object each."""
     table = scored.table
     return [{name: table[name][row] for name in table.columns} for row in range(min(SHOWN, len(table)))]
 
 
-def _tell_scores(scored: Scored) -> None:
+def _tell_scores(scored: ScoreOutput) -> None:
     """What a terminal shows at the end: one sentence and the strangest few."""
     summary = scored.summary
     listing = new_table("the strangest images", ("image", "answer"), ("score", "p-value"))
@@ -276,7 +277,7 @@ def _tell_scores(scored: Scored) -> None:
     message(f"page to look at: {summary['page']}")
 
 
-def _tell_watched(watched: Watched, false_alarms: float) -> None:
+def _tell_watched(watched: WatchOutput, false_alarms: float) -> None:
     from sgoif.images.text import few, shown
 
     if watched.alarm is None:

@@ -29,7 +29,7 @@ from sgoif.cli.terminal import SHOWN, add_row, message, new_table, print_json, p
 from sgoif.errors import SettingError
 
 if TYPE_CHECKING:
-    from sgoif.commands.trace.tracing import Traced
+    from sgoif.commands.trace.trace import TraceOutput
 
 
 def trace_command(
@@ -88,9 +88,9 @@ def trace_command(
     Writes culprits.csv, culprits.parquet, culprits.html (each victim beside the images behind it) and decisions.csv,
     with which `sgoif apply` makes a cleaned copy.
     """
-    from sgoif.commands.sentinel.settings import numbers
+    from sgoif.commands.settings import numbers
     from sgoif.commands.trace.settings import TraceSettings
-    from sgoif.commands.trace.tracing import trace
+    from sgoif.commands.trace.trace import trace
 
     where = data_of(data, layout, split, root, image_column, label_column, limit)
     if where is None:
@@ -122,7 +122,7 @@ def trace_command(
         _tell(traced)
 
 
-def _tell(traced: Traced) -> None:
+def _tell(traced: TraceOutput) -> None:
     """What a terminal shows at the end: a few sentences and the worst few."""
     summary, table = traced.summary, traced.table
     for line in sentences(summary):

@@ -82,7 +82,7 @@ def init_command(
     as_json: AsJson = False,
 ) -> None:
     """Read the features of a trained network's data, fit its last layer to them, and begin an audit log."""
-    from sgoif.commands.unlearn.acting import about, init
+    from sgoif.commands.unlearn.session import init, status
     from sgoif.commands.unlearn.settings import InitSettings
     from sgoif.tasks.unlearning import Limits
     from sgoif.tasks.unlearning.settings import UnlearnerSettings
@@ -101,7 +101,7 @@ def init_command(
     )
     unlearner = with_progress(lambda show: init(settings, show, key))
     if as_json:
-        print_json({"state": str(state), **about(unlearner)})
+        print_json({"state": str(state), **status(unlearner)})
         return
     certificate = unlearner.certificate()
     print(
@@ -125,12 +125,12 @@ def request_command(
     as_json: AsJson = False,
 ) -> None:
     """Ask for examples to be deleted: what that does, and whether the network has to be trained again now."""
-    from sgoif.commands.unlearn.acting import brief, opened, read_ids
+    from sgoif.commands.unlearn.session import read_ids, session
 
     names = read_ids(ids or [], listing)
-    with opened(state, log, key, device) as unlearner:
+    with session(state, log, key, device) as unlearner:
         decision = unlearner.request(names, reason=reason)
-        found = {**brief(decision), "log_head": unlearner.last_hash}
+        found = {**decision.record(), "log_head": unlearner.last_hash}
     if as_json:
         print_json(found)
     else:
@@ -140,10 +140,10 @@ def request_command(
 @app.command("plan")
 def plan_command(state: State = DEFAULT_STATE, log: Log = None, key: Key = None, as_json: AsJson = False) -> None:
     """List what waits to be removed, and what waits for a new training, the most urgent first. Changes nothing."""
-    from sgoif.commands.unlearn.acting import not_in_state, plan, read
+    from sgoif.commands.unlearn.session import load, not_in_state, plan
     from sgoif.tasks.unlearning.text import counted
 
-    unlearner = read(state, log)
+    unlearner = load(state, log)
     later = not_in_state(unlearner, key, state)
     found = plan(unlearner, later)
     pending, outstanding = unlearner.pending(), unlearner.outstanding()
@@ -175,11 +175,11 @@ def remove_command(
     as_json: AsJson = False,
 ) -> None:
     """Take the examples of pending requests out of the head and out of the state, with a certificate."""
-    from sgoif.commands.unlearn.acting import brief, opened
+    from sgoif.commands.unlearn.session import session
 
-    with opened(state, log, key, device) as unlearner:
+    with session(state, log, key, device) as unlearner:
         removal = unlearner.remove(request or None)
-        found = {**brief(removal), "log_head": unlearner.last_hash}
+        found = {**removal.record(), "log_head": unlearner.last_hash}
     if as_json:
         print_json(found)
     else:
@@ -191,11 +191,11 @@ def check_command(
     state: State = DEFAULT_STATE, log: Log = None, key: Key = None, device: Device = "auto", as_json: AsJson = False
 ) -> None:
     """Train the head again from zeros without what was deleted, and compare it with the one that is there."""
-    from sgoif.commands.unlearn.acting import brief, opened
+    from sgoif.commands.unlearn.session import session
 
-    with opened(state, log, key, device) as unlearner:
+    with session(state, log, key, device) as unlearner:
         check = unlearner.check()
-        found = {**brief(check), "log_head": unlearner.last_hash}
+        found = {**check.record(), "log_head": unlearner.last_hash}
     if as_json:
         print_json(found)
     else:
@@ -211,16 +211,16 @@ def head_command(
     as_json: AsJson = False,
 ) -> None:
     """Write the head's weights, to be put into the last linear layer of the network."""
-    from sgoif.commands.unlearn.acting import about, opened, write_head
+    from sgoif.commands.unlearn.session import session, status, write_head
     from sgoif.errors import SettingError
 
     if out.is_dir() or out.resolve() == state.resolve():
         raise SettingError(f"--out {out} cannot be written; give the name of another file, e.g. head.npz")
     if out.suffix.lower() != ".npz":
         raise SettingError(f"--out {out} would not be what it is called: a numpy archive is written. Give FILE.npz")
-    with opened(state, log, key) as unlearner:
+    with session(state, log, key) as unlearner:
         write_head(unlearner, out)
-        found = {"out": str(out), "layer": unlearner.head_name, **about(unlearner)}
+        found = {"out": str(out), "layer": unlearner.head_name, **status(unlearner)}
     if as_json:
         print_json(found)
     else:
@@ -245,7 +245,7 @@ def verify_command(
 
     Exit code 0: the log is sound. 3: it cannot be trusted; the first broken line is named. 2: it cannot be read.
     """
-    from sgoif.commands.unlearn.verifying import verify
+    from sgoif.commands.unlearn.verification import verify
 
     verified = verify(log, expect=expect, key=key, no_key=no_key, state=state)
     if as_json:

@@ -13,8 +13,7 @@ Device = Literal["auto", "cpu", "cuda"]
 
 def choose_device(name: str) -> torch.device:
     """The device by name; "auto" takes CUDA where there is one."""
-    if name == "auto":
-        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
-    if name == "cuda" and not torch.cuda.is_available():
+    available = torch.cuda.is_available()
+    if name == "cuda" and not available:
         raise SettingError("--device cuda was asked for, but torch finds no CUDA device here; use --device cpu")
-    return torch.device(name)
+    return torch.device("cuda", torch.cuda.current_device()) if name != "cpu" and available else torch.device("cpu")

@@ -139,6 +139,9 @@ def open_pixels(folder: str | Path) -> Pixels:
             raise ValueError(f"thumbnails of the type {shown(kind)} instead of {' or '.join(MAGIC)}")
         ends = np.cumsum(np.asarray(record["thumbnails"]["lengths"], dtype=np.int64))
         total = int(ends[-1])
+        thumbs = np.memmap(contained_file(where, THUMBS), dtype=np.uint8, mode="r") if total else b""
+        if len(thumbs) != total:
+            raise ValueError(f"{THUMBS} has {len(thumbs)} bytes instead of {total}")
         pixels = Pixels(
             names=record["names"],
             labels=np.asarray(record["labels"], dtype=np.int64),
@@ -151,13 +154,11 @@ def open_pixels(folder: str | Path) -> Pixels:
             array=array,
             digest=record["digest"],
             thumbnail_type=record["thumbnails"]["type"],
-            _thumbs=np.memmap(contained_file(where, THUMBS), dtype=np.uint8, mode="r") if total else b"",
+            _thumbs=thumbs,
             _ends=ends,
         )
         if not len(pixels.labels) == len(pixels.files) == len(pixels.sizes) == len(ends) == count:
             raise ValueError("its lists differ in length")
-        if len(pixels._thumbs) != total:
-            raise ValueError(f"{THUMBS} has {len(pixels._thumbs)} bytes instead of {total}")
         return pixels
     except DAMAGE as error:
         raise ImagesError(f"{shown(where)} does not hold a complete set of prepared images ({error})") from error

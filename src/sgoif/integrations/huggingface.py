@@ -82,9 +82,11 @@ class InfluenceCallback(TrainerCallback):  # type: ignore[misc, unused-ignore]
         self._trainer = trainer
         if trainer.args.remove_unused_columns:
             try:
-                trainer._set_signature_columns_if_needed()
-                if self.index not in trainer._signature_columns:
-                    trainer._signature_columns.append(self.index)
+                # The Trainer has no public way to keep a column that the model does not take.
+                trainer._set_signature_columns_if_needed()  # noqa: SLF001
+                columns = trainer._signature_columns  # noqa: SLF001
+                if self.index not in columns:
+                    columns.append(self.index)
             except AttributeError as error:
                 raise self._dropped() from error
         return self
@@ -204,7 +206,7 @@ class InfluenceCallback(TrainerCallback):  # type: ignore[misc, unused-ignore]
         if self._handle is not None:
             self._handle.remove()
         self._handle = None
-        if self._monitor is not None and not self._monitor._capture.closed:
+        if self._monitor is not None and not self._monitor.closed:
             release(self._monitor, error)
         if self.records is not None:
             self.records.close()

@@ -155,7 +155,7 @@ class InfluenceCallback(Callback):  # type: ignore[misc, unused-ignore]
         if self._veil is not None:
             self._veil.remove()
         self._veil = None
-        if self._monitor is not None and not self._monitor._capture.closed:
+        if self._monitor is not None and not self._monitor.closed:
             release(self._monitor, error)
         if self.records is not None:
             self.records.close()

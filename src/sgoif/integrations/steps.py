@@ -70,7 +70,6 @@ def release(monitor: InfluenceMonitor | None, error: BaseException | None = None
         return
     with suppress(SgoifError):
         monitor.__exit__(type(error), error, error.__traceback__)
-    monitor._capture.close()
 
 
 def find_index(batch: Any, place: Place) -> Any:

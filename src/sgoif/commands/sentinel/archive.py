@@ -6,7 +6,6 @@ stay where they are; their digest is kept, since a sentinel says nothing true ab
 
 from __future__ import annotations
 
-import hashlib
 import os
 import tempfile
 from collections.abc import Callable
@@ -15,32 +14,28 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from torch import nn
 
 from sgoif.audit.batches import Normalisation
 from sgoif.audit.errors import ModelError
-from sgoif.audit.models import BUILT_IN, load_weights, make_model, resolve, trusted_model
-from sgoif.audit.plan import choose_device
+from sgoif.audit.models import trusted_model
 from sgoif.audit.settings import LARGEST_IMAGE, SMALLEST_IMAGE
-from sgoif.commands.sentinel.inputs import Preparation
+from sgoif.commands.image_batches import Preparation
 from sgoif.commands.sentinel.settings import OpenSettings
-from sgoif.core.serialization import load_state, save_state, unnest
+from sgoif.commands.trained_model import build_model, check_model, digest
+from sgoif.core.serialization import load_state, save_state
+from sgoif.device.selection import choose_device
 from sgoif.errors import StateError
 from sgoif.images.errors import cannot_write, make_writable
 from sgoif.images.text import shown
 from sgoif.tasks.ood import Sentinel
 
-CHECKPOINT = ".npz"
-"""Weights of an audit lie in its checkpoint; any other file is safetensors."""
 FIT = "`sgoif sentinel fit`"
-LONGEST_REASON = 200
-"""Characters of what torch says about weights that do not fit; it lists all of them."""
 KEPT_BACK = "one image in five"
 """How a calibration is described that was taken from the images learned from."""
 
 
 @dataclass(frozen=True)
-class About:
+class SentinelDescription:
     """Which model a sentinel belongs to, and how its images are prepared."""
 
     model: str
@@ -65,11 +60,11 @@ class About:
 
 
 @dataclass(frozen=True)
-class Opened:
+class LoadedSentinel:
     """A sentinel ready for use."""
 
     sentinel: Sentinel
-    about: About
+    description: SentinelDescription
     device: torch.device
     batch_size: int
 
@@ -77,58 +72,6 @@ class Opened:
     def smallest_p(self) -> float:
         """No p-value is smaller with this calibration."""
         return 1 / (len(self.sentinel.calibration) + 1)
-
-
-def check_model(name: str, weights: Path | None, device: torch.device) -> None:
-    """Raise before any image is read where the model cannot be built."""
-    resolve(name, device)
-    if weights is None and name in BUILT_IN:
-        raise ModelError(
-            f"model {name!r} starts with random weights, about which there is nothing to learn; give the trained ones"
-            " with --weights FILE.safetensors"
-        )
-    if weights is not None and not weights.is_file():
-        raise ModelError(f"--weights {weights}: there is no such file")
-
-
-def build_model(
-    name: str, weights: Path | None, device: torch.device, *, channels: int, classes: int, size: int
-) -> nn.Module:
-    """The model with its trained weights, on the device."""
-    model = make_model(name, channels, classes, size)
-    if weights is not None and weights.suffix == CHECKPOINT:
-        load_checkpoint(model, weights)
-    elif weights is not None:
-        fresh = load_weights(model, weights)
-        if fresh:
-            raise ModelError(
-                f"--weights {weights} has no {', '.join(fresh)} for a model with {classes} classes; say how many it was"
-                " trained with, or name them, with --classes"
-            )
-    return model.to(device).eval()
-
-
-def load_checkpoint(model: nn.Module, path: Path) -> None:
-    """The weights that an audit ended with."""
-    found = unnest("model", load_state(path))
-    try:
-        model.load_state_dict(found)
-    except RuntimeError as error:
-        reason = shown(str(error).splitlines()[-1].strip(), LONGEST_REASON)[1:-1]
-        raise ModelError(
-            f"the checkpoint {path} does not hold the weights of this model ({reason}). Name the model that it was"
-            " made with (--model)"
-        ) from error
-
-
-def digest(model: nn.Module) -> str:
-    """Changes when any weight does."""
-    sha = hashlib.sha256()
-    for name, value in sorted(model.state_dict().items()):
-        plain = value.detach().cpu().contiguous().reshape(-1)
-        sha.update(f"{name} {plain.dtype} {len(plain)};".encode())
-        sha.update(plain.view(torch.uint8).numpy().tobytes())
-    return sha.hexdigest()
 
 
 def check_target(path: Path) -> None:
@@ -140,50 +83,50 @@ def check_target(path: Path) -> None:
     make_writable(path.absolute().parent)
 
 
-def save(path: Path, sentinel: Sentinel, about: About) -> None:
+def save(path: Path, sentinel: Sentinel, description: SentinelDescription) -> None:
     """Write sentinel and description as one file, whole or not at all."""
     with tempfile.TemporaryDirectory() as folder:
         sentinel.save(Path(folder) / "sentinel.npz")
         state = load_state(Path(folder) / "sentinel.npz")
     try:
-        save_state(path, {**state, "about": asdict(about)})
+        save_state(path, {**state, "about": asdict(description)})
     except OSError as error:
         raise cannot_write(path.absolute().parent, error) from error
 
 
-def open_sentinel(settings: OpenSettings, say: Callable[[str], None]) -> Opened:
+def load_sentinel(settings: OpenSettings, say: Callable[[str], None]) -> LoadedSentinel:
     """A sentinel with the model that it was fitted to; `say` tells where the user names it otherwise than the file."""
     path = settings.path
     if not path.exists():
         raise StateError(f"--sentinel {path}: there is no such file; make one with {FIT}")
-    about = _about(path)
+    description = _description(path)
     device = choose_device(settings.device)
-    name = trusted_model(about.model, settings.model, f"the sentinel {shown(path)}", say)
-    about = replace(about, model=name)
-    weights = settings.weights or _weights(path, about)
+    name = trusted_model(description.model, settings.model, f"the sentinel {shown(path)}", say)
+    description = replace(description, model=name)
+    weights = settings.weights or _weights(path, description)
     check_model(name, weights, device)
     model = build_model(
         name,
         weights,
         device,
-        channels=about.channels,
-        classes=len(about.class_names),
-        size=about.image_size,
+        channels=description.channels,
+        classes=len(description.class_names),
+        size=description.image_size,
     )
-    if digest(model) != about.digest:
-        where = f"those of {shown(weights)}" if weights else f"those that {shown(about.model)} loads"
+    if digest(model) != description.digest:
+        where = f"those of {shown(weights)}" if weights else f"those that {shown(description.model)} loads"
         raise StateError(
             f"the sentinel {path} was fitted to other weights than {where}; give the right ones with --weights, or fit"
             f" it again with {FIT}"
         )
-    return Opened(Sentinel.load(path, model), about, device, settings.batch_size)
+    return LoadedSentinel(Sentinel.load(path, model), description, device, settings.batch_size)
 
 
-def _weights(path: Path, about: About) -> Path | None:
+def _weights(path: Path, description: SentinelDescription) -> Path | None:
     """Where the weights were, or beside the sentinel."""
-    if about.weights is None:
+    if description.weights is None:
         return None
-    there = Path(about.weights)
+    there = Path(description.weights)
     for place in (there, path.absolute().parent / there.name):
         if place.is_file():
             return place
@@ -193,7 +136,7 @@ def _weights(path: Path, about: About) -> Path | None:
     )
 
 
-def _about(path: Path) -> About:
+def _description(path: Path) -> SentinelDescription:
     state = _state(path)
     if state.get("kind") != "sentinel":
         raise StateError(f"--sentinel {path} is not a sentinel; make one with {FIT}")
@@ -203,26 +146,28 @@ def _about(path: Path) -> About:
             f" there (Sentinel.load), or make one with {FIT}"
         )
     try:
-        about = About(**state["about"])
+        description = SentinelDescription(**state["about"])
     except TypeError as error:
         raise StateError(f"--sentinel {path} comes from another version of sgoif ({error}); fit it again") from error
-    if not _is_sound(about):
+    if not _is_sound(description):
         raise StateError(f"--sentinel {path} is damaged: what it says of its model makes no sense; fit it again")
-    return about
+    return description
 
 
-def _is_sound(about: About) -> bool:
+def _is_sound(description: SentinelDescription) -> bool:
     """Whether the parts of a description are what others rely on; the name of the model is judged by itself."""
-    if not all(isinstance(part, list) and part for part in (about.class_names, about.mean, about.spread)):
+    if not all(
+        isinstance(part, list) and part for part in (description.class_names, description.mean, description.spread)
+    ):
         return False
-    weights = [] if about.weights is None else [about.weights]
-    texts = (about.digest, about.calibrated_on, *weights, *about.class_names)
+    weights = [] if description.weights is None else [description.weights]
+    texts = (description.digest, description.calibrated_on, *weights, *description.class_names)
     return (
         all(isinstance(text, str) for text in texts)
-        and all(isinstance(number, int | float) for number in (*about.mean, *about.spread))
-        and all(type(number) is int for number in (about.image_size, about.channels, about.images))
-        and SMALLEST_IMAGE <= about.image_size <= LARGEST_IMAGE
-        and about.channels == len(about.mean) == len(about.spread)
+        and all(isinstance(number, int | float) for number in (*description.mean, *description.spread))
+        and all(type(number) is int for number in (description.image_size, description.channels, description.images))
+        and SMALLEST_IMAGE <= description.image_size <= LARGEST_IMAGE
+        and description.channels == len(description.mean) == len(description.spread)
     )
 
 

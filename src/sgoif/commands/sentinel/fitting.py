@@ -12,12 +12,14 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from sgoif.audit.plan import Indices, choose_device
+from sgoif.audit.plan import Indices
 from sgoif.audit.progress import Progress
-from sgoif.commands.sentinel.archive import KEPT_BACK, About, build_model, check_model, check_target, digest, save
-from sgoif.commands.sentinel.inputs import Preparation, Unreadable, batches, preparation_for
-from sgoif.commands.sentinel.runs import FinishedRun, open_run
+from sgoif.commands.finished_run import FinishedRun, open_run
+from sgoif.commands.image_batches import Preparation, Unreadable, batches, preparation_for
+from sgoif.commands.sentinel.archive import KEPT_BACK, SentinelDescription, check_target, save
 from sgoif.commands.sentinel.settings import FitSettings
+from sgoif.commands.trained_model import build_model, check_model, digest, read_classes
+from sgoif.device.selection import choose_device
 from sgoif.errors import SettingError
 from sgoif.images import Collection, ImagesError, open_images, open_unlabelled
 from sgoif.images.text import few
@@ -25,7 +27,6 @@ from sgoif.tasks.ood import Sentinel
 from sgoif.tasks.ood.reference import OneIn
 from sgoif.tasks.ood.sentinel import HELD_BACK, LEAST_CALIBRATION
 
-MOST_CLASSES = 100_000
 AGREES = 0.5
 """A model that agrees with fewer labels than this is likely to have its classes in another order."""
 Pair = tuple[Tensor, Tensor | None]
@@ -46,10 +47,10 @@ class Setup:
         sizes = {"channels": prepared.channels, "classes": len(self.class_names), "size": prepared.size}
         return build_model(self.model, self.weights, device, **sizes)
 
-    def about(self, model: nn.Module, images: int, calibrated_on: str) -> About:
+    def describe(self, model: nn.Module, images: int, calibrated_on: str) -> SentinelDescription:
         """What goes into the file beside the sentinel."""
         prepared = self.preparation
-        return About(
+        return SentinelDescription(
             model=self.model,
             weights=None if self.weights is None else str(self.weights.absolute()),
             digest=digest(model),
@@ -84,7 +85,7 @@ def fit(settings: FitSettings, show: Progress) -> dict[str, Any]:
     calibration, origin = _calibration(settings, held, source, count, show)
     with _Agreement(model) as agreement:
         sentinel = Sentinel.fit(model, agreement.watched(reference), calibration=calibration, gate=settings.gate)
-    source.unreadable.told()
+    source.unreadable.summarise()
     if agreement.share is not None and agreement.share < AGREES:
         show.say(
             f"the model agrees with only {agreement.share:.0%} of the labels. If its classes are in another order, give"
@@ -93,18 +94,18 @@ def fit(settings: FitSettings, show: Progress) -> dict[str, Any]:
         )
     back = int(OneIn(HELD_BACK).chosen(source.taken).sum()) if calibration is None else 0
     images = source.taken - back
-    about = setup.about(model, images, origin)
-    save(settings.out, sentinel, about)
+    description = setup.describe(model, images, origin)
+    save(settings.out, sentinel, description)
     kept = len(sentinel.calibration)
     return {
         "sentinel": settings.out.absolute(),
-        "model": about.model,
-        "weights": about.weights,
-        "classes": len(about.class_names),
-        "image_size": about.image_size,
-        "channels": about.channels,
-        "mean": [value / 255 for value in about.mean],
-        "spread": [value / 255 for value in about.spread],
+        "model": description.model,
+        "weights": description.weights,
+        "classes": len(description.class_names),
+        "image_size": description.image_size,
+        "channels": description.channels,
+        "mean": [value / 255 for value in description.mean],
+        "spread": [value / 255 for value in description.spread],
         "images": images,
         "agreement": agreement.share,
         "calibration": kept,
@@ -157,27 +158,6 @@ def _of_data(settings: FitSettings, data: Collection | None, show: Progress) -> 
             f" {spread}; where the model was trained with others, give --mean and --spread"
         )
     return Setup(settings.model, settings.weights, class_names, preparation)
-
-
-def read_classes(text: str) -> list[str]:
-    """The names of the model's outputs: numbers for a count, the lines of a file for a path."""
-    if text.isdecimal():
-        count = int(text)
-        if not 2 <= count <= MOST_CLASSES:
-            raise SettingError(f"--classes {text}: expected a number from 2 to {MOST_CLASSES:,}, or a file of names")
-        return [str(number) for number in range(count)]
-    try:
-        lines = Path(text).read_text(encoding="utf-8-sig").splitlines()
-    except (OSError, UnicodeDecodeError) as error:
-        raise SettingError(
-            f"--classes {text}: expected the number of the model's outputs, or a text file with their names, one a"
-            f" line; it cannot be read ({error})"
-        ) from error
-    names = [line.strip() for line in lines if line.strip()]
-    if len(names) < 2 or len(set(names)) < len(names):
-        what = "fewer than two names" if len(names) < 2 else "a name twice"
-        raise SettingError(f"--classes {text} holds {what}; expected one name a line, in the order of the outputs")
-    return names
 
 
 def _labels(data: Collection, class_names: Sequence[str], classes: str | None, show: Progress) -> Indices | None:
@@ -249,12 +229,12 @@ class _Source:
 
     def of_run(self, run: FinishedRun, rows: Indices, what: str, *, learned: bool = True) -> Iterator[Pair]:
         self._show.stage(what, len(rows))
-        for first in range(0, len(rows), self._batch_size):
-            some = rows[first : first + self._batch_size]
+        seen = 0
+        for some, images, labels in run.batches(rows, self._batch_size):
             self.taken += learned * len(some)
-            images = self._prepare.normalise(torch.from_numpy(np.array(run.pixels.array[some])))
-            yield images, torch.from_numpy(np.asarray(run.pixels.labels[some], dtype=np.int64))
-            self._show.advance(first + len(some), len(rows))
+            yield images, labels
+            seen += len(some)
+            self._show.advance(seen, len(rows))
 
 
 class _Agreement:

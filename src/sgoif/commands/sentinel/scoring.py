@@ -14,9 +14,9 @@ import torch
 
 from sgoif.audit.outputs import write_skipped, write_tables
 from sgoif.audit.progress import Progress
-from sgoif.commands.sentinel.archive import KEPT_BACK, Opened, open_sentinel
-from sgoif.commands.sentinel.inputs import Unreadable, batches
-from sgoif.commands.sentinel.judging import judge
+from sgoif.commands.image_batches import Unreadable, batches
+from sgoif.commands.sentinel.archive import KEPT_BACK, LoadedSentinel, load_sentinel
+from sgoif.commands.sentinel.prediction import predict
 from sgoif.commands.sentinel.settings import ScoreSettings
 from sgoif.core.provenance import package_version
 from sgoif.core.score_table import ScoreTable, texts
@@ -30,7 +30,7 @@ STEM, PAGE = "scores", "strangest.html"
 
 
 @dataclass(frozen=True)
-class Scored:
+class ScoreOutput:
     """What was found, and where it lies."""
 
     table: ScoreTable
@@ -38,42 +38,42 @@ class Scored:
     summary: dict[str, Any]
 
 
-def score(settings: ScoreSettings, show: Progress) -> Scored:
+def score(settings: ScoreSettings, show: Progress) -> ScoreOutput:
     """Score images and write scores.csv, scores.parquet, skipped.csv and strangest.html."""
     start = time.monotonic()
     folder = settings.directory
     data = open_unlabelled(settings.data.path, **settings.data.options)
     for note in data.notes:
         show.say(note)
-    opened = open_sentinel(settings.sentinel, show.say)
+    loaded = load_sentinel(settings.sentinel, show.say)
     make_writable(folder)
     unreadable = Unreadable(show.say)
-    table = _table(settings, opened, data, unreadable, show)
-    notes = _notes(settings, opened, unreadable)
+    table = _table(settings, loaded, data, unreadable, show)
+    notes = _notes(settings, loaded, unreadable)
     with _written(folder):
         notes += write_tables(folder, table, STEM)
         write_skipped(folder, unreadable.found)
         for note in notes:
             show.say(note)
         show.stage("writing the page", min(settings.show, len(table)))
-        write_strangest(folder / PAGE, _page(settings, opened, data, table, notes, show))
+        write_strangest(folder / PAGE, _page(settings, loaded, data, table, notes, show))
     summary = {
         "images": len(table),
         "strange": int(table["is_strange"].sum()),
         "false_alarms": settings.false_alarms,
         "skipped": len(unreadable.found),
-        "calibration": len(opened.sentinel.calibration),
-        "smallest_p_value": opened.smallest_p,
+        "calibration": len(loaded.sentinel.calibration),
+        "smallest_p_value": loaded.smallest_p,
         "directory": folder.absolute(),
         "scores": (folder / f"{STEM}.csv").absolute(),
         "page": (folder / PAGE).absolute(),
         "seconds": time.monotonic() - start,
     }
-    return Scored(table, summary)
+    return ScoreOutput(table, summary)
 
 
 def _table(
-    settings: ScoreSettings, opened: Opened, data: Collection, unreadable: Unreadable, show: Progress
+    settings: ScoreSettings, loaded: LoadedSentinel, data: Collection, unreadable: Unreadable, show: Progress
 ) -> ScoreTable:
     for entry in data.skipped:
         unreadable(entry.name, entry.reason)
@@ -82,20 +82,20 @@ def _table(
         unreadable(data.names[number], reason)
 
     numbers: list[int] = []
-    judged = []
+    predictions = []
     show.stage("scoring images", len(data))
-    for batch in batches(data.store, opened.about.preparation, opened.batch_size, skip):
+    for batch in batches(data.store, loaded.description.preparation, loaded.batch_size, skip):
         numbers += batch.numbers
-        judged.append(judge(opened, batch.images))
+        predictions.append(predict(loaded, batch.images))
         show.advance(batch.numbers[-1] + 1, len(data))
-    unreadable.told()
-    if not judged:
+    unreadable.summarise()
+    if not predictions:
         first = unreadable.found[0]
         raise ImagesError(
             f"none of the {len(data)} images of {shown(data.source)} can be read; the first, {shown(first.name)}:"
             f" {first.reason}"
         )
-    scores, p, predicted = (torch.cat(parts).numpy() for parts in zip(*judged, strict=True))
+    scores, p, predicted = (torch.cat(parts).numpy() for parts in zip(*predictions, strict=True))
     order = np.argsort(-scores, kind="stable")
     table = ScoreTable(
         {
@@ -104,20 +104,20 @@ def _table(
             "score": scores.astype(np.float64),
             "p_value": p.astype(np.float64),
             "is_strange": p <= settings.false_alarms,
-            "predicted_label": texts(opened.about.class_names)[predicted],
+            "predicted_label": texts(loaded.description.class_names)[predicted],
         }
     )
     return table.take(order)
 
 
-def _notes(settings: ScoreSettings, opened: Opened, unreadable: Unreadable) -> list[str]:
+def _notes(settings: ScoreSettings, loaded: LoadedSentinel, unreadable: Unreadable) -> list[str]:
     notes = []
-    if opened.smallest_p > settings.false_alarms:
+    if loaded.smallest_p > settings.false_alarms:
         notes.append(
-            f"nothing can be called strange: {len(opened.sentinel.calibration)} images of calibration give no p-value"
-            f" below {opened.smallest_p:.2g}. Fit with more, or raise --false-alarms"
+            f"nothing can be called strange: {len(loaded.sentinel.calibration)} images of calibration give no p-value"
+            f" below {loaded.smallest_p:.2g}. Fit with more, or raise --false-alarms"
         )
-    if opened.about.calibrated_on == KEPT_BACK:
+    if loaded.description.calibrated_on == KEPT_BACK:
         notes.append(
             f"the sentinel was calibrated on {KEPT_BACK} that it was fitted to; if the model was trained on these, more"
             " images are called strange than should be"
@@ -128,7 +128,12 @@ def _notes(settings: ScoreSettings, opened: Opened, unreadable: Unreadable) -> l
 
 
 def _page(
-    settings: ScoreSettings, opened: Opened, data: Collection, table: ScoreTable, notes: list[str], show: Progress
+    settings: ScoreSettings,
+    loaded: LoadedSentinel,
+    data: Collection,
+    table: ScoreTable,
+    notes: list[str],
+    show: Progress,
 ) -> StrangestPage:
     rows = []
     count = min(settings.show, len(table))
@@ -144,7 +149,7 @@ def _page(
             )
         )
         show.advance(row + 1, count)
-    about = opened.about
+    description = loaded.description
     return StrangestPage(
         title=data.source.name or str(data.source),
         rows=rows,
@@ -154,11 +159,11 @@ def _page(
         facts={
             "images": str(data.source),
             "sentinel": str(settings.sentinel.path.absolute()),
-            "model": about.model,
-            "learned from": f"{about.images:,} images that belong",
-            "calibration": f"{len(opened.sentinel.calibration):,} images ({about.calibrated_on})",
-            "smallest p-value": f"{opened.smallest_p:.2g}",
-            "images seen as": f"{about.image_size}×{about.image_size} pixels",
+            "model": description.model,
+            "learned from": f"{description.images:,} images that belong",
+            "calibration": f"{len(loaded.sentinel.calibration):,} images ({description.calibrated_on})",
+            "smallest p-value": f"{loaded.smallest_p:.2g}",
+            "images seen as": f"{description.image_size}×{description.image_size} pixels",
             "version": package_version(),
         },
         notes=notes,

@@ -4,31 +4,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, get_args
 
-from sgoif.audit.settings import LARGEST_IMAGE, SMALLEST_IMAGE, Device, folder_name
+from sgoif.audit.settings import folder_name
+from sgoif.commands.settings import DataSettings, Requirements, option_name
+from sgoif.device.selection import Device
 from sgoif.errors import SettingError
 
 MOST_SHOWN = 2000
-
-
-@dataclass(frozen=True)
-class DataSettings:
-    """Which images, and how they are laid out; the fields are the arguments of `sgoif.images.open_images`."""
-
-    path: Path
-    layout: str = "auto"
-    split: str | None = None
-    root: Path | None = None
-    image_column: str | None = None
-    label_column: str | None = None
-    limit: int | None = None
-
-    @property
-    def options(self) -> dict[str, Any]:
-        """Everything but the path."""
-        names = ("layout", "split", "root", "image_column", "label_column", "limit")
-        return {name: getattr(self, name) for name in names}
 
 
 @dataclass(frozen=True)
@@ -61,14 +43,14 @@ class FitSettings:
     device: Device = "auto"
 
     def __post_init__(self) -> None:
-        need = _Needs(self)
+        need = Requirements(self)
         if self.run is not None:
             brought = ("weights", "classes", "image_size", "channels", "mean", "spread")
             given = [name for name in brought if getattr(self, name) is not None]
             if given:
                 raise SettingError(
                     "--run brings the weights and their preparation along; leave away"
-                    f" {', '.join(map(_option, given))}, or leave --run away"
+                    f" {', '.join(map(option_name, given))}, or leave --run away"
                 )
         elif self.data is None:
             raise SettingError("there is nothing to learn from: give DATA, images that belong, or --run RUN_DIR")
@@ -77,13 +59,9 @@ class FitSettings:
                 "there is no model: name one with --model resnet9 or --model package.module:factory, or give --run"
                 " RUN_DIR of a finished audit"
             )
-        if (self.mean is None) != (self.spread is None):
-            raise SettingError("--mean and --spread go together; give both, or neither to take them from the data")
+        need.image_options()
         if self.mean is not None and self.spread is not None:
             self._check_normalisation(self.mean, self.spread)
-        need(self.channels in (None, 1, 3), "channels", "1 for grey images, 3 for colour, or nothing")
-        sized = self.image_size is None or SMALLEST_IMAGE <= self.image_size <= LARGEST_IMAGE
-        need(sized, "image_size", f"a whole number from {SMALLEST_IMAGE} to {LARGEST_IMAGE}, or nothing")
         need.batches_on_a_device()
 
     def _check_normalisation(self, mean: tuple[float, ...], spread: tuple[float, ...]) -> None:
@@ -111,7 +89,7 @@ class OpenSettings:
     batch_size: int = 128
 
     def __post_init__(self) -> None:
-        _Needs(self).batches_on_a_device()
+        Requirements(self).batches_on_a_device()
 
 
 @dataclass(frozen=True)
@@ -128,7 +106,7 @@ class ScoreSettings:
     """Images on the page."""
 
     def __post_init__(self) -> None:
-        need = _Needs(self)
+        need = Requirements(self)
         need.share("false_alarms")
         need(1 <= self.show <= MOST_SHOWN, "show", f"a whole number from 1 to {MOST_SHOWN}")
 
@@ -150,42 +128,9 @@ class WatchSettings:
     """Bound on the probability of ever raising an alarm without a change."""
 
     def __post_init__(self) -> None:
-        _Needs(self).share("false_alarms")
+        Requirements(self).share("false_alarms")
         if self.data is None and self.listing is None:
             raise SettingError("there is nothing to watch: give DATA, or --list FILE with one path per line")
-
-
-class _Needs:
-    """Raises where a setting is not what is expected."""
-
-    def __init__(self, settings: Any) -> None:
-        self._settings = settings
-
-    def __call__(self, ok: bool, name: str, expected: str) -> None:
-        if not ok:
-            raise SettingError(f"{_option(name)} {getattr(self._settings, name)} is not valid: expected {expected}")
-
-    def share(self, name: str) -> None:
-        value = getattr(self._settings, name)
-        self(0 < value < 1, name, "a share strictly between 0 and 1, for instance 0.05")
-
-    def batches_on_a_device(self) -> None:
-        self(self._settings.batch_size >= 1, "batch_size", "a whole number of at least 1")
-        self(self._settings.device in get_args(Device), "device", f"one of {', '.join(get_args(Device))}")
-
-
-def numbers(text: str | None, option: str) -> tuple[float, ...] | None:
-    """What stands between the commas of an option."""
-    if text is None:
-        return None
-    try:
-        return tuple(float(part) for part in text.split(","))
-    except ValueError:
-        raise SettingError(f"{option} {text!r}: expected numbers with commas between them, e.g. 0.5,0.5,0.5") from None
-
-
-def _option(name: str) -> str:
-    return f"--{name.replace('_', '-')}"
 
 
 def _listed(values: tuple[float, ...]) -> str:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import get_args
 
-from sgoif.audit.settings import LARGEST_IMAGE, SMALLEST_IMAGE, Device, folder_name
-from sgoif.commands.sentinel.settings import DataSettings
+from sgoif.audit.settings import folder_name
+from sgoif.commands.settings import DataSettings, Requirements, option_name
+from sgoif.device.selection import Device
 from sgoif.errors import SettingError
 
 MOST_SHOWN = 200
@@ -54,7 +54,7 @@ class TraceSettings:
             brought = ("data", "weights", "classes", "image_size", "channels", "mean", "spread")
             given = [name for name in brought if getattr(self, name) is not None]
             if given:
-                options = ", ".join(f"--{name.replace('_', '-')}" for name in given)
+                options = ", ".join(map(option_name, given))
                 raise SettingError(f"the run brings its weights and images along; leave away {options}, or the run")
         elif self.model is None:
             raise SettingError(
@@ -63,23 +63,14 @@ class TraceSettings:
             )
         if self.label is not None and self.victims is None:
             raise SettingError("--label says what victims are called; give them with --victims, or leave --label away")
-        if (self.mean is None) != (self.spread is None):
-            raise SettingError("--mean and --spread go together; give both, or neither to take them from the data")
-        self._need(1 <= self.show <= MOST_SHOWN, "show", f"a whole number from 1 to {MOST_SHOWN}")
-        self._need(self.channels in (None, 1, 3), "channels", "1 for grey images, 3 for colour, or nothing")
-        sized = self.image_size is None or SMALLEST_IMAGE <= self.image_size <= LARGEST_IMAGE
-        self._need(sized, "image_size", f"a whole number from {SMALLEST_IMAGE} to {LARGEST_IMAGE}, or nothing")
-        self._need(self.batch_size >= 1, "batch_size", "a whole number of at least 1")
-        self._need(self.device in get_args(Device), "device", f"one of {', '.join(get_args(Device))}")
+        need = Requirements(self)
+        need.image_options()
+        need.batches_on_a_device()
+        need(1 <= self.show <= MOST_SHOWN, "show", f"a whole number from 1 to {MOST_SHOWN}")
         if self.mean is not None and self.spread is not None:
             fits = len(self.mean) == len(self.spread) in ((1, 3) if self.channels is None else (self.channels,))
             ranges = all(0 <= m <= 1 for m in self.mean) and all(0 < s <= 1 for s in self.spread)
-            self._need(fits and ranges, "mean", "as --spread one number up to 1 for every channel, where 1 is white")
-
-    def _need(self, ok: bool, name: str, expected: str) -> None:
-        if not ok:
-            option = name.replace("_", "-")
-            raise SettingError(f"--{option} {getattr(self, name)} is not valid: expected {expected}")
+            need(fits and ranges, "mean", "as --spread one number up to 1 for every channel, where 1 is white")
 
     @property
     def directory(self) -> Path:

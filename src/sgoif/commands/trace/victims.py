@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from sgoif.audit.progress import Progress
-from sgoif.commands.sentinel.inputs import Preparation, Unreadable, batches
+from sgoif.commands.image_batches import Preparation, Unreadable, batches
 from sgoif.errors import SettingError
 from sgoif.images import Collection, ImagesError, UnreadableImageError, open_unlabelled
 from sgoif.images.pixels import thumbnail
@@ -53,7 +53,7 @@ def open_victims(path: Path, prepare: Preparation, batch_size: int, show: Progre
         numbers += batch.numbers
         parts.append(batch.images)
         show.advance(batch.numbers[-1] + 1, len(collection))
-    unreadable.told()
+    unreadable.summarise()
     if not parts:
         first = unreadable.found[0]
         raise ImagesError(

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import get_args
 
-from sgoif.audit.settings import Device
+from sgoif.device.selection import Device
 from sgoif.errors import SettingError
 from sgoif.tasks.unlearning.settings import UnlearnerSettings
 

@@ -1,7 +1,6 @@
 """`sgoif watch RUN`: a running audit on a page of this machine.
 
-server    connections: how many, how long, what goes over them
-access    who is answered
-answers   what is answered
-command   `sgoif watch`
+server      connections: how many, how long, what goes over them
+access      who is answered
+responses   what is answered
 """

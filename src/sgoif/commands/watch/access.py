@@ -20,7 +20,7 @@ from collections.abc import Mapping
 from http import HTTPStatus
 from urllib.parse import parse_qs, urlsplit
 
-from sgoif.commands.watch.answers import Answer
+from sgoif.commands.watch.responses import Response
 
 COOKIE = "sgoif_token"
 
@@ -34,32 +34,32 @@ class Access:
         self.cookie = f"{COOKIE}_{port}"
         """Browsers keep one set of cookies for all ports of a host, and several runs may be watched at once."""
 
-    def refusal(self, path: str, headers: Mapping[str, str]) -> Answer | None:
+    def refusal(self, path: str, headers: Mapping[str, str]) -> Response | None:
         """The answer to a request that another site's page may have caused, None to any other."""
         host = headers.get("host", "")
         try:
             name = urlsplit(f"//{host}").hostname or ""
             origin = urlsplit(headers.get("origin", f"http://{host}")).netloc
         except ValueError:
-            return Answer(HTTPStatus.BAD_REQUEST, b"that is no address\n")
+            return Response(HTTPStatus.BAD_REQUEST, b"that is no address\n")
         if self.loopback and not is_loopback(name):
-            return Answer(HTTPStatus.MISDIRECTED_REQUEST, b"asked under another name\n")
+            return Response(HTTPStatus.MISDIRECTED_REQUEST, b"asked under another name\n")
         if origin != host or not _from_here(path, headers):
-            return Answer(HTTPStatus.FORBIDDEN, b"asked by the page of another site\n")
+            return Response(HTTPStatus.FORBIDDEN, b"asked by the page of another site\n")
         return None
 
-    def entry(self, path: str, query: str, headers: Mapping[str, str]) -> Answer | None:
+    def entry(self, path: str, query: str, headers: Mapping[str, str]) -> Response | None:
         """The answer that sets the cookie where the link is opened; without a good cookie a refusal, with one None."""
         if any(self._is_token(given) for given in parse_qs(query).get("token", [])):
             # Lax, not Strict: a link that is followed from a mail or a chat must reach the page after the redirect too.
             cookie = f"{self.cookie}={self.token}; HttpOnly; SameSite=Lax; Path=/"
             # Two slashes at the start would name another server.
             without_token = "/" + path.lstrip("/\\")
-            return Answer(HTTPStatus.SEE_OTHER, further={"Location": without_token, "Set-Cookie": cookie})
+            return Response(HTTPStatus.SEE_OTHER, further={"Location": without_token, "Set-Cookie": cookie})
         cookies = re.findall(rf"(?:^|;\s*){self.cookie}=([\w-]+)", headers.get("cookie", ""))
         if any(self._is_token(given) for given in cookies):
             return None
-        return Answer(HTTPStatus.FORBIDDEN, b"the link that `sgoif watch` printed is needed, with its token\n")
+        return Response(HTTPStatus.FORBIDDEN, b"the link that `sgoif watch` printed is needed, with its token\n")
 
     def _is_token(self, given: str) -> bool:
         return hmac.compare_digest(given.encode("utf-8", "replace"), self.token.encode())

@@ -26,7 +26,7 @@ from typing import Any
 
 from sgoif.audit.run_directory import RUN
 from sgoif.commands.watch.access import Access, is_loopback
-from sgoif.commands.watch.answers import Answer, RunContent
+from sgoif.commands.watch.responses import Response, RunContent
 from sgoif.errors import MissingExtraError, SettingError
 
 try:
@@ -110,9 +110,9 @@ class Connection(socketserver.BaseRequestHandler):
             try:
                 asked = self._receive()
                 if asked is not None:
-                    self._send(self._answer(asked), body=asked.method != b"HEAD")
+                    self._send(self._respond(asked), body=asked.method != b"HEAD")
             except h11.RemoteProtocolError as error:
-                self._send(Answer(HTTPStatus(error.error_status_hint), b"that is no request that can be read\n"))
+                self._send(Response(HTTPStatus(error.error_status_hint), b"that is no request that can be read\n"))
             self._linger()
 
     def _receive(self) -> h11.Request | None:
@@ -122,24 +122,24 @@ class Connection(socketserver.BaseRequestHandler):
             self._http.receive_data(self.request.recv(MOST_HEAD_BYTES))
         return event if isinstance(event, h11.Request) else None
 
-    def _answer(self, asked: h11.Request) -> Answer:
+    def _respond(self, asked: h11.Request) -> Response:
         if asked.method not in (b"GET", b"HEAD"):
-            return Answer(HTTPStatus.NOT_IMPLEMENTED, b"only GET and HEAD are answered\n")
+            return Response(HTTPStatus.NOT_IMPLEMENTED, b"only GET and HEAD are answered\n")
         path, _, query = asked.target.decode("ascii").partition("?")
         headers: dict[str, str] = {}
         for name, value in asked.headers:
             key, text = name.decode("ascii"), value.decode("latin-1")
             headers[key] = f"{headers[key]}; {text}" if key in headers else text
         access, content = self.server.access, self.server.content
-        return access.refusal(path, headers) or access.entry(path, query, headers) or content.answer(path)
+        return access.refusal(path, headers) or access.entry(path, query, headers) or content.respond(path)
 
-    def _send(self, answer: Answer, *, body: bool = True) -> None:
+    def _send(self, answer: Response, *, body: bool = True) -> None:
         try:
             # A line break in a header is refused here, before anything is sent.
             head = h11.Response(status_code=answer.status, headers=[*answer.headers().items()])
         except h11.LocalProtocolError:
             self.server.handle_error(self.request, self.client_address)
-            answer = Answer(HTTPStatus.INTERNAL_SERVER_ERROR, b"the answer could not be sent\n")
+            answer = Response(HTTPStatus.INTERNAL_SERVER_ERROR, b"the answer could not be sent\n")
             head = h11.Response(status_code=answer.status, headers=[*answer.headers().items()])
         parts = [self._http.send(head), self._http.send(h11.Data(data=answer.content)) if body else b""]
         self.request.settimeout(self._seconds_left())

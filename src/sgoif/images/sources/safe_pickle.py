@@ -49,17 +49,21 @@ def read_pickle(path: Path) -> dict[str, Any]:
     return {key: getattr(value, "array", value) for key, value in found.items()}
 
 
-class Plain(pickle._Unpickler):
+# The reader written in C cannot be told which instructions to know; the one written in Python has no public name.
+Reader = pickle._Unpickler  # noqa: SLF001
+
+
+class Plain(Reader):
     """Reads what `INSTRUCTIONS` lists; anything else is a damaged file."""
 
     dispatch: ClassVar[dict[int, Callable[[Any], None]]] = {
-        code: pickle._Unpickler.dispatch[code] for code in (getattr(pickle, name)[0] for name in INSTRUCTIONS)
+        code: Reader.dispatch[code] for code in (getattr(pickle, name)[0] for name in INSTRUCTIONS)
     }
 
 
 def _with_text_keys(instruction: bytes, keys: slice) -> Callable[[Any], None]:
     """The instruction, which looks at the keys on the stack first."""
-    inner: Callable[[Any], None] = pickle._Unpickler.dispatch[instruction[0]]
+    inner: Callable[[Any], None] = Reader.dispatch[instruction[0]]
 
     def act(reader: Any) -> None:
         if any(type(key) not in (str, bytes) for key in reader.stack[keys]):

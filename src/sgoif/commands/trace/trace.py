@@ -14,8 +14,8 @@ import numpy as np
 from sgoif.audit.decisions import COLUMNS, DROP
 from sgoif.audit.outputs import write_tables
 from sgoif.audit.progress import Progress
+from sgoif.commands.trace.model_source import ModelSource, open_source
 from sgoif.commands.trace.settings import TraceSettings
-from sgoif.commands.trace.subjects import Subject, open_subject
 from sgoif.commands.trace.victims import Victims, open_victims, wrong_label
 from sgoif.core.provenance import package_version
 from sgoif.core.score_table import ScoreTable, texts, to_cell
@@ -33,7 +33,7 @@ DOUBTFUL = 24
 
 
 @dataclass(frozen=True)
-class Traced:
+class TraceOutput:
     """What was found, and where it lies."""
 
     table: ScoreTable
@@ -41,48 +41,48 @@ class Traced:
     summary: dict[str, Any]
 
 
-def trace(settings: TraceSettings, show: Progress) -> Traced:
+def trace(settings: TraceSettings, show: Progress) -> TraceOutput:
     """Trace and write culprits.csv, culprits.parquet, culprits.html and decisions.csv."""
     start = time.monotonic()
     folder = settings.directory
-    subject = open_subject(settings, show)
-    label = wrong_label(settings.label, subject.class_names)
+    source = open_source(settings, show)
+    label = wrong_label(settings.label, source.class_names)
     victims = None
     if settings.victims is not None:
-        victims = open_victims(settings.victims, subject.preparation, settings.batch_size, show)
+        victims = open_victims(settings.victims, source.preparation, settings.batch_size, show)
     make_writable(folder)
     engine = PoisonTrace.fit(
-        subject.model, subject.batches(show), batch_size=settings.batch_size, names=subject.class_names
+        source.model, source.batches(show), batch_size=settings.batch_size, names=source.class_names
     )
     show.stage("comparing", 0)
     found = engine.suspects() if victims is None else engine.culprits(victims.images, label)
     if victims is not None:
         show.stage("asking how many to remove", 0)
     found.to_restore  # noqa: B018  (worked out here, while progress says so)
-    notes = [*subject.notes, *_notes(found, victims, subject.class_names)]
-    table = _table(found, subject)
+    notes = [*source.notes, *_notes(found, victims, source.class_names)]
+    table = _table(found, source)
     try:
         notes += write_tables(folder, table, STEM)
-        _write_decisions(folder / DECISIONS, table, subject.source)
+        _write_decisions(folder / DECISIONS, table, source.source)
         for note in notes:
             show.say(note)
         show.stage("writing the page", 0)
-        write_culprits(folder / PAGE, _page(settings, subject, victims, found, notes))
+        write_culprits(folder / PAGE, _page(settings, source, victims, found, notes))
     except OSError as error:
         raise cannot_write(folder.absolute(), error) from error
-    return Traced(table, _summary(folder, subject, victims, found, notes, time.monotonic() - start))
+    return TraceOutput(table, _summary(folder, source, victims, found, notes, time.monotonic() - start))
 
 
-def _table(found: Found, subject: Subject) -> ScoreTable:
+def _table(found: Found, source: ModelSource) -> ScoreTable:
     order = np.lexsort((-found.score, -found.probability))
     plain = found.table().take(order)
     return ScoreTable(
         {
-            "path": texts(subject.name(int(number)) for number in plain["index"]),
+            "path": texts(source.name(int(number)) for number in plain["index"]),
             "score": plain["poison_score"],
             "probability": plain["probability"],
             "family": plain["family"],
-            "given_label": texts(subject.class_names)[plain["given_label"]],
+            "given_label": texts(source.class_names)[plain["given_label"]],
             "selected": plain["selected"],
         }
     )
@@ -126,7 +126,7 @@ def _notes(found: Found, victims: Victims | None, names: Sequence[str]) -> list[
 
 
 def _page(
-    settings: TraceSettings, subject: Subject, victims: Victims | None, found: Found, notes: Sequence[str]
+    settings: TraceSettings, source: ModelSource, victims: Victims | None, found: Found, notes: Sequence[str]
 ) -> CulpritsPage:
     row_of = {int(index): row for row, index in enumerate(found.index)}
     family_of = found.family_of()
@@ -134,12 +134,12 @@ def _page(
     def shown(index: int, score: float | None = None) -> Shown:
         row = row_of[index]
         return Shown(
-            name=subject.name(index),
-            label=subject.class_names[int(found.given[row])],
+            name=source.name(index),
+            label=source.class_names[int(found.given[row])],
             score=float(found.score[row]) if score is None else score,
             probability=float(found.probability[row]),
             family=int(family_of[row]),
-            picture=subject.picture(index),
+            picture=source.picture(index),
         )
 
     listed = found.selected[:LISTED] if len(found.selected) else found.order[:DOUBTFUL]
@@ -150,7 +150,7 @@ def _page(
         victim_rows.append(
             Victim(
                 name=victims.names[number],
-                label=subject.class_names[responsible.label],
+                label=source.class_names[responsible.label],
                 picture=victims.picture(number),
                 responsible=[shown(index, score) for index, score in pairs],
             )
@@ -158,22 +158,22 @@ def _page(
     groups = [
         Group(
             number=number,
-            label=subject.class_names[family.label],
+            label=source.class_names[family.label],
             size=family.size,
             cohesion=family.cohesion,
-            resembles=[(subject.class_names[label], count) for label, count in list(family.resembles.items())[:3]],
+            resembles=[(source.class_names[label], count) for label, count in list(family.resembles.items())[:3]],
             members=[shown(int(index)) for index in family.representatives],
         )
         for number, family in enumerate(found.families)
     ]
     facts = {
-        **subject.described,
+        **source.described,
         "victims": "none were given" if settings.victims is None else str(settings.victims.absolute()),
         "training images compared": f"{len(found):,}",
         "version": package_version(),
     }
     return CulpritsPage(
-        title=subject.source.name or str(subject.source),
+        title=source.source.name or str(source.source),
         examples=len(found),
         selected=len(found.selected),
         victims=victim_rows,
@@ -187,9 +187,9 @@ def _page(
 
 
 def _summary(
-    folder: Path, subject: Subject, victims: Victims | None, found: Found, notes: Sequence[str], seconds: float
+    folder: Path, source: ModelSource, victims: Victims | None, found: Found, notes: Sequence[str], seconds: float
 ) -> dict[str, Any]:
-    names, restore = subject.class_names, found.to_restore
+    names, restore = source.class_names, found.to_restore
     return {
         "examples": len(found),
         "victims": None if victims is None else len(victims.names),
@@ -200,7 +200,7 @@ def _summary(
                 "size": family.size,
                 "cohesion": family.cohesion,
                 "description": family.described(names),
-                "representatives": [subject.name(int(index)) for index in family.representatives],
+                "representatives": [source.name(int(index)) for index in family.representatives],
             }
             for family in found.families
         ],

@@ -112,7 +112,7 @@ class Unreadable:
         if len(self.found) <= NAMED:
             self._say(f"left out {shown(name)}: {reason}")
 
-    def told(self) -> None:
+    def summarise(self) -> None:
         """Say how many more there were."""
         if len(self.found) > NAMED:
             self._say(f"left out {len(self.found) - NAMED} more that could not be read")

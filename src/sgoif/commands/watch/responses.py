@@ -27,7 +27,7 @@ NOTHING_MAY_RUN = "default-src 'none'; base-uri 'none'; form-action 'none'; fram
 
 
 @dataclass(frozen=True)
-class Answer:
+class Response:
     """Status, content, and how a browser has to take it."""
 
     status: HTTPStatus
@@ -59,37 +59,37 @@ class RunContent:
         self._page = _page(run)
         self._pixels: Pixels | None = None
 
-    def answer(self, path: str) -> Answer:
+    def respond(self, path: str) -> Response:
         """What is at a path."""
         if path == "/":
             return self._page
         if path == f"/{LIVE}":
             return self._live()
         found = re.fullmatch(r"/thumb/([0-9]{1,9})", path)
-        return (
-            Answer(HTTPStatus.NOT_FOUND, b"there is nothing here\n") if found is None else self._picture(int(found[1]))
-        )
+        if found is None:
+            return Response(HTTPStatus.NOT_FOUND, b"there is nothing here\n")
+        return self._picture(int(found[1]))
 
-    def _live(self) -> Answer:
+    def _live(self) -> Response:
         try:
             path = contained_file(self.run, LIVE)
             if path.stat().st_size > MOST_LIVE_BYTES:
                 raise ValueError(f"{LIVE} has more than {MOST_LIVE_BYTES:,} bytes, which no audit writes")
-            return Answer(HTTPStatus.OK, path.read_bytes(), "application/json")
+            return Response(HTTPStatus.OK, path.read_bytes(), "application/json")
         except OSError:
             state = "waiting"
         except ValueError as error:
             state = str(error)
-        return Answer(HTTPStatus.NOT_FOUND, json.dumps({"state": state}).encode(), "application/json")
+        return Response(HTTPStatus.NOT_FOUND, json.dumps({"state": state}).encode(), "application/json")
 
-    def _picture(self, number: int) -> Answer:
+    def _picture(self, number: int) -> Response:
         pixels = self._prepared()
         if pixels is None or number >= len(pixels):
-            return Answer(HTTPStatus.NOT_FOUND, b"there is no such picture\n")
+            return Response(HTTPStatus.NOT_FOUND, b"there is no such picture\n")
         content = pixels.thumbnails(number)
         # The type is that of the bytes; what the folder says about them is not believed.
         kind = image_type(content)
-        return Answer(HTTPStatus.NOT_FOUND) if kind is None else Answer(HTTPStatus.OK, content, kind)
+        return Response(HTTPStatus.NOT_FOUND) if kind is None else Response(HTTPStatus.OK, content, kind)
 
     def _prepared(self) -> Pixels | None:
         """The prepared images, once they are there."""
@@ -101,7 +101,7 @@ class RunContent:
         return self._pixels
 
 
-def _page(run: Path) -> Answer:
+def _page(run: Path) -> Response:
     """The page; its own script and style sheet are the only ones it may run."""
     style = asset("page.css")
     script = '(() => {\n"use strict";\n' + "\n".join(asset(name) for name in SCRIPTS) + "})();\n"
@@ -113,4 +113,4 @@ def _page(run: Path) -> Answer:
     title = escaped(visible(run.resolve().name)) or "(no name)"
     page = filled("watch.html", {"title": title, "policy": policy, "style": style, "script": script})
     # A page cannot say in itself who may frame it; a header can.
-    return Answer(HTTPStatus.OK, page.encode(), "text/html; charset=utf-8", f"{policy}; frame-ancestors 'none'")
+    return Response(HTTPStatus.OK, page.encode(), "text/html; charset=utf-8", f"{policy}; frame-ancestors 'none'")

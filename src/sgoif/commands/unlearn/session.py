@@ -1,4 +1,4 @@
-"""What the commands do with a state: load, act, save, and say it in terms of JSON."""
+"""A state from one command to the next: begun, loaded, brought to the end of its log, saved, told in terms of JSON."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from typing import Any
 
 import numpy as np
 
-from sgoif.audit.plan import choose_device
 from sgoif.audit.progress import Progress
+from sgoif.commands.unlearn.feature_source import fit_unlearner
 from sgoif.commands.unlearn.settings import InitSettings, check_device
-from sgoif.commands.unlearn.sources import open_unlearner
 from sgoif.core.serialization import atomic_write
+from sgoif.device.selection import choose_device
 from sgoif.errors import SettingError
-from sgoif.tasks.unlearning import Check, Decision, Removal, Unlearner
+from sgoif.tasks.unlearning import Unlearner
 from sgoif.tasks.unlearning.keys import check_apart, default_key_file, open_key, own_key_file
 from sgoif.tasks.unlearning.log import AuditLog
 from sgoif.tasks.unlearning.replay import catch_up, not_known_yet
@@ -32,15 +32,15 @@ def init(settings: InitSettings, show: Progress, key: Path | None = None) -> Unl
     except OSError as error:
         raise SettingError(f"--state {state} cannot be written ({(error.strerror or str(error)).lower()})") from error
     log = with_key(settings.log, key, settings.state, begin=True)
-    unlearner = open_unlearner(settings, show, log)
+    unlearner = fit_unlearner(settings, show, log)
     unlearner.save(settings.state)
     return unlearner
 
 
 @contextmanager
-def opened(state: Path, log: Path | None, key: Path | None, device: str = "cpu") -> Iterator[Unlearner]:
+def session(state: Path, log: Path | None, key: Path | None, device: str = "cpu") -> Iterator[Unlearner]:
     """An unlearner for a command that acts: brought to the end of its log, and saved where the log has grown."""
-    unlearner = read(state, log, device)
+    unlearner = load(state, log, device)
     if unlearner.log is not None:
         unlearner.log = with_key(unlearner.log.path, key, state)
         catch_up(unlearner, unlearner.log, state)
@@ -51,7 +51,7 @@ def opened(state: Path, log: Path | None, key: Path | None, device: str = "cpu")
             unlearner.save(state)
 
 
-def read(state: Path, log: Path | None, device: str = "cpu") -> Unlearner:
+def load(state: Path, log: Path | None, device: str = "cpu") -> Unlearner:
     """An unlearner as it was saved; its log is not looked at."""
     check_device(device)
     if not state.exists():
@@ -111,14 +111,14 @@ def plan(unlearner: Unlearner, later: int) -> dict[str, Any]:
     pending = unlearner.pending()
     numbers = {decision.number for decision in pending}
     return {
-        "pending": [brief(decision) for decision in pending],
-        "waiting_for_retraining": [brief(d) for d in unlearner.outstanding() if d.number not in numbers],
+        "pending": [decision.record() for decision in pending],
+        "waiting_for_retraining": [d.record() for d in unlearner.outstanding() if d.number not in numbers],
         "not_in_state": later,
-        **about(unlearner),
+        **status(unlearner),
     }
 
 
-def about(unlearner: Unlearner) -> dict[str, Any]:
+def status(unlearner: Unlearner) -> dict[str, Any]:
     """Where an unlearner stands."""
     log: AuditLog | None = unlearner.log
     return {
@@ -130,8 +130,3 @@ def about(unlearner: Unlearner) -> dict[str, Any]:
         "head": unlearner.head_digest(),
         "certificate": unlearner.certificate().record(),
     }
-
-
-def brief(answer: Decision | Removal | Check) -> dict[str, Any]:
-    """An answer in terms of JSON."""
-    return answer.record()

@@ -20,7 +20,7 @@ WITHOUT_KEY = (
 
 
 @dataclass(frozen=True)
-class Verified:
+class VerifiedLog:
     """A log beside its key and its state."""
 
     log: Path
@@ -76,7 +76,7 @@ class Verified:
 
 def verify(
     log: Path, *, expect: str | None = None, key: Path | None = None, no_key: bool = False, state: Path | None = None
-) -> Verified:
+) -> VerifiedLog:
     """Check a log with the key that is given, or else the user's own, and beside the state that belongs to it."""
     if key is not None and no_key:
         raise SettingError("--key and --no-key exclude each other; give one")
@@ -86,7 +86,7 @@ def verify(
     if key_file is not None:
         check_apart(key_file, log, *([] if beside is None else [beside]))
         secret = open_key(key_file)
-    return Verified(log, key_file, beside, verify_log(log, expect, key=secret, state_hash=last_hash))
+    return VerifiedLog(log, key_file, beside, verify_log(log, expect, key=secret, state_hash=last_hash))
 
 
 def _state(log: Path, given: Path | None) -> tuple[Path | None, str | None]:

@@ -1,4 +1,4 @@
-"""What is traced: a trained model with the images it was trained on, from a run of `sgoif audit` or from files."""
+"""Where a model and the images it was trained on come from: a run of `sgoif audit`, or files."""
 
 from __future__ import annotations
 
@@ -12,15 +12,14 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from sgoif.audit.errors import RunDirectoryError
-from sgoif.audit.plan import choose_device
 from sgoif.audit.progress import Progress
 from sgoif.audit.run_directory import RUN, RunDirectory
 from sgoif.audit.settings import AuditSettings
-from sgoif.commands.sentinel.archive import build_model, check_model
-from sgoif.commands.sentinel.fitting import read_classes
-from sgoif.commands.sentinel.inputs import Preparation, Unreadable, batches, preparation_for
-from sgoif.commands.sentinel.runs import FinishedRun, open_run
+from sgoif.commands.finished_run import FinishedRun, open_run
+from sgoif.commands.image_batches import Preparation, Unreadable, batches, preparation_for
 from sgoif.commands.trace.settings import TraceSettings
+from sgoif.commands.trained_model import build_model, check_model, read_classes
+from sgoif.device.selection import choose_device
 from sgoif.errors import SettingError
 from sgoif.images import Collection, ImagesError, UnreadableImageError, open_images
 from sgoif.images.pixels import thumbnail
@@ -31,7 +30,7 @@ Rows = NDArray[np.int64]
 Batch = tuple[Tensor, Tensor, Tensor]
 
 
-class Subject(Protocol):
+class ModelSource(Protocol):
     """A model and its training images."""
 
     model: nn.Module
@@ -53,12 +52,12 @@ class Subject(Protocol):
         """A thumbnail."""
 
 
-def open_subject(settings: TraceSettings, show: Progress) -> Subject:
+def open_source(settings: TraceSettings, show: Progress) -> ModelSource:
     """The model and images that the settings name."""
-    return RunSubject(settings, show) if settings.run is not None else DataSubject(settings, show)
+    return RunSource(settings, show) if settings.run is not None else FileSource(settings, show)
 
 
-class RunSubject:
+class RunSource:
     """What a finished audit left behind."""
 
     def __init__(self, settings: TraceSettings, show: Progress) -> None:
@@ -77,14 +76,7 @@ class RunSubject:
         self.class_names, self.preparation = pixels.class_names, self._run.preparation
         self.source = Path(audit.path).absolute()
         self._batch_size = settings.batch_size
-        self.model = build_model(
-            self._run.model,
-            self._run.weights,
-            choose_device(settings.device),
-            channels=pixels.channels,
-            classes=len(pixels.class_names),
-            size=pixels.size,
-        )
+        self.model = self._run.build_model(choose_device(settings.device))
         given = np.asarray(pixels.labels, dtype=np.int64)
         # Decoys were trained on with a label that is wrong on purpose; what they cause is the audit's own doing.
         _, decoys = flip_some(given, self._run.trained, len(self.class_names), share=audit.decoys, seed=audit.seed)
@@ -98,13 +90,13 @@ class RunSubject:
         }
 
     def batches(self, show: Progress) -> Iterator[Batch]:
-        rows, pixels = self._rows, self._run.pixels
+        rows = self._rows
         show.stage("looking at the training images", len(rows))
-        for first in range(0, len(rows), self._batch_size):
-            some = rows[first : first + self._batch_size]
-            images = self.preparation.normalise(torch.from_numpy(np.array(pixels.array[some])))
-            yield images, torch.from_numpy(np.asarray(pixels.labels[some], dtype=np.int64)), torch.from_numpy(some)
-            show.advance(first + len(some), len(rows))
+        seen = 0
+        for some, images, labels in self._run.batches(rows, self._batch_size):
+            yield images, labels, torch.from_numpy(some)
+            seen += len(some)
+            show.advance(seen, len(rows))
 
     def name(self, number: int) -> str:
         return self._run.pixels.names[number]
@@ -113,7 +105,7 @@ class RunSubject:
         return self._run.pixels.thumbnails(number)
 
 
-class DataSubject:
+class FileSource:
     """A model from a factory and a file of weights, and images in any layout."""
 
     def __init__(self, settings: TraceSettings, show: Progress) -> None:
@@ -162,7 +154,7 @@ class DataSubject:
             numbers = torch.tensor(batch.numbers)
             yield batch.images, torch.from_numpy(self._labels[batch.numbers]), numbers
             show.advance(batch.numbers[-1] + 1, len(self._data))
-        unreadable.told()
+        unreadable.summarise()
         if unreadable.found:
             self.notes.append(f"{len(unreadable.found)} files could not be read and were left out")
 

@@ -1,11 +1,15 @@
-"""What a finished `sgoif audit` leaves for a sentinel: model, weights, images, and which of them were held out."""
+"""What a finished `sgoif audit` leaves for other commands: model, weights, images, and which of them were held out."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
+
+import numpy as np
+import torch
+from torch import Tensor, nn
 
 from sgoif.audit.batches import Normalisation
 from sgoif.audit.errors import RunDirectoryError
@@ -13,7 +17,8 @@ from sgoif.audit.models import trusted_model
 from sgoif.audit.plan import Indices, hold_out
 from sgoif.audit.run_directory import CACHE, NEWEST, RunDirectory, to_go_on
 from sgoif.audit.settings import AuditSettings
-from sgoif.commands.sentinel.inputs import Preparation
+from sgoif.commands.image_batches import Preparation
+from sgoif.commands.trained_model import build_model
 from sgoif.images import ImagesError, Pixels, open_pixels
 from sgoif.images.text import shown
 
@@ -30,6 +35,19 @@ class FinishedRun:
     pixels: Pixels
     trained: Indices
     held: Indices
+
+    def build_model(self, device: torch.device) -> nn.Module:
+        """The network with the weights that the audit ended with."""
+        sizes = {"channels": self.pixels.channels, "classes": len(self.pixels.class_names), "size": self.pixels.size}
+        return build_model(self.model, self.weights, device, **sizes)
+
+    def batches(self, rows: Indices, batch_size: int) -> Iterator[tuple[Indices, Tensor, Tensor]]:
+        """Rows, images as the network takes them, and labels."""
+        prepared = self.preparation
+        for first in range(0, len(rows), batch_size):
+            some = rows[first : first + batch_size]
+            images = prepared.normalise(torch.from_numpy(np.array(self.pixels.array[some])))
+            yield some, images, torch.from_numpy(np.asarray(self.pixels.labels[some], dtype=np.int64))
 
     @property
     def preparation(self) -> Preparation:

@@ -7,11 +7,11 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from sgoif.commands.sentinel.archive import Opened
+from sgoif.commands.sentinel.archive import LoadedSentinel
 from sgoif.tasks.ood.conformal import p_values
 
 
-class Judged(NamedTuple):
+class Predictions(NamedTuple):
     """Of every image of a batch."""
 
     scores: Tensor
@@ -21,10 +21,10 @@ class Judged(NamedTuple):
 
 
 @torch.no_grad()
-def judge(opened: Opened, images: Tensor) -> Judged:
+def predict(loaded: LoadedSentinel, images: Tensor) -> Predictions:
     """Score, p-value and the network's answer."""
-    sentinel = opened.sentinel
-    seen = sentinel.network.see(images.to(opened.device))
+    sentinel = loaded.sentinel
+    seen = sentinel.network.see(images.to(loaded.device))
     scores = sentinel.strangeness(seen)
     answers = torch.nan_to_num(seen.logits, nan=-torch.inf).argmax(1)
-    return Judged(scores.cpu(), p_values(scores, sentinel.calibration).cpu(), answers.cpu())
+    return Predictions(scores.cpu(), p_values(scores, sentinel.calibration).cpu(), answers.cpu())

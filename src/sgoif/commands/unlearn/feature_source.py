@@ -10,10 +10,12 @@ from typing import Any
 import numpy as np
 import torch
 
-from sgoif.audit.plan import Indices, choose_device
+from sgoif.audit.plan import Indices
 from sgoif.audit.progress import Progress
+from sgoif.commands.finished_run import FinishedRun, open_run
 from sgoif.commands.unlearn.settings import InitSettings
 from sgoif.core.serialization import DAMAGE, check_unpacked
+from sgoif.device.selection import choose_device
 from sgoif.errors import SettingError
 from sgoif.tasks.unlearning import AuditLog, Unlearner
 
@@ -22,7 +24,7 @@ HELD_FEATURES, HELD_LABELS = ("held_features", "held_x"), ("held_labels", "held_
 Array = np.ndarray[Any, Any]
 
 
-def open_unlearner(settings: InitSettings, show: Progress, log: AuditLog) -> Unlearner:
+def fit_unlearner(settings: InitSettings, show: Progress, log: AuditLog) -> Unlearner:
     """A new unlearner with its log begun."""
     options: dict[str, Any] = {
         "log": log,
@@ -39,23 +41,16 @@ def open_unlearner(settings: InitSettings, show: Progress, log: AuditLog) -> Unl
 
 def _of_run(path: Path, settings: InitSettings, options: dict[str, Any], show: Progress) -> Unlearner:
     """The model of an audit and the images that it was trained on; those that it held out judge removals."""
-    from sgoif.commands.sentinel.archive import build_model
-    from sgoif.commands.sentinel.runs import FinishedRun, open_run
-
     run = open_run(path, settings.model, show.say)
-    device = choose_device(settings.device)
-    prepared = run.preparation
-    sizes = {"channels": prepared.channels, "classes": len(run.pixels.class_names), "size": prepared.size}
-    model = build_model(run.model, run.weights, device, **sizes)
+    model = run.build_model(choose_device(settings.device))
 
     def batches(run: FinishedRun, rows: Indices, what: str) -> Iterator[tuple[Any, Any, list[str]]]:
         show.stage(what, len(rows))
-        for first in range(0, len(rows), settings.batch_size):
-            some = rows[first : first + settings.batch_size]
-            images = prepared.normalise(torch.from_numpy(np.array(run.pixels.array[some])))
-            labels = torch.from_numpy(np.asarray(run.pixels.labels[some], dtype=np.int64))
+        seen = 0
+        for some, images, labels in run.batches(rows, settings.batch_size):
             yield images, labels, [run.pixels.names[row] for row in some]
-            show.advance(first + len(some), len(rows))
+            seen += len(some)
+            show.advance(seen, len(rows))
 
     return Unlearner.fit(
         model,

@@ -14,9 +14,9 @@ from pathlib import Path
 from typing import Any
 
 from sgoif.audit.progress import Progress
-from sgoif.commands.sentinel.archive import Opened, open_sentinel
-from sgoif.commands.sentinel.inputs import Unreadable, batches
-from sgoif.commands.sentinel.judging import judge
+from sgoif.commands.image_batches import Unreadable, batches
+from sgoif.commands.sentinel.archive import LoadedSentinel, load_sentinel
+from sgoif.commands.sentinel.prediction import predict
 from sgoif.commands.sentinel.settings import WatchSettings
 from sgoif.errors import SettingError
 from sgoif.images import Collection, ImagesError, open_unlabelled
@@ -30,7 +30,7 @@ BLOCK = 1 << 16
 
 
 @dataclass(frozen=True)
-class Watched:
+class WatchOutput:
     """A stream that has ended, or has been left at the alarm."""
 
     inputs: int
@@ -54,19 +54,19 @@ class Watched:
         return {"inputs": self.inputs, "alarm": told, "skipped": self.skipped, "seconds": self.seconds}
 
 
-def watch(settings: WatchSettings, show: Progress) -> Watched:
+def watch(settings: WatchSettings, show: Progress) -> WatchOutput:
     """Look at images in order until the stream ends or an alarm is raised."""
     start = time.monotonic()
     parts = _listed(settings) if settings.listing is not None else _collected(settings, show)
-    opened = open_sentinel(settings.sentinel, show.say)
+    loaded = load_sentinel(settings.sentinel, show.say)
     unreadable = Unreadable(show.say)
-    names, alarm = _follow(opened, parts, settings.false_alarms, unreadable, show)
-    unreadable.told()
+    names, alarm = _follow(loaded, parts, settings.false_alarms, unreadable, show)
+    unreadable.summarise()
     if not names and unreadable.found:
         first = unreadable.found[0]
         raise ImagesError(f"no image can be read; the first, {shown(first.name)}: {first.reason}")
     change_name = None if alarm is None else names[alarm.change]
-    return Watched(len(names), alarm, change_name, len(unreadable.found), time.monotonic() - start)
+    return WatchOutput(len(names), alarm, change_name, len(unreadable.found), time.monotonic() - start)
 
 
 @dataclass(frozen=True)
@@ -80,10 +80,10 @@ class _Part:
 
 
 def _follow(
-    opened: Opened, parts: Iterator[_Part], false_alarms: float, unreadable: Unreadable, show: Progress
+    loaded: LoadedSentinel, parts: Iterator[_Part], false_alarms: float, unreadable: Unreadable, show: Progress
 ) -> tuple[list[str], Alarm | None]:
     """Names of the images looked at, and the alarm."""
-    following = opened.sentinel.watch(false_alarms)
+    following = loaded.sentinel.watch(false_alarms)
     seen: list[str] = []
     for part in parts:
 
@@ -92,8 +92,8 @@ def _follow(
 
         if part.total:
             show.stage("watching", part.total)
-        for batch in batches(part.store, opened.about.preparation, opened.batch_size, skip):
-            scores = judge(opened, batch.images).scores
+        for batch in batches(part.store, loaded.description.preparation, loaded.batch_size, skip):
+            scores = predict(loaded, batch.images).scores
             for row, number in enumerate(batch.numbers):
                 seen.append(part.names[number])
                 alarm = following.update_scores(scores[row : row + 1], [part.names[number]])

@@ -1,0 +1,94 @@
+"""A network with the weights that somebody trained it to, and the names of its outputs."""
+
+from __future__ import annotations
+
+import hashlib
+from pathlib import Path
+
+import torch
+from torch import nn
+
+from sgoif.audit.errors import ModelError
+from sgoif.audit.models import BUILT_IN, load_weights, make_model, resolve
+from sgoif.core.serialization import load_state, unnest
+from sgoif.errors import SettingError
+from sgoif.images.text import shown
+
+CHECKPOINT = ".npz"
+"""Weights of an audit lie in its checkpoint; any other file is safetensors."""
+LONGEST_REASON = 200
+"""Characters of what torch says about weights that do not fit; it lists all of them."""
+MOST_CLASSES = 100_000
+
+
+def check_model(name: str, weights: Path | None, device: torch.device) -> None:
+    """Raise before any image is read where the model cannot be built."""
+    resolve(name, device)
+    if weights is None and name in BUILT_IN:
+        raise ModelError(
+            f"model {name!r} starts with random weights, about which there is nothing to learn; give the trained ones"
+            " with --weights FILE.safetensors"
+        )
+    if weights is not None and not weights.is_file():
+        raise ModelError(f"--weights {weights}: there is no such file")
+
+
+def build_model(
+    name: str, weights: Path | None, device: torch.device, *, channels: int, classes: int, size: int
+) -> nn.Module:
+    """The model with its trained weights, on the device."""
+    model = make_model(name, channels, classes, size)
+    if weights is not None and weights.suffix == CHECKPOINT:
+        load_checkpoint(model, weights)
+    elif weights is not None:
+        fresh = load_weights(model, weights)
+        if fresh:
+            raise ModelError(
+                f"--weights {weights} has no {', '.join(fresh)} for a model with {classes} classes; say how many it was"
+                " trained with, or name them, with --classes"
+            )
+    return model.to(device).eval()
+
+
+def load_checkpoint(model: nn.Module, path: Path) -> None:
+    """The weights that an audit ended with."""
+    found = unnest("model", load_state(path))
+    try:
+        model.load_state_dict(found)
+    except RuntimeError as error:
+        reason = shown(str(error).splitlines()[-1].strip(), LONGEST_REASON)[1:-1]
+        raise ModelError(
+            f"the checkpoint {path} does not hold the weights of this model ({reason}). Name the model that it was"
+            " made with (--model)"
+        ) from error
+
+
+def digest(model: nn.Module) -> str:
+    """Changes when any weight does."""
+    sha = hashlib.sha256()
+    for name, value in sorted(model.state_dict().items()):
+        plain = value.detach().cpu().contiguous().reshape(-1)
+        sha.update(f"{name} {plain.dtype} {len(plain)};".encode())
+        sha.update(plain.view(torch.uint8).numpy().tobytes())
+    return sha.hexdigest()
+
+
+def read_classes(text: str) -> list[str]:
+    """The names of the model's outputs: numbers for a count, the lines of a file for a path."""
+    if text.isdecimal():
+        count = int(text)
+        if not 2 <= count <= MOST_CLASSES:
+            raise SettingError(f"--classes {text}: expected a number from 2 to {MOST_CLASSES:,}, or a file of names")
+        return [str(number) for number in range(count)]
+    try:
+        lines = Path(text).read_text(encoding="utf-8-sig").splitlines()
+    except (OSError, UnicodeDecodeError) as error:
+        raise SettingError(
+            f"--classes {text}: expected the number of the model's outputs, or a text file with their names, one a"
+            f" line; it cannot be read ({error})"
+        ) from error
+    names = [line.strip() for line in lines if line.strip()]
+    if len(names) < 2 or len(set(names)) < len(names):
+        what = "fewer than two names" if len(names) < 2 else "a name twice"
+        raise SettingError(f"--classes {text} holds {what}; expected one name a line, in the order of the outputs")
+    return names
