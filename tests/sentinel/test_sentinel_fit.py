@@ -85,7 +85,7 @@ def test_classes_in_another_order_are_noticed_and_can_be_named(world: World, her
     assert told["agreement"] > 0.9
     assert "agrees" not in messages
     description = load_sentinel(OpenSettings(here / "sentinel.npz", OWN[1]), say=print).description
-    assert about.class_names == ["upper", "low", "middle"]
+    assert description.class_names == ["upper", "low", "middle"]
 
 
 def test_images_without_classes(world: World, here: Path, capfd: Captured) -> None:
