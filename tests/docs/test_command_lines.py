@@ -10,7 +10,7 @@ import shlex
 from pathlib import Path
 
 import pytest
-from cli_parts import follow
+from command_tree import follow
 from doc_pages import ROOT, command_lines, is_benchmark, name_of, pages, words
 
 from sgoif.cli import main

@@ -132,7 +132,7 @@ def test_the_command_prints_its_link_and_ends_with_ctrl_c(run: Path) -> None:
     import os
     import signal
 
-    source = str(Path(__file__).resolve().parents[2] / "src")
+    source = str(Path(__file__).resolve().parents[3] / "src")
     process = subprocess.Popen(
         [sys.executable, "-m", "sgoif", "watch", str(run), "--json"],
         env={**os.environ, "PYTHONPATH": source},

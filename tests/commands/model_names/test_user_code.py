@@ -16,7 +16,7 @@ from sgoif.audit.errors import ModelError
 from sgoif.core.user_code import SAFE_PATH, importable_from_here, own_function
 from sgoif.distributed.launch import launch
 
-SOURCES = Path(__file__).resolve().parents[2] / "src"
+SOURCES = Path(__file__).resolve().parents[3] / "src"
 
 
 def in_a_process(*words: str) -> subprocess.CompletedProcess[str]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from cli_parts import walk
+from command_tree import walk
 
 from sgoif.cli import main
 from sgoif.cli.app import PANELS
