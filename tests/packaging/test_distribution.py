@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
 import sysconfig
@@ -16,15 +17,20 @@ import tarfile
 import tomllib
 import venv
 import zipfile
+from dataclasses import dataclass
 from email.parser import Parser
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 pytest.importorskip("build", reason="build is not installed: pip install build hatchling")
 pytest.importorskip("hatchling", reason="hatchling is not installed: pip install build hatchling")
 
 ROOT = Path(__file__).resolve().parents[2]
+MOST_LINES = 34_000
+"""Of Python in the wheel: what ships has to stay small enough for one person to know."""
+COMMANDS = ("audit", "watch", "apply", "trace", "sentinel", "unlearn", "demo", "info")
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
 
 
@@ -63,9 +69,19 @@ def test_the_wheel_holds_the_whole_package_and_nothing_else(wheel: Path) -> None
         if path.is_file() and "__pycache__" not in path.parts
     }
     assert inside == wanted
-    assert {"sgoif/py.typed", "sgoif/report/assets/page.html", "sgoif/report/assets/page.css"} <= inside
+    assert {"sgoif/py.typed", "sgoif/reports/assets/page.html", "sgoif/reports/assets/page.css"} <= inside
     assert not any(name.startswith(("tests", "results", "docs")) or name.endswith((".pyc", ".npz")) for name in inside)
     assert wheel.stat().st_size < 2**21
+
+
+def test_the_wheel_is_the_product_alone_and_stays_small(wheel: Path) -> None:
+    archive = zipfile.ZipFile(wheel)
+    sources = {name: archive.read(name).decode() for name in archive.namelist() if name.endswith(".py")}
+    assert {name.partition("/")[0] for name in sources} == {"sgoif"}
+    imports = re.compile(r"^\s*(?:from|import)\s+(?:sgoif_bench|benchmarks|tests)\b", re.MULTILINE)
+    assert [name for name, text in sources.items() if imports.search(text)] == []
+    lines = sum(len(text.splitlines()) for text in sources.values())
+    assert 20_000 < lines <= MOST_LINES, f"{lines:,} lines of Python in the wheel"
 
 
 def test_the_wheel_says_what_it_is(wheel: Path) -> None:
@@ -104,28 +120,71 @@ def test_the_reference_names_every_extra() -> None:
     assert set(PROJECT["optional-dependencies"]) <= rows
 
 
-@pytest.mark.slow
-def test_an_empty_environment_with_the_wheel_works(wheel: Path, tmp_path: Path) -> None:
-    place = tmp_path / "empty"
-    venv.create(place, with_pip=True)
+@dataclass(frozen=True)
+class Installed:
+    """An environment with the wheel alone."""
+
+    folder: Path
+    python: Path
+    program: str
+
+
+@pytest.fixture(scope="module")
+def installed(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Installed:
+    place = tmp_path_factory.mktemp("installed") / "empty"
+    venv.create(place, with_pip=False)
     python = place / ("Scripts" if os.name == "nt" else "bin") / "python"
-    run(str(python), "-m", "pip", "install", "--quiet", "--no-deps", "--no-index", str(wheel), cwd=tmp_path)
-    packages = run(str(python), "-c", "import sysconfig; print(sysconfig.get_paths()['purelib'])", cwd=tmp_path)
+    # The pip of these tests installs into the other environment, which has none: that saves seconds.
+    command = (sys.executable, "-m", "pip", "--python", str(python), "install", "--quiet", "--no-deps", "--no-index")
+    run(*command, str(wheel), cwd=place)
+    packages = run(str(python), "-c", "import sysconfig; print(sysconfig.get_paths()['purelib'])", cwd=place)
     lent = Path(packages.stdout.strip()) / "zz_lent_by_the_tests.pth"
     lent.write_text(sysconfig.get_paths()["purelib"] + "\n", encoding="utf-8")
+    return Installed(place, python, str(python.parent / "sgoif"))
 
-    where = run(str(python), "-c", "import sgoif; print(sgoif.__file__)", cwd=tmp_path).stdout.strip()
-    assert Path(where).is_relative_to(place), "the installed package, not the sources"
+
+def test_the_wheel_is_what_is_imported(installed: Installed, tmp_path: Path) -> None:
+    python = str(installed.python)
+    where = run(python, "-c", "import sgoif; print(sgoif.__file__)", cwd=tmp_path).stdout.strip()
+    assert Path(where).is_relative_to(installed.folder), "the installed package, not the sources"
     version = f"sgoif {PROJECT['version']}\n"
-    assert run(str(python), "-m", "sgoif", "--version", cwd=tmp_path).stdout == version
-    program = str(python.parent / "sgoif")
-    assert run(program, "--version", cwd=tmp_path).stdout == version
-    facts = json.loads(run(program, "info", "--json", cwd=tmp_path).stdout)
-    assert facts["versions"]["sgoif"] == PROJECT["version"]
-    assert facts["versions"]["revision"] is None
-    assert facts["extras"]["cli"]["installed"]
-    assert set(facts["extras"]) == set(PROJECT["optional-dependencies"]) - {"dev", "docs"}
-    found = json.loads(run(program, "demo", "--epochs", "2", "--json", "--out", "found", cwd=tmp_path).stdout)
+    assert run(python, "-m", "sgoif", "--version", cwd=tmp_path).stdout == version
+    assert run(installed.program, "--version", cwd=tmp_path).stdout == version
+
+
+def test_every_command_of_the_wheel_explains_itself(installed: Installed, tmp_path: Path) -> None:
+    from sgoif.cli.app import PANELS
+
+    assert set(COMMANDS) == {name for names in PANELS.values() for name in names}
+    # One process for all: each of its own would import the packages again.
+    program = "import sys; from sgoif.cli import main; print([main([name, '--help']) for name in sys.argv[1:]])"
+    done = run(str(installed.python), "-c", program, *COMMANDS, cwd=tmp_path)
+    assert done.stdout.splitlines()[-1] == str([0] * len(COMMANDS))
+    assert all(f"sgoif {name} " in done.stdout for name in COMMANDS)
+
+
+def test_the_wheel_audits_and_holds_what_other_commands_need(installed: Installed, tmp_path: Path) -> None:
+    """A tiny audit from end to end, and the modules that the other commands need."""
+    random, labels = np.random.default_rng(0), np.arange(80) % 2
+    images = random.integers(60, size=(80, 8, 8), dtype=np.uint8) + (120 * labels[:, None, None]).astype(np.uint8)
+    np.savez(tmp_path / "images.npz", x=images, y=labels)
+    words = ("--epochs", "1", "--batch-size", "16", "--device", "cpu", "--model", "resnet7", "--out", "run", "--json")
+    found = json.loads(run(installed.program, "audit", "images.npz", *words, cwd=tmp_path).stdout)
+    assert found["images"] == 80
+    assert "<html" in (tmp_path / "run" / "report.html").read_text(encoding="utf-8")
+    needed = ("sentinel.fitting", "sentinel.image_stream", "trace.trace", "unlearn.session", "watch.server")
+    imports = "; ".join(f"import sgoif.commands.{name}" for name in needed)
+    program = f"{imports}; from sgoif.cli import main; main(['info', '--json'])"
+    info = json.loads(run(str(installed.python), "-c", program, cwd=tmp_path).stdout)
+    assert info["versions"]["sgoif"] == PROJECT["version"]
+    assert info["versions"]["revision"] is None
+    assert info["extras"]["cli"]["installed"]
+    assert set(info["extras"]) == set(PROJECT["optional-dependencies"]) - {"dev", "docs"}
+
+
+def test_the_wheel_runs_the_demo(installed: Installed, tmp_path: Path) -> None:
+    words = ("--epochs", "2", "--json", "--out", "found")
+    found = json.loads(run(installed.program, "demo", *words, cwd=tmp_path).stdout)
     assert set(found["methods"]) >= {"influence", "loss"}
     page = (tmp_path / "found" / "report.html").read_text(encoding="utf-8")
     assert "<html" in page

@@ -14,6 +14,7 @@ from sgoif.cli.demo import demo_command
 from sgoif.cli.info import info_command
 from sgoif.cli.trace import trace_command
 from sgoif.cli.watch import watch_command
+from sgoif.core.version import __version__
 
 PANELS = {
     "Images and their labels": ("audit", "watch", "apply", "trace"),
@@ -53,9 +54,7 @@ app.command("info")(info_command)
 
 def _print_version(wanted: bool) -> None:
     if wanted:
-        from sgoif.core.provenance import package_version
-
-        print(f"sgoif {package_version()}")
+        print(f"sgoif {__version__}")
         raise typer.Exit
 
 
