@@ -79,12 +79,12 @@ docs: $(VENV)/.ready-docs
 	@echo "the documentation: site/index.html" >&2
 
 bench: $(VENV)/.ready-demo
-	$(BIN)/sgoif bench overhead
+	$(BIN)/sgoif-bench overhead
 
 bench-small: $(VENV)/.ready-bench
-	$(BIN)/sgoif bench labels --sets digits --noises symmetric-20,class-dependent-20 --methods all --seeds 0 \
+	$(BIN)/sgoif-bench labels --sets digits --noises symmetric-20,class-dependent-20 --methods all --seeds 0 \
 	  --device cpu --workers $(JOBS) --out results/labels-digits.jsonl >/dev/null
-	$(BIN)/sgoif bench table results/labels-digits.jsonl
+	$(BIN)/sgoif-bench table results/labels-digits.jsonl
 
 clean:
 	rm -rf $(VENV) build dist site runs results/scratch .mypy_cache .ruff_cache .pytest_cache .hypothesis

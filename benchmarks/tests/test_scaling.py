@@ -98,7 +98,7 @@ def test_a_picture_of_growth_from_the_command_line(tmp_path: Path, capsys: pytes
     assert out.stat().st_size > 10_000
     (tmp_path / "other.json").write_text("{}")
     assert cli(["bench", "plot", "growth", str(tmp_path / "other.json"), "--out", str(out)]) == 2
-    assert "not a result file of `sgoif bench scaling`" in capsys.readouterr().err.replace("\n", " ")
+    assert "not a result file of `sgoif-bench scaling`" in capsys.readouterr().err.replace("\n", " ")
 
 
 def test_every_example_is_seen_once_and_the_monitor_refreshes_only_when_asked() -> None:

@@ -1,4 +1,4 @@
-"""`sgoif bench curriculum` from the command line: a grid that can be interrupted, its file, tables and mistakes."""
+"""`sgoif-bench curriculum` from the command line: a grid that can be interrupted, its file, tables and mistakes."""
 
 from __future__ import annotations
 

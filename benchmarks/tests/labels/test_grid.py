@@ -1,4 +1,4 @@
-"""`sgoif bench labels`: what it writes, what it refuses, and that nothing finished is ever computed again.
+"""`sgoif-bench labels`: what it writes, what it refuses, and that nothing finished is ever computed again.
 
 This file is also a program: run as a script it is the command with the stand-in methods below in place of the real ones
 (its worker processes import it too, and find the same stand-ins).
@@ -138,7 +138,7 @@ def quick(place: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def bench(*arguments: str, methods: str = WORKING) -> int:
-    return main(["--methods", methods, "--out", "r.jsonl", *SMALL, *arguments], program="sgoif bench labels")
+    return main(["--methods", methods, "--out", "r.jsonl", *SMALL, *arguments], program="sgoif-bench labels")
 
 
 def calls() -> list[str]:
@@ -158,7 +158,7 @@ def test_a_line_says_what_was_found_and_where_it_comes_from(place: Path, capsys:
     found = results()
     assert set(found) == {"alpha-0", "beta-0", "first-0", "second-0", "first-no-gate-0"}
     line = found["alpha-0"]
-    assert line["command"].startswith("sgoif bench labels --methods alpha,")
+    assert line["command"].startswith("sgoif-bench labels --methods alpha,")
     assert str(place) not in json.dumps(line)
     assert {"torch", "sgoif"} <= set(line["versions"])
     assert line["machine"]["device_type"] == "cpu"
@@ -223,7 +223,7 @@ def test_one_object_on_request(place: Path, capsys: pytest.CaptureFixture[str]) 
     printed = json.loads(capsys.readouterr().out)
     assert {line["method"] for line in printed["results"]} == {"first", "first-no-gate"}
     assert printed["failed"] == []
-    assert printed["command"].startswith("sgoif bench labels")
+    assert printed["command"].startswith("sgoif-bench labels")
 
 
 def test_a_failure_is_told_and_tried_again(
@@ -627,4 +627,4 @@ if __name__ in ("__main__", "__mp_main__"):
 if __name__ == "__main__":
     if "DIE_IN_WRITE" in os.environ:
         die_in_write(int(os.environ["DIE_IN_WRITE"]))
-    raise SystemExit(main(sys.argv[1:], program="sgoif bench labels"))
+    raise SystemExit(main(sys.argv[1:], program="sgoif-bench labels"))

@@ -1,4 +1,4 @@
-"""`sgoif bench ood`: what it writes, what it refuses, and that nothing finished is ever computed again."""
+"""`sgoif-bench ood`: what it writes, what it refuses, and that nothing finished is ever computed again."""
 
 from __future__ import annotations
 
@@ -136,7 +136,7 @@ def stand_ins(place: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
 def bench(*arguments: str, methods: str = "brightness,guessing", data: str = "data") -> int:
     """The command with few epochs; what is given again counts."""
     given = ["--data", data, "--methods", methods, "--out", "r.jsonl", *SMALL, *arguments]
-    return main(given, program="sgoif bench ood")
+    return main(given, program="sgoif-bench ood")
 
 
 def calls() -> list[str]:
@@ -203,7 +203,7 @@ def test_two_detectors_on_a_network_that_learned(place: Path, capsys: pytest.Cap
     found = results()
     assert set(found) == {"msp-0", "knn-0"}
     line = found["knn-0"]
-    assert line["command"].startswith("sgoif bench ood --data DATA --methods msp,knn")
+    assert line["command"].startswith("sgoif-bench ood --data DATA --methods msp,knn")
     assert str(place) not in json.dumps(line)
     assert {"torch", "sgoif"} <= set(line["versions"])
     assert line["machine"]["device_type"] == "cpu"
@@ -562,7 +562,7 @@ def test_wrong_labels_to_train_with(stand_ins: Path, monkeypatch: pytest.MonkeyP
         (["--outliers", "data/dtd/images/a"], r"is a test set \(texture\) or holds images of it"),
         (["--weights", "none.pt"], "none.pt: no such file"),
         (["--out", "empty"], "cannot be written"),
-        (["--out", "foreign.jsonl"], "line 1 of foreign.jsonl is not a result of `sgoif bench ood`"),
+        (["--out", "foreign.jsonl"], "line 1 of foreign.jsonl is not a result of `sgoif-bench ood`"),
         (["--device", "cuda"], "no CUDA device"),
     ],
 )

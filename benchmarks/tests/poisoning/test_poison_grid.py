@@ -1,4 +1,4 @@
-"""`sgoif bench poisoning`: what it writes, what it refuses, and that nothing finished is ever computed again."""
+"""`sgoif-bench poisoning`: what it writes, what it refuses, and that nothing finished is ever computed again."""
 
 from __future__ import annotations
 
@@ -86,7 +86,7 @@ def bench(*arguments: str, attacks: str = "badnets-5", methods: str = "all") -> 
         "none",
         *SMALL,
     ]
-    return main([*given, *arguments], program="sgoif bench poisoning")
+    return main([*given, *arguments], program="sgoif-bench poisoning")
 
 
 def calls() -> list[str]:
@@ -103,7 +103,7 @@ def test_a_line_says_everything(place: Path, capsys: pytest.CaptureFixture[str])
     assert bench("--retrain", "all", "--known", "4") == 0
     streams = capsys.readouterr()
     line = results()["brightness badnets-5 0"]
-    assert line["command"].startswith("sgoif bench poisoning --data DATA --attacks badnets-5")
+    assert line["command"].startswith("sgoif-bench poisoning --data DATA --attacks badnets-5")
     assert str(place) not in json.dumps(line)
     assert {"torch", "sgoif"} <= set(line["versions"])
     assert line["machine"]["device_type"] == "cpu"
@@ -248,7 +248,7 @@ def test_a_runner_in_another_process_finds_the_same(place: Path) -> None:
         (["--data", "nowhere"], "nowhere.*not a folder"),
         (["--data", "empty"], r"mnist \(train\) was not found"),
         (["--out", "empty"], "cannot be written"),
-        (["--out", "foreign.jsonl"], "line 1 of foreign.jsonl is not a result of `sgoif bench poisoning`"),
+        (["--out", "foreign.jsonl"], "line 1 of foreign.jsonl is not a result of `sgoif-bench poisoning`"),
         (["--device", "cuda"], "no CUDA device"),
     ],
 )

@@ -6,7 +6,7 @@ import statistics
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from filling.cells import Line, read_lines, table
+from pages.cells import Line, read_lines, table
 from sgoif_bench.ood.registry import title_of
 
 PAGE = "ood.md"
@@ -48,7 +48,7 @@ def by_method(files: Sequence[str]) -> dict[str, list[Line]]:
 
 def percent(lines: Sequence[Line], metric: str) -> float:
     """A figure in percent, mean over seeds."""
-    return 100 * statistics.mean(line["metrics"][metric] for line in lines)
+    return 100 * float(statistics.mean(line["metrics"][metric] for line in lines))
 
 
 def best_rivals(found: dict[str, list[Line]], count: int = RIVALS) -> list[str]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
-from filling.cells import Line, marked, read_lines, table
+from pages.cells import Line, marked, read_lines, table
 
 PAGE = "curriculum.md"
 PLAIN, OURS, OURS_ROBUST, TWICE = "plain", "curriculum", "curriculum-robust", "curriculum-twice"

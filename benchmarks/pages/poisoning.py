@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from statistics import mean
 
-from filling.cells import Line, number, read_lines, table
+from pages.cells import Line, number, read_lines, table
 from sgoif_bench.poisoning.attacks import naming
 from sgoif_bench.poisoning.registry import METHODS, title_of
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from filling.cells import Line, read_lines, table
+from pages.cells import Line, read_lines, table
 
 PAGE = "fidelity.md"
 OURS, MONITOR, EKFAC, TRAK = "sgoif-factored-5-epochs", "sgoif-monitor", "ekfac", "trak-1"

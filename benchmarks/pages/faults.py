@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from filling.cells import read_result, table
+from pages.cells import read_result, table
 
 PAGE = "faults.md"
 FILE = "faults.json"
@@ -19,7 +19,7 @@ HEAD = ("tried", "how often", "as required", "not", "file", "selection")
 
 def link(name: str) -> str:
     """A result file, to be opened."""
-    return f"[`{name}`](../../results/{name})"
+    return f"[`{name}`](../../benchmarks/results/{name})"
 
 
 def summary() -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from filling.cells import Line, number, read_lines, table
+from pages.cells import Line, number, read_lines, table
 from sgoif_bench.unlearning.table import WHAT, over
 
 PAGE = "unlearning.md"

@@ -6,7 +6,7 @@ import re
 import statistics
 from collections.abc import Callable, Iterable, Sequence
 
-from filling.cells import Line, read_lines, table
+from pages.cells import Line, read_lines, table
 
 PAGE = "label-errors.md"
 RANGE = 0.05, 0.15

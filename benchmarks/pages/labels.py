@@ -5,7 +5,7 @@ from __future__ import annotations
 import statistics
 from collections.abc import Callable
 
-from filling.cells import Line, read_lines, table
+from pages.cells import Line, read_lines, table
 from sgoif_bench.labels.registry import choose, is_rival, title_of
 
 PAGE = "labels.md"
@@ -32,16 +32,16 @@ def best_rivals() -> str:
     """A row for each data set and noise, those with the smallest lead first, and the mean over each data set."""
     rows = []
     for title, file in SETS.items():
-        found = []
+        found: list[tuple[float, str, Line, str, Line]] = []
         for noise, by_method in _runs(file).items():
             own = by_method["sgoif"]
             best = max(filter(is_rival, by_method), key=lambda name: _area(by_method[name]))
             found.append((_area(own) - _area(by_method[best]), noise, own, best, by_method[best]))
-        for lead, noise, own, best, rival in sorted(found, key=lambda row: row[0]):
+        for ahead, noise, own, best, rival in sorted(found, key=lambda row: row[0]):
             areas = f"{_area(own):.1f}", title_of(best), f"{_area(rival):.1f}"
             selection = "dev" if (title, noise) in DEV else "held-out"
-            rows.append([f"{title}, {NOISES[noise]}", *areas, f"{rival['trainings']:.0f}", _signed(lead), selection])
-        means = [statistics.mean(_area(row[position]) for row in found) for position in (2, 4)]
+            rows.append([f"{title}, {NOISES[noise]}", *areas, f"{rival['trainings']:.0f}", _signed(ahead), selection])
+        means = [statistics.mean(map(_area, lines)) for lines in ([row[2] for row in found], [row[4] for row in found])]
         lead = _signed(means[0] - means[1])
         rows.append([f"{title}, mean", f"{means[0]:.1f}", "best of each", f"{means[1]:.1f}", "", lead, ""])
     head = ["images, noise", "SG-OIF", "best rival", "its AUPR", "its trainings", "ahead by", "selection"]

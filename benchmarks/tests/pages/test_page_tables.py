@@ -11,19 +11,16 @@ from typing import Any
 
 import pytest
 
-DOCS = Path(__file__).resolve().parents[2] / "docs"
-
 
 @pytest.fixture
 def filler(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Any:
-    """A module of `filling`, reading the files of this test instead of the results."""
-    monkeypatch.syspath_prepend(str(DOCS))
-    for name in [name for name in sys.modules if name.partition(".")[0] == "filling"]:
+    """A module of `pages`, reading the files of this test instead of the results."""
+    for name in [name for name in sys.modules if name.partition(".")[0] == "pages"]:
         monkeypatch.delitem(sys.modules, name)
 
     def load(name: str) -> ModuleType:
-        monkeypatch.setattr(import_module("filling.cells"), "RESULTS", tmp_path)
-        return import_module(f"filling.{name}")
+        monkeypatch.setattr(import_module("pages.cells"), "RESULTS", tmp_path)
+        return import_module(f"pages.{name}")
 
     return load
 

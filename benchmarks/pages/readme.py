@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from filling import curriculum, engine, fidelity, labels, ood, poisoning, unlearning
-from filling.cells import table
+from pages import curriculum, engine, fidelity, labels, ood, poisoning, unlearning
+from pages.cells import table
 
 PAGE = "../../README.md"
 

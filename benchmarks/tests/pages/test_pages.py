@@ -2,53 +2,37 @@
 
 from __future__ import annotations
 
-import importlib.util
 import re
-import sys
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 import pytest
 
-DOCS = Path(__file__).resolve().parents[2] / "docs"
+from pages import cells, curriculum, engine, fill, label_errors, labels
+
+DOCS = Path(__file__).resolve().parents[3] / "docs"
 
 
-@pytest.fixture(scope="module")
-def tables() -> ModuleType:
-    spec = importlib.util.spec_from_file_location("docs_tables", DOCS / "tables.py")
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    sys.path.insert(0, str(DOCS))  # as for a script that is run from there
-    try:
-        spec.loader.exec_module(module)
-    finally:
-        sys.path.remove(str(DOCS))
-    return module
-
-
-def test_no_page_is_out_of_date(tables: ModuleType) -> None:
-    for page in tables.PAGES:
+def test_no_page_is_out_of_date() -> None:
+    for page in fill.PAGES:
         text = page.read_text(encoding="utf-8")
-        assert tables.filled(text) == text, f"{page.name} is out of date; run: python docs/tables.py"
-        assert len(tables.MARK.findall(text)) == text.count("<!-- table:")
+        assert fill.filled(text) == text, f"{page.name} is out of date; run: make tables"
+        assert len(fill.MARK.findall(text)) == text.count("<!-- table:")
 
 
-def test_a_figure_that_was_typed_is_replaced(tables: ModuleType) -> None:
+def test_a_figure_that_was_typed_is_replaced() -> None:
     page = (DOCS / "benchmarks" / "labels.md").read_text(encoding="utf-8")
     typed = re.sub(r"(\| CIFAR-10, mean \| )[\d.]+", r"\g<1>99.9", page, count=1)
     assert typed != page
-    assert tables.filled(typed) == page
+    assert fill.filled(typed) == page
 
 
-def test_an_unknown_table_is_named(tables: ModuleType) -> None:
+def test_an_unknown_table_is_named() -> None:
     with pytest.raises(SystemExit, match="no table 'nonsense'"):
-        tables.filled("<!-- table: nonsense -->\n<!-- end -->")
+        fill.filled("<!-- table: nonsense -->\n<!-- end -->")
 
 
-def test_ties_are_all_marked_and_missing_cells_are_dashes(tables: ModuleType) -> None:
-    cells = sys.modules["filling.cells"]
+def test_ties_are_all_marked_and_missing_cells_are_dashes() -> None:
     assert cells.marked([[98.61], [98.64], [90.0], []]) == ["**98.6**", "**98.6**", "90.0", "–"]
     assert cells.number([1.0, 3.0]) == "2.0 ± 1.4"
 
@@ -58,8 +42,7 @@ def _line(method: str, aupr: float, *, seed: int = 3, trainings: float = 1) -> d
     return {**line, "metrics": {"aupr": aupr}}
 
 
-def test_the_best_rival_is_the_best_with_the_same_seed(tables: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
-    labels = sys.modules["filling.labels"]
+def test_the_best_rival_is_the_best_with_the_same_seed(monkeypatch: pytest.MonkeyPatch) -> None:
     lines = [_line("sgoif", 0.9), _line("coteaching", 0.92, trainings=2.96), _line("aum", 0.91)]
     lines += [_line("aum", 0.99, seed=4), _line("influence", 0.95), _line("sgoif", 0.5, seed=4)]
     monkeypatch.setattr(labels, "read_lines", lambda name: lines)
@@ -69,8 +52,8 @@ def test_the_best_rival_is_the_best_with_the_same_seed(tables: ModuleType, monke
     assert mean == "| CIFAR-10, mean | 90.0 | best of each | 92.0 |  | −2.00 |  |"
 
 
-def test_what_was_stated_is_counted_by_hand(tables: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
-    errors = sys.modules["filling.label_errors"]
+def test_what_was_stated_is_counted_by_hand(monkeypatch: pytest.MonkeyPatch) -> None:
+    errors = label_errors
 
     def run(rate: float, wrong: float, found: float | None, selected: int, ece: float = 0.01) -> dict[str, Any]:
         stated = {"noise_rate": rate, "noise_rate_low": rate - 0.01, "noise_rate_high": rate + 0.01}
@@ -82,17 +65,16 @@ def test_what_was_stated_is_counted_by_hand(tables: ModuleType, monkeypatch: pyt
     assert errors.stated().splitlines()[2] == "| some | 3 | 30.0 | 2 | 2 | 1 | 1 | 1 | 5 (1) | dev |"
 
 
-def test_a_method_without_lines_of_its_own_is_the_first_of_two_trainings(tables: ModuleType) -> None:
-    curriculum = sys.modules["filling.curriculum"]
+def test_a_method_without_lines_of_its_own_is_the_first_of_two_trainings() -> None:
     twice = {"method": "sce-twice", "metrics": {"accuracy": 0.9}, "details": {"first_accuracy": 0.8}}
     assert curriculum._values([twice], "sce") == [80]
     assert curriculum._values([twice, {"method": "sce", "metrics": {"accuracy": 0.7}}], "sce") == [70]
     assert curriculum._values([twice], "plain") == []
 
 
-def test_every_row_of_the_benchmarks_says_how_it_was_selected(tables: ModuleType) -> None:
-    for name in ("labels", "label_errors", "curriculum", "engine"):
-        for make in sys.modules[f"filling.{name}"].TABLES.values():
+def test_every_row_of_the_benchmarks_says_how_it_was_selected() -> None:
+    for module in (labels, label_errors, curriculum, engine):
+        for make in module.TABLES.values():
             head, _, *rows = ([cell.strip() for cell in row.split("|")[1:-1]] for row in make().splitlines())
             assert head[-1] == "selection"
             assert all(row[-1] in ("dev", "held-out") for row in rows if not row[0].endswith("mean"))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from filling.cells import read_result, table
+from pages.cells import read_result, table
 
 PAGE = "engine.md"
 WATCHED = {"head": "head", "last-stage": "last stage", "all": "all layers"}

@@ -6,8 +6,8 @@ A page marks the place of a table with
     …
     <!-- end -->
 
-and whatever stands between is replaced; `filling/` has a module for every page. `python docs/tables.py` rewrites the
-pages, `--check` only says which are out of date; a test does that too, so no figure of a table is typed by hand.
+and whatever stands between is replaced; `pages` has a module for every page. `make tables` rewrites the pages,
+`--check` only says which are out of date; a test does that too, so no figure of a table is typed by hand.
 """
 
 from __future__ import annotations
@@ -16,16 +16,15 @@ import argparse
 import re
 import sys
 from collections.abc import Callable
-from importlib import import_module
 from pathlib import Path
 
-DOCS = Path(__file__).resolve().parent
+from pages import curriculum, engine, faults, fidelity, label_errors, labels, ood, poisoning, readme, unlearning
+
+DOCS = Path(__file__).resolve().parents[2] / "docs"
 MARK = re.compile(r"(<!-- table: ([\w-]+) -->\n).*?(<!-- end -->)", re.DOTALL)
-MODULES = [import_module(f"filling.{path.stem}") for path in sorted((DOCS / "filling").glob("[!_]*.py"))]
-PAGES = [DOCS / "benchmarks" / module.PAGE for module in MODULES if hasattr(module, "PAGE")]
-TABLES: dict[str, Callable[[], str]] = {
-    name: make for module in MODULES for name, make in getattr(module, "TABLES", {}).items()
-}
+MODULES = (curriculum, engine, faults, fidelity, label_errors, labels, ood, poisoning, readme, unlearning)
+PAGES = [DOCS / "benchmarks" / module.PAGE for module in MODULES]
+TABLES: dict[str, Callable[[], str]] = {name: make for module in MODULES for name, make in module.TABLES.items()}
 
 
 def filled(text: str) -> str:
