@@ -8,13 +8,13 @@ from __future__ import annotations
 import os
 import random
 
-for _name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):  # read when torch and numpy are loaded
+for _name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):  # read when numpy and torch are loaded
     os.environ.setdefault(_name, "1")
 
-import numpy as np
-import pytest
-import torch
-from hypothesis import settings
+import numpy as np  # noqa: E402
+import pytest  # noqa: E402
+import torch  # noqa: E402
+from hypothesis import settings  # noqa: E402
 
 torch.set_num_threads(1)
 settings.register_profile("sgoif", deadline=None)
