@@ -15,8 +15,8 @@ import pytest
 import torch
 from attack_cases import write_root
 
-from sgoif.cli import main as sgoif
 from sgoif.errors import SettingError
+from sgoif_bench.cli import main as sgoif_bench
 from sgoif_bench.journal import Journal
 from sgoif_bench.poisoning.case import Case, Finding
 from sgoif_bench.poisoning.grid import KIND, read_results
@@ -341,13 +341,13 @@ def test_the_command_knows_its_result_files(tmp_path: Path, capfd: pytest.Captur
     other = {**line("loss", aupr=0.5), "noise": "symmetric-20"}
     del other["attack"]
     labels.write_text(json.dumps(other) + "\n")
-    assert sgoif(["bench", "table", str(ours)]) == 0
+    assert sgoif_bench(["table", str(ours)]) == 0
     assert "**mnist, nothing known, AUPR**" in capfd.readouterr().out
-    assert sgoif(["bench", "table", str(ours), "--json", "--metric", "aupr"]) == 0
+    assert sgoif_bench(["table", str(ours), "--json", "--metric", "aupr"]) == 0
     (table,) = json.loads(capfd.readouterr().out)["tables"]
     assert table["cells"][0]["mean"] == 0.5
-    assert sgoif(["bench", "table", str(labels)]) == 0
+    assert sgoif_bench(["table", str(labels)]) == 0
     assert "mnist, AUPR" in capfd.readouterr().out
-    assert sgoif(["bench", "table", str(ours), str(labels)]) == 2
+    assert sgoif_bench(["table", str(ours), str(labels)]) == 2
     assert "do not go into one table" in capfd.readouterr().err
-    assert sgoif(["bench", "poisoning", "--attacks", "x"]) == 2
+    assert sgoif_bench(["poisoning", "--attacks", "x"]) == 2

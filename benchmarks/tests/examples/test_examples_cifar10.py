@@ -8,16 +8,17 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from bench_paths import ROOT
+from cifar_files import write_learnable
 
-HERE = Path(__file__).resolve()
+EXAMPLES = ROOT / "examples"
 SMALL = ["--limit", "300", "--epochs", "6", "--width", "4", "--device", "cpu"]
 
 
 def run(name: str, arguments: list[str], place: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
     """What an example returns."""
-    for folder in (HERE.parents[2] / "examples", HERE.parents[1] / "bench"):
-        monkeypatch.syspath_prepend(str(folder))
-    data = import_module("cifar_files").write_learnable(place)
+    monkeypatch.syspath_prepend(str(EXAMPLES))
+    data = write_learnable(place)
     monkeypatch.setattr(sys, "argv", [f"{name}.py", "--data", str(data), *SMALL, *arguments])
     found: dict[str, Any] = import_module(name).main()
     return found
@@ -46,3 +47,14 @@ def test_unlearning(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert found["certificate_kept"]
     assert found["closed"] > 0.8
     assert (tmp_path / "out" / "unlearning.jsonl").exists()
+
+
+@pytest.mark.parametrize("name", ["curriculum", "poisoning", "unlearning"])
+def test_they_need_to_be_told_where_it_is(
+    name: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.syspath_prepend(str(EXAMPLES))
+    monkeypatch.setattr(sys, "argv", [f"{name}_cifar10.py"])
+    with pytest.raises(SystemExit):
+        import_module(f"{name}_cifar10").main()
+    assert "--data" in capsys.readouterr().err

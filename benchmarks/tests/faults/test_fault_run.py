@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from bench_paths import environment
 
 from sgoif.errors import SettingError
 from sgoif_bench.faults import child
@@ -27,11 +28,13 @@ KILLS = 6
 def whole(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     """In a process of its own: what forks must not have trained before."""
     out = tmp_path_factory.mktemp("faults") / "faults.json"
-    source = Path(__file__).resolve().parents[2] / "src"
-    environment = {**os.environ, "PYTHONPATH": str(source), "OMP_NUM_THREADS": "1", "NO_COLOR": "1", "COLUMNS": "120"}
     program = [sys.executable, "-m", "sgoif_bench.faults.run", "--kills", str(KILLS), "--epochs", "4"]
     done = subprocess.run(
-        [*program, "--out", str(out), "--json"], env=environment, capture_output=True, text=True, timeout=280
+        [*program, "--out", str(out), "--json"],
+        env=environment(COLUMNS="120"),
+        capture_output=True,
+        text=True,
+        timeout=280,
     )
     assert out.exists(), done.stderr
     found: dict[str, Any] = json.loads(done.stdout)

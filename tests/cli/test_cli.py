@@ -74,9 +74,6 @@ def test_gated_influence_finds_more_than_its_rivals(tmp_path: Path, seed: int) -
         (["demo", "--seed", "-1"], "seed"),
         (["demo", "--colour"], "--colour"),
         (["dmeo"], "dmeo"),
-        (["bench", "detection", "--data", "nowhere"], "cifar-10-batches-bin"),
-        (["bench", "detection", "--data", "nowhere", "--variants", "{"], "JSON"),
-        (["bench", "overhead", "--repeats", "0"], "repeats"),
     ],
 )
 def test_mistakes_get_a_sentence_and_exit_code_2(
@@ -165,16 +162,6 @@ def test_an_interrupt_that_was_swallowed_is_not_forgotten(
     monkeypatch.setattr(demo, "load_digits", swallowing)
     assert main(["demo", "--epochs", "50", "--out", str(tmp_path)]) == 130
     assert "Traceback" not in capfd.readouterr().err
-
-
-def test_a_table_of_deletions_has_one_form(capfd: pytest.CaptureFixture[str]) -> None:
-    file = str(Path(__file__).resolve().parents[2] / "results" / "unlearning-digits.jsonl")
-    assert main(["bench", "table", file]) == 0
-    assert "one Newton step" in capfd.readouterr().out
-    assert main(["bench", "table", file, "--format", "latex"]) == 2
-    assert "one form" in capfd.readouterr().err
-    assert main(["bench", "table", file, "--rows", "seed"]) == 2
-    assert "one form" in capfd.readouterr().err
 
 
 def apply_in(folder: Path, environment: dict[str, str], redirect: str = "") -> subprocess.CompletedProcess[bytes]:
