@@ -16,7 +16,7 @@ import typer
 from rich.console import Console
 
 from sgoif.cli import INTERRUPTED, MISTAKE, make_printable
-from sgoif.errors import SettingError, SgoifError
+from sgoif.errors import SettingError, SgoifError, sentence
 
 PROGRAM = "sgoif-bench"
 RESULT_FILES = "Result files"
@@ -44,8 +44,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(f"{PROGRAM}: interrupted", file=sys.stderr)
         return INTERRUPTED
     except (SgoifError, OSError) as error:
-        from sgoif_bench.command import sentence
-
         print(f"{PROGRAM}: {sentence(error)}", file=sys.stderr)
         return MISTAKE
     return 0
@@ -192,7 +190,8 @@ def plot(
     as_json: AsJson = False,
 ) -> None:
     """Draw result files: what was found over training and settings, at what cost."""
-    from sgoif_bench.command import check_writable, say
+    from sgoif.core.serialization import check_writable
+    from sgoif_bench.command import say
     from sgoif_bench.drawing import check_picture
     from sgoif_bench.labels.grid import read_results
     from sgoif_bench.labels.plots import PlotSettings

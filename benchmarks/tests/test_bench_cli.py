@@ -19,7 +19,7 @@ from sgoif_bench.cli import main
         (["detection", "--data", "nowhere", "--variants", "{"], "JSON"),
         (["overhead", "--repeats", "0"], "repeats"),
         (["plot", "seeds"], "--out"),
-        (["table"], "FILES"),
+        (["table"], "argument 'files'"),
         (["lables"], "lables"),
         (["table", "nowhere.jsonl"], "nowhere.jsonl"),
     ],
@@ -67,13 +67,12 @@ def test_a_benchmark_shows_its_name_in_its_help(capsys: pytest.CaptureFixture[st
     assert capsys.readouterr().out.startswith("usage: sgoif-bench labels ")
 
 
-def test_an_interrupt_ends_with_130(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_interrupt_ends_with_130(monkeypatch: pytest.MonkeyPatch) -> None:
     def interrupted(*_: object) -> str:
         raise KeyboardInterrupt
 
     monkeypatch.setattr("sgoif_bench.kinds.table_of", interrupted)
     assert main(["table", "r.jsonl"]) == 130
-    assert capsys.readouterr().err.strip().endswith("interrupted")
 
 
 def test_help_does_not_wait_for_torch() -> None:

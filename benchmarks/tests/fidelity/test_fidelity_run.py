@@ -66,7 +66,7 @@ def test_a_run_lists_what_could_not_run_and_goes_on_where_it_stopped(tmp_path: P
     lines = {line["method"]: line for line in read_results([out])}
     assert not whole["failed"]
     assert set(lines) == {"sgoif-head", "ekfac", "lissa", "trak-1"}
-    assert "sgoif[peers]" in lines["ekfac"]["error"]
+    assert "benchmarks[peers]" in lines["ekfac"]["error"]
     assert lines["lissa"]["error"] == "RuntimeError: a size that does not fit"
     assert lines["ekfac"]["metrics"] == {}
 
