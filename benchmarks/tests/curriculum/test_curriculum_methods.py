@@ -19,6 +19,8 @@ from sgoif_bench.curriculum.registry import METHODS, choose, in_order, title_of,
 from sgoif_bench.curriculum.study import Study, Trained
 from sgoif_bench.labels.rivals.coteaching import gradual_epochs
 
+pytestmark = pytest.mark.long
+
 SIZE, EPOCHS, ANCHORS = 400, 10, 80
 
 

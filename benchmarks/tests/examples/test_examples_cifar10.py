@@ -11,6 +11,8 @@ import pytest
 from bench_paths import ROOT
 from cifar_files import write_learnable
 
+pytestmark = pytest.mark.long
+
 EXAMPLES = ROOT / "examples"
 SMALL = ["--limit", "300", "--epochs", "6", "--width", "4", "--device", "cpu"]
 

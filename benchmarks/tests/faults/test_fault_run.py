@@ -20,7 +20,7 @@ from sgoif_bench.faults.kills import _shrunk
 from sgoif_bench.faults.run import failed, main, run_sound, summary
 from sgoif_bench.faults.settings import FaultSettings
 
-pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="processes are forked")
+pytestmark = [pytest.mark.skipif(not hasattr(os, "fork"), reason="processes are forked"), pytest.mark.long]
 KILLS = 6
 
 

@@ -56,7 +56,7 @@ def trained() -> Trained:
 
 
 def test_a_library_that_is_not_there_is_named_with_the_way_to_get_it():
-    with pytest.raises(MissingExtraError, match=r"no_such_thing.*sgoif\[peers\]"):
+    with pytest.raises(MissingExtraError, match=r"no_such_thing.*benchmarks\[peers\]"):
         need("no_such_thing.module", "no-such-thing")
 
 

@@ -18,6 +18,8 @@ from sgoif_bench.journal import Journal
 from sgoif_bench.labels.grid import KIND, key_of, read_results
 from sgoif_bench.labels.problem import Outcome, Problem
 
+pytestmark = pytest.mark.long
+
 posix = pytest.mark.skipif(sys.platform == "win32", reason="POSIX signals")
 
 

@@ -21,6 +21,8 @@ from sgoif_bench.labels.problem import Outcome, Problem
 from sgoif_bench.labels.rivals import common, coteaching, incv, mentornet, mixup, sce
 from sgoif_bench.metrics import auroc
 
+pytestmark = pytest.mark.long
+
 Rival = Callable[[Problem, Callable[[str], None]], Outcome]
 RIVALS: dict[str, Rival] = {
     "mixup": mixup.mixup,

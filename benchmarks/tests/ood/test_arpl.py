@@ -22,6 +22,8 @@ from sgoif_bench.ood.trained import arpl
 from sgoif_bench.ood.trained.common import headless
 from sgoif_bench.ood.trained.method import Scorer, Train
 
+pytestmark = pytest.mark.long
+
 SIDE = 12
 QUIET: Callable[[str], None] = lambda line: None  # noqa: E731
 METHODS: dict[str, Train] = {

@@ -25,6 +25,8 @@ from sgoif_bench.ood.run import main
 from sgoif_bench.ood.settings import OodSettings
 from sgoif_bench.ood.trained.method import Scorer
 
+pytestmark = pytest.mark.long
+
 
 def figures() -> dict[str, Any]:
     """What does not depend on the pace of the machine."""

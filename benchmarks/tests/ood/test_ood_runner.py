@@ -31,6 +31,8 @@ from sgoif_bench.ood.run import main
 from sgoif_bench.ood.trained import procedural
 from sgoif_bench.ood.trained.method import Scorer
 
+pytestmark = pytest.mark.long
+
 # one network for all
 
 

@@ -23,6 +23,8 @@ from sgoif_bench.metrics import auroc
 from sgoif_bench.ood.trained import csi, cutpaste, draem, perlin, unet, views
 from sgoif_bench.ood.trained.method import Scorer, Train
 
+pytestmark = pytest.mark.long
+
 QUIET: Callable[[str], None] = lambda line: None  # noqa: E731
 METHODS: dict[str, Train] = {
     "cutpaste": cutpaste.cutpaste,

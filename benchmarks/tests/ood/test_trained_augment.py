@@ -17,6 +17,8 @@ from sgoif_bench.labels.problem import Problem
 from sgoif_bench.metrics import auroc
 from sgoif_bench.ood.trained import pixmix
 
+pytestmark = pytest.mark.long
+
 CPU = torch.device("cpu")
 MEAN, SPREAD = (0.4, 0.5, 0.6), (0.2, 0.3, 0.25)
 

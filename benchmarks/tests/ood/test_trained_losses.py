@@ -23,6 +23,8 @@ from sgoif_bench.models import small_cnn
 from sgoif_bench.ood.trained import common, godin, logitnorm, mos, udg, vos
 from sgoif_bench.ood.trained.method import Scorer
 
+pytestmark = pytest.mark.long
+
 METHODS: dict[str, Callable[[Problem], Scorer]] = {
     "logitnorm": lambda problem: logitnorm.logitnorm(problem, None, QUIET),
     # So small a network is pushed far by the usual steps, which only end where the score of a deep one falls again.
