@@ -4,20 +4,25 @@ PYTHON ?= python3
 VENV ?= .venv
 JOBS ?= 2
 BIN := $(VENV)/bin
+# Whole files go to a worker, so that what a file trains for its tests is trained once.
+PYTEST := $(BIN)/pytest -n $(JOBS) --dist loadfile
 PIP := $(BIN)/python -m pip --disable-pip-version-check install --quiet -c constraints.txt
 
-.PHONY: help demo test browser test-slow lint format docs bench bench-small venv clean
+.PHONY: help demo test test-bench test-all browser test-slow lint format docs tables bench bench-small venv clean
 .DEFAULT_GOAL := help
 
 help:
 	@echo "make demo        find wrong labels in the digits data set while a small network trains"
-	@echo "make test        lint, types and the test suite"
+	@echo "make test        lint, types, the tests of the library and the quick ones of the benchmarks"
+	@echo "make test-bench  all tests of the benchmarks"
+	@echo "make test-all    lint, types and all of these tests"
 	@echo "make test-slow   the tests left out of the plain suite"
-	@echo "make lint        lint and types only"
+	@echo "make lint        lint, types and the direction of imports"
 	@echo "make format      rewrite the sources in the house format"
 	@echo "make docs        the documentation as a site; writes site/index.html"
-	@echo "make bench       what the monitor costs; writes results/overhead-<device>.json"
-	@echo "make bench-small every method that finds wrong labels, on digits; writes results/labels-digits.jsonl"
+	@echo "make bench       what the monitor costs; writes runs/overhead-<device>.json"
+	@echo "make bench-small every method that finds wrong labels, on digits; writes runs/labels-digits.jsonl"
+	@echo "make tables      the tables of the benchmark pages, from the result files"
 	@echo "make venv        the development environment in $(VENV)"
 	@echo "make clean       remove the environment, caches and scratch output"
 
@@ -31,20 +36,20 @@ $(VENV)/.ready-demo: pyproject.toml constraints.txt | $(BIN)/python
 	$(PIP) -e '.[cli,demo]'
 	@touch $@
 
-$(VENV)/.ready-dev: pyproject.toml constraints.txt | $(BIN)/python
+$(VENV)/.ready-dev: pyproject.toml benchmarks/pyproject.toml constraints.txt | $(BIN)/python
 	@echo "installing the development environment into $(VENV) (first time: a few minutes)" >&2
-	$(PIP) -e '.[dev]'
-	@touch $@ $(VENV)/.ready-demo
+	$(PIP) -e '.[dev]' -e benchmarks
+	@touch $@ $(VENV)/.ready-demo $(VENV)/.ready-bench
 
 $(VENV)/.ready-docs: pyproject.toml constraints.txt | $(BIN)/python
 	@echo "installing what the documentation needs into $(VENV) (first time: a few minutes)" >&2
 	$(PIP) -e '.[docs]'
 	@touch $@
 
-# One of the rivals is its authors' own library.
-$(VENV)/.ready-bench: $(VENV)/.ready-demo
-	$(PIP) 'cleanlab>=2.7'
-	@touch $@
+$(VENV)/.ready-bench: pyproject.toml benchmarks/pyproject.toml constraints.txt | $(BIN)/python
+	@echo "installing the benchmarks into $(VENV) (first time: a few minutes)" >&2
+	$(PIP) -e . -e 'benchmarks[cleanlab]'
+	@touch $@ $(VENV)/.ready-demo
 
 venv: $(VENV)/.ready-dev
 
@@ -55,9 +60,16 @@ lint: $(VENV)/.ready-dev
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
+	$(BIN)/lint-imports --no-logo
 
 test: lint browser
-	$(BIN)/pytest -n $(JOBS)
+	$(PYTEST) -m 'not slow and not long'
+
+test-bench: $(VENV)/.ready-dev
+	$(PYTEST) benchmarks/tests
+
+test-all: lint browser
+	$(PYTEST)
 
 # The page is tested in a real browser. Where none is installed and none can be, those tests say so and are left out.
 browser:
@@ -78,14 +90,17 @@ docs: $(VENV)/.ready-docs
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet --clean
 	@echo "the documentation: site/index.html" >&2
 
-bench: $(VENV)/.ready-demo
-	$(BIN)/sgoif bench overhead
+tables: $(VENV)/.ready-bench
+	PYTHONPATH=benchmarks $(BIN)/python -m pages.fill
+
+bench: $(VENV)/.ready-bench
+	$(BIN)/sgoif-bench overhead
 
 bench-small: $(VENV)/.ready-bench
-	$(BIN)/sgoif bench labels --sets digits --noises symmetric-20,class-dependent-20 --methods all --seeds 0 \
-	  --device cpu --workers $(JOBS) --out results/labels-digits.jsonl >/dev/null
-	$(BIN)/sgoif bench table results/labels-digits.jsonl
+	$(BIN)/sgoif-bench labels --sets digits --noises symmetric-20,class-dependent-20 --methods all --seeds 0 \
+	  --device cpu --workers $(JOBS) --out runs/labels-digits.jsonl >/dev/null
+	$(BIN)/sgoif-bench table runs/labels-digits.jsonl
 
 clean:
-	rm -rf $(VENV) build dist site runs results/scratch .mypy_cache .ruff_cache .pytest_cache .hypothesis
-	find src tests -name __pycache__ -type d -prune -exec rm -rf {} +
+	rm -rf $(VENV) build dist site runs .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	find src tests benchmarks -name __pycache__ -type d -prune -exec rm -rf {} +

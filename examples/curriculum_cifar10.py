@@ -74,7 +74,7 @@ def main() -> dict[str, Any]:
     """Train twice and compare."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--data", required=True, help="folder that holds CIFAR-10")
-    parser.add_argument("--noise", default="class-dependent-20", help="as in `sgoif bench labels`")
+    parser.add_argument("--noise", default="class-dependent-20", help="as in `sgoif-bench labels`")
     parser.add_argument("--human", help="FILE.npz with human labels, for a noise that starts with human")
     parser.add_argument("--epochs", type=int, default=20)
     parser.add_argument("--limit", type=int, help="train on only so many images")

@@ -2,7 +2,7 @@
 
     python examples/poisoning_cifar10.py --data ROOT [--attack badnets-1] [--epochs N] [--device cuda] [--known 50]
 
-ROOT holds cifar-10-batches-bin/ or cifar-10-batches-py/. Attacks are those of `sgoif bench poisoning`: badnets-1 and
+ROOT holds cifar-10-batches-bin/ or cifar-10-batches-py/. Attacks are those of `sgoif-bench poisoning`: badnets-1 and
 blended-1 poison one percent of the images. On a CPU, try --limit 3000 --epochs 6 --width 8.
 """
 

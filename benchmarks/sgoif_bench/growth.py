@@ -1,6 +1,6 @@
-"""How the measurements of `sgoif bench scaling` grow, as slopes and as a picture on logarithmic axes.
+"""How the measurements of `sgoif-bench scaling` grow, as slopes and as a picture on logarithmic axes.
 
-    sgoif bench plot growth results/scaling-cpu.json --out FILE.png
+    sgoif-bench plot growth results/scaling-cpu.json --out FILE.png
 
 A cost that grows as a power of a size, y = c·x^b, is a straight line of slope b there: 1 is linear, 0 a cost that does
 not grow. `overall` is the least-squares slope over all points of a sweep, `upper` that between its two largest. The

@@ -28,7 +28,7 @@ class Kind(Generic[K]):
     """The lines of one benchmark."""
 
     command: str
-    """What writes them, such as `sgoif bench labels`."""
+    """What writes them, such as `sgoif-bench labels`."""
     key_of: Callable[[Mapping[str, Any]], K]
     """What tells one cell from another; a KeyError where a line is none of this benchmark."""
 

@@ -35,7 +35,7 @@ def kind_of(files: Sequence[Path]) -> str:
     """The benchmark that all of these files are of."""
     kinds = {_kind(first_line(path)) for path in files}
     if len(kinds) > 1:
-        named = " and of ".join(f"`sgoif bench {kind}`" for kind in sorted(kinds))
+        named = " and of ".join(f"`sgoif-bench {kind}`" for kind in sorted(kinds))
         raise SettingError(f"results of {named} do not go into one table")
     return kinds.pop()
 
@@ -51,7 +51,7 @@ def table_of(files: Sequence[Path], options: Mapping[str, Any], tell: Say) -> st
     if kind == "ood" and "columns" in options:
         raise SettingError("the columns of a table of outliers are its sets and metrics; leave --columns away")
     if kind not in SETTINGS and set(options) - {"format"} | ({options.get("format")} - {None, "markdown"}):
-        raise SettingError(f"the table of `sgoif bench {kind}` has one form, in Markdown; leave the options away")
+        raise SettingError(f"the table of `sgoif-bench {kind}` has one form, in Markdown; leave the options away")
     settings = getattr(tables, SETTINGS[kind])(**options) if kind in SETTINGS else None
     lines = import_module(f"sgoif_bench.{kind}.grid").read_results(files, tell)
     if isinstance(settings, layout.Layout):

@@ -177,7 +177,7 @@ def _table(result: Mapping[str, Any]) -> str:
 def main(arguments: list[str] | None = None, program: str = PROGRAM) -> int:
     """Run the benchmark from the command line; returns the exit code."""
     given = sys.argv[1:] if arguments is None else arguments
-    default_out = "results/overhead-DEVICE.json"
+    default_out = "runs/overhead-DEVICE.json"
     return run_command(program, OverheadSettings, run_overhead, _table, given, default_out)
 
 

@@ -1,6 +1,6 @@
 """How the monitor's cost grows with the training set, the number of anchors and the number of watched weights.
 
-    sgoif bench scaling --out results/scaling-cpu.json
+    sgoif-bench scaling --out results/scaling-cpu.json
 
 The watched head of a network sees made-up activations: the monitor never asks where they come from, so a training set
 of a million examples needs no million images. Steps of the head with and without a monitor take turns, in slices, with

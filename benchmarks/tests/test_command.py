@@ -73,7 +73,7 @@ def test_an_interrupt_is_130(capsys: pytest.CaptureFixture[str]) -> None:
 
 def test_a_recorded_command_does_not_tell_where_things_are() -> None:
     assert (
-        command_line("sgoif bench x", ["--data", "/home/me", "--rate", "0.2"]) == "sgoif bench x --data DATA --rate 0.2"
+        command_line("sgoif-bench x", ["--data", "/home/me", "--rate", "0.2"]) == "sgoif-bench x --data DATA --rate 0.2"
     )
     assert command_line("x", ["--data=/home/me"]) == "x --data=DATA"
     assert command_line("x", ["--out", "/home/me/a.json", "--json"]) == "x --out a.json --json"

@@ -16,6 +16,8 @@ from sgoif.scoring.autocorrelation import half_ratio
 from sgoif.scoring.ledger import SUMS, Ledger
 from sgoif_bench.intervals import IntervalSettings, judged, long_run, main, show
 
+pytestmark = pytest.mark.long
+
 
 @pytest.fixture(scope="module")
 def run() -> tuple[InfluenceMonitor, torch.Tensor]:

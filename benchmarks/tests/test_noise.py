@@ -10,6 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from bench_paths import RESULTS
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -151,7 +152,6 @@ FOUR = [
     [0.0, 0.06491026492421575, 0.0, 0.3974641037407814],
 ]
 TWO = [[0.5514325854582577, 0.15143258545825777], [0.4485674145417423, 0.8485674145417422]]
-MATRICES = Path(__file__).parents[2] / "results"
 
 
 def test_a_few_matrices_number_for_number() -> None:
@@ -165,7 +165,7 @@ def test_a_few_matrices_number_for_number() -> None:
 
 @pytest.mark.parametrize(("percent", "sparsity"), [(20, "0"), (20, "0.6"), (40, "0"), (40, "0.6")])
 def test_the_matrices_of_the_committed_results(percent: int, sparsity: str) -> None:
-    record = json.loads((MATRICES / f"noise-matrix-{percent}-sparsity-{sparsity}.json").read_text())
+    record = json.loads((RESULTS / f"noise-matrix-{percent}-sparsity-{sparsity}.json").read_text())
     assert np.array_equal(noise_matrix_from_trace(10, (100 - percent) / 10, float(sparsity)), record["matrix"])
 
 

@@ -22,6 +22,8 @@ from sgoif_bench.overhead_memory import memory_row, peak_memory
 from sgoif_bench.overhead_parts import ALL, BLOCKS, COLLECT, CURVATURE, ENTER, HOOKS, LEVELS, PartialMonitor
 from sgoif_bench.overhead_training import OverheadSettings, Plan, Training
 
+pytestmark = pytest.mark.long
+
 SMALL = ["--device", "cpu", "--examples", "96", "--batch-size", "16", "--anchors", "10", "--repeats", "3"]
 
 

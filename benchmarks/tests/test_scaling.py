@@ -10,9 +10,10 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from bench_paths import RESULTS
 
-from sgoif.cli import main as cli
 from sgoif.errors import SettingError
+from sgoif_bench.cli import main as cli
 from sgoif_bench.growth import COSTS, plot_growth, slope, slopes
 from sgoif_bench.scaling import Head, ScalingSettings, Size, Thin, main, measured, show
 
@@ -93,12 +94,12 @@ def test_growth_is_drawn(tmp_path: Path) -> None:
 def test_a_picture_of_growth_from_the_command_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     pytest.importorskip("matplotlib")
     out = tmp_path / "growth.png"
-    known = Path(__file__).resolve().parents[2] / "results" / "scaling-cpu.json"
-    assert cli(["bench", "plot", "growth", str(known), "--out", str(out)]) == 0
+    known = RESULTS / "scaling-cpu.json"
+    assert cli(["plot", "growth", str(known), "--out", str(out)]) == 0
     assert out.stat().st_size > 10_000
     (tmp_path / "other.json").write_text("{}")
-    assert cli(["bench", "plot", "growth", str(tmp_path / "other.json"), "--out", str(out)]) == 2
-    assert "not a result file of `sgoif bench scaling`" in capsys.readouterr().err.replace("\n", " ")
+    assert cli(["plot", "growth", str(tmp_path / "other.json"), "--out", str(out)]) == 2
+    assert "not a result file of `sgoif-bench scaling`" in capsys.readouterr().err.replace("\n", " ")
 
 
 def test_every_example_is_seen_once_and_the_monitor_refreshes_only_when_asked() -> None:

@@ -26,7 +26,7 @@ def test_every_page_is_in_the_navigation() -> None:
 
 def test_programs_are_not_published_and_nothing_is_fetched() -> None:
     text = (ROOT / "mkdocs.yml").read_text(encoding="utf-8")
-    assert {"*.py", "filling/"} <= set(text.partition("exclude_docs: |")[2].partition("\ntheme")[0].split())
+    assert {"*.py"} <= set(text.partition("exclude_docs: |")[2].partition("\ntheme")[0].split())
     assert "font: false" in text
     assert not re.search(r"https?://", text)
 
@@ -38,7 +38,7 @@ def test_programs_are_not_published_and_nothing_is_fetched() -> None:
         ("docs/method.md", "[x](../README.md#figures)", "[x](readme.md#figures)"),
         ("docs/tutorials/trainer.md", "[`x`](../../examples/digits.py)", "[`x`](../files/examples/digits.py)"),
         ("README.md", "[x](docs/method.md) ![y](docs/images/report.png)", "[x](method.md) ![y](images/report.png)"),
-        ("README.md", "[`results/`](results/)", "`results/`"),
+        ("README.md", "[`results/`](benchmarks/results/)", "`results/`"),
         ("README.md", "[x](https://example.org) [y](#a)", "[x](https://example.org) [y](#a)"),
         ("README.md", "[x](nowhere.md)", "[x](nowhere.md)"),
         (
@@ -55,10 +55,10 @@ def test_links_are_made_to_stay_on_the_site(source: str, text: str, expected: st
 
 def test_files_that_are_linked_to_are_published() -> None:
     published: dict[str, Path] = {}
-    rewritten("[x](../examples/digits.py) [y](tables.py)", DOCS / "made-up.md", published)
+    rewritten("[x](../examples/digits.py) [y](site_hooks.py)", DOCS / "made-up.md", published)
     assert published == {
         "files/examples/digits.py": ROOT / "examples" / "digits.py",
-        "files/docs/tables.py": DOCS / "tables.py",
+        "files/docs/site_hooks.py": DOCS / "site_hooks.py",
     }
 
 

@@ -33,12 +33,3 @@ def test_curriculum(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixtu
     shown = capsys.readouterr().out
     assert "288 of 1438 labels are wrong" in shown
     assert "share before  share after" in shown
-
-
-def test_curriculum_on_cifar10_needs_to_be_told_where_it_is(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.setattr(sys, "argv", ["curriculum_cifar10.py"])
-    with pytest.raises(SystemExit):
-        loaded("curriculum_cifar10").main()
-    assert "--data" in capsys.readouterr().err

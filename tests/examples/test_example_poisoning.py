@@ -40,13 +40,3 @@ def test_poisoning(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pyte
     assert (
         (tmp_path / "culprits.csv").read_text().startswith("index,poison_score,probability,family,given_label,selected")
     )
-
-
-def test_poisoning_on_cifar10_needs_to_be_told_where_it_is(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    module = loaded("poisoning_cifar10", monkeypatch)
-    monkeypatch.setattr(sys, "argv", ["poisoning_cifar10.py"])
-    with pytest.raises(SystemExit):
-        module.main()
-    assert "--data" in capsys.readouterr().err

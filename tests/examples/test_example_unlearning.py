@@ -42,13 +42,3 @@ def test_unlearning(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pyt
     ):
         assert words in shown
     assert (tmp_path / "unlearning.npz").exists()
-
-
-def test_unlearning_on_cifar10_needs_to_be_told_where_it_is(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    module = loaded("unlearning_cifar10", monkeypatch)
-    monkeypatch.setattr(sys, "argv", ["unlearning_cifar10.py"])
-    with pytest.raises(SystemExit):
-        module.main()
-    assert "--data" in capsys.readouterr().err

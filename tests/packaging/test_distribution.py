@@ -103,7 +103,7 @@ def test_the_sdist_can_be_tested_and_documented(built: Path) -> None:
     with tarfile.open(found) as archive:
         names = {name.partition("/")[2] for name in archive.getnames()}
     assert {"pyproject.toml", "README.md", "LICENSE", "Makefile", "constraints.txt", "mkdocs.yml"} <= names
-    assert {"src/sgoif/py.typed", "tests/conftest.py", "docs/tables.py", "docs/index.md"} <= names
+    assert {"src/sgoif/py.typed", "tests/conftest.py", "docs/site_hooks.py", "docs/index.md"} <= names
     assert any(name.startswith("examples/") for name in names)
     assert not any(name.startswith((".git/", "site/", "runs/", "data/", ".venv/")) for name in names)
 

@@ -1,6 +1,6 @@
 """Every way to train on every data set, noise and seed, as one command that can be interrupted at any moment.
 
-    sgoif bench curriculum --data ROOT --sets cifar10 --noises class-dependent-20,symmetric-40,none --methods all \
+    sgoif-bench curriculum --data ROOT --sets cifar10 --noises class-dependent-20,symmetric-40,none --methods all \
         --seeds 0,1,2 --out FILE.jsonl
 
 Started again with the same file, it computes what is missing and nothing else. A method that fails is reported on

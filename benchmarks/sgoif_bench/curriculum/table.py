@@ -1,8 +1,8 @@
 """Tables of what training despite wrong labels comes to: mean ± standard deviation over seeds.
 
-    sgoif bench table FILE.jsonl --metric accuracy --rows method --columns noise --by set,tail
+    sgoif-bench table FILE.jsonl --metric accuracy --rows method --columns noise --by set,tail
 
-Best and ties are marked as in tables of `sgoif bench labels`. The oracle stands in the table, but it is no method: it
+Best and ties are marked as in tables of `sgoif-bench labels`. The oracle stands in the table, but it is no method: it
 is never the best.
 """
 

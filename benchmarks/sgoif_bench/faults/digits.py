@@ -47,7 +47,7 @@ def make_folder(folder: Path, per_class: int = PER_CLASS) -> Path:
     try:
         from sklearn.datasets import load_digits
     except ImportError as error:
-        raise MissingExtraError("scikit-learn", "demo", "The images of `sgoif bench faults`") from error
+        raise MissingExtraError("scikit-learn", "demo", "The images of `sgoif-bench faults`") from error
     digits = load_digits()
     for label, name in enumerate(CLASSES):
         for number, row in enumerate(np.flatnonzero(digits.target == label)[:per_class].tolist()):

@@ -20,6 +20,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+import sgoif
 from sgoif.errors import SgoifError
 from sgoif_bench.command import Say
 from sgoif_bench.faults.child import CRASHED, forked
@@ -31,7 +32,7 @@ TURN = 8.0
 """Seconds that a reader is at work before the next one."""
 KEPT = 10
 """Files kept of the crashes of a reader."""
-SOURCES = Path(__file__).resolve().parents[3]
+SOURCES = Path(sgoif.__file__).resolve().parents[1]
 
 
 class Bench:

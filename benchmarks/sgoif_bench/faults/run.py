@@ -1,6 +1,6 @@
 """Kills, bad inputs and damaged files, as one command.
 
-    sgoif bench faults --kills 200 --fuzz-minutes 10 --out results/faults.json
+    sgoif-bench faults --kills 200 --fuzz-minutes 10 --out results/faults.json
 
 Started again with the same file it goes on: kills that stand there count, inputs are tried again, minutes of fuzzing
 are added. What goes wrong is in the file, with what reproduces it in the folder FILE-crashes; the exit code is then 1.
@@ -32,7 +32,7 @@ Result = dict[str, Any]
 def run_faults(settings: FaultSettings, out: Path, command: str, tell: Say = say) -> Result:
     """Kill audits at random moments, try bad inputs, and feed damaged files to every reader."""
     if not hasattr(os, "fork"):
-        raise SettingError("`sgoif bench faults` forks processes and kills them, which this system cannot do")
+        raise SettingError("`sgoif-bench faults` forks processes and kills them, which this system cannot do")
     from sgoif_bench.faults.cases import CASES, tried
     from sgoif_bench.faults.child import warm
     from sgoif_bench.faults.fuzz import fuzz
@@ -84,7 +84,7 @@ def _found(out: Path) -> Result:
     except FileNotFoundError:
         return {}
     except ValueError as error:
-        raise SettingError(f"{out} is not a result of `sgoif bench faults`; choose another file with --out") from error
+        raise SettingError(f"{out} is not a result of `sgoif-bench faults`; choose another file with --out") from error
     return found
 
 

@@ -1,6 +1,6 @@
 """Scores against retraining as one command that can be interrupted at any moment.
 
-    sgoif bench fidelity --sets digits --wrong-shares 0,0.1 --methods all --out FILE.jsonl
+    sgoif-bench fidelity --sets digits --wrong-shares 0,0.1 --methods all --out FILE.jsonl
 
 First the truth: hundreds of small trainings, whose answers are kept in a folder beside the result file. Then one more
 training, and every method on it. Started again with the same file and folder, it computes what is missing and nothing

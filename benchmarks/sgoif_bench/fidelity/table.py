@@ -1,6 +1,6 @@
 """Results as tables: mean ± standard deviation over seeds, for Markdown, LaTeX or a program.
 
-sgoif bench table FILE.jsonl --metric lds,seconds --rows method --columns wrong_share --by set
+sgoif-bench table FILE.jsonl --metric lds,seconds --rows method --columns wrong_share --by set
 """
 
 from __future__ import annotations

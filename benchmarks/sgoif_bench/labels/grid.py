@@ -257,7 +257,7 @@ def over_epochs(
     return full, float(np.mean(defined)) if defined else None
 
 
-KIND = Kind("sgoif bench labels", key_of)
+KIND = Kind("sgoif-bench labels", key_of)
 
 
 def read_results(paths: Sequence[Path], tell: Say = lambda message: None) -> list[Line]:

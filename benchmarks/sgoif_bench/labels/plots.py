@@ -1,6 +1,6 @@
 """Pictures of result files, drawn without a display.
 
-    sgoif bench plot KIND FILE.jsonl... --out FILE.png
+    sgoif-bench plot KIND FILE.jsonl... --out FILE.png
 
 | kind               | what it shows                                                                                   |
 |--------------------|-------------------------------------------------------------------------------------------------|

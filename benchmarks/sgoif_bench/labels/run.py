@@ -1,6 +1,6 @@
 """Every method on every data set, noise and seed, as one command that can be interrupted at any moment.
 
-    sgoif bench labels --data ROOT --sets cifar10 --noises symmetric-20,class-dependent-20 --methods all --seeds 0,1,2 \
+    sgoif-bench labels --data ROOT --sets cifar10 --noises symmetric-20,class-dependent-20 --methods all --seeds 0,1,2 \
         --out FILE.jsonl
 
 Started again with the same file, it computes what is missing and nothing else. A method that fails is reported on

@@ -1,6 +1,6 @@
 """Tables of what finds wrong labels: mean ± standard deviation over seeds, for Markdown, LaTeX or a program.
 
-    sgoif bench table FILE.jsonl --metric aupr --rows method --columns noise --by set
+    sgoif-bench table FILE.jsonl --metric aupr --rows method --columns noise --by set
 
 How best and ties are marked stands in `bench.tables.layout`.
 """

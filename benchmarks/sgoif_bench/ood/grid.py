@@ -38,7 +38,7 @@ def key_of(line: Mapping[str, Any]) -> Key:
     return Key(*(line[name] for name in Key._fields))
 
 
-KIND = Kind("sgoif bench ood", key_of)
+KIND = Kind("sgoif-bench ood", key_of)
 
 
 def read_results(paths: Sequence[Path], tell: Say = lambda message: None) -> list[Line]:

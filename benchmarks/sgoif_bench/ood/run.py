@@ -1,6 +1,6 @@
 """Every detector on every in-distribution set and seed, as one command that can be interrupted at any moment.
 
-    sgoif bench ood --data ROOT --sets mnist,cifar10 --protocol v1.5 --methods all --seeds 0,1,2 --out FILE.jsonl
+    sgoif-bench ood --data ROOT --sets mnist,cifar10 --protocol v1.5 --methods all --seeds 0,1,2 --out FILE.jsonl
 
 Started again with the same file, it computes what is missing and nothing else. A method that fails is reported on
 standard error, the others go on, and the exit code is 1; the next start tries it again. An out-of-distribution set that

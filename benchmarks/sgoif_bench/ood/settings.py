@@ -1,4 +1,4 @@
-"""What is asked for on the command line of `sgoif bench ood`, and the jobs that come of it."""
+"""What is asked for on the command line of `sgoif-bench ood`, and the jobs that come of it."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class OodSettings:
         + ", ".join(METHODS),
     )
     seeds: str = setting("0", help="seeds of noise, initial weights and batches, separated by commas")
-    noise: str = setting("none", help="wrong labels to train with, as in `sgoif bench labels`, such as symmetric-20")
+    noise: str = setting("none", help="wrong labels to train with, as in `sgoif-bench labels`, such as symmetric-20")
     epochs: int | None = setting(None, help="epochs of training; unset: by data set (CIFAR 30, MNIST 10)")
     batch_size: int | None = setting(None, help="examples in a batch; unset: by data set")
     learning_rate: float | None = setting(None, help="peak of the one-cycle schedule; unset: by data set")

@@ -1,10 +1,10 @@
 """Tables of results on outliers: mean ± standard deviation over seeds, for Markdown, LaTeX or a program.
 
-    sgoif bench table FILE.jsonl --metric auroc --by set,protocol,noise
+    sgoif-bench table FILE.jsonl --metric auroc --by set,protocol,noise
 
 The first metric is shown for every out-of-distribution set, then as the mean over the near, the far and all of them;
 every further one as its mean over all sets, or as it is. Means are over the sets that all compared results have, so
-that nobody profits from a set that was not there for others. Best and ties are marked as in tables of `sgoif bench
+that nobody profits from a set that was not there for others. Best and ties are marked as in tables of `sgoif-bench
 labels`.
 """
 

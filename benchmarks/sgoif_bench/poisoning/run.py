@@ -1,6 +1,6 @@
 """Every method under every attack, as one command that can be interrupted at any moment.
 
-    sgoif bench poisoning --data ROOT --sets cifar10 --attacks badnets-1,blended-1 --seeds 0,1,2 --out FILE.jsonl
+    sgoif-bench poisoning --data ROOT --sets cifar10 --attacks badnets-1,blended-1 --seeds 0,1,2 --out FILE.jsonl
 
 Started again with the same file, it computes what is missing and nothing else. A method that fails is reported on
 standard error, the others go on, and the exit code is 1; the next start tries it again.

@@ -1,4 +1,4 @@
-"""What is asked for on the command line of `sgoif bench poisoning`, and the jobs that come of it."""
+"""What is asked for on the command line of `sgoif-bench poisoning`, and the jobs that come of it."""
 
 from __future__ import annotations
 

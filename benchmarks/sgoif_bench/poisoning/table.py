@@ -1,9 +1,9 @@
 """Tables of results on poison: mean ± standard deviation over seeds, for Markdown, LaTeX or a program.
 
-    sgoif bench table FILE.jsonl --metric aupr,success_after --rows method --columns attack --by set,setting
+    sgoif-bench table FILE.jsonl --metric aupr,success_after --rows method --columns attack --by set,setting
 
 Methods that start from victims and methods that know nothing answer different questions, so by default each kind has a
-table of its own. Best and ties are marked as in tables of `sgoif bench labels`.
+table of its own. Best and ties are marked as in tables of `sgoif-bench labels`.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Means, spreads and ties: the values of a table by seed, and which rows are best.
 
-The rules stand in the description of `sgoif bench table`.
+The rules stand in the description of `sgoif-bench table`.
 """
 
 from __future__ import annotations

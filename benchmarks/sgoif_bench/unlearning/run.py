@@ -1,6 +1,6 @@
 """Deletions of single examples and of groups, predicted and retrained, as one command that can be interrupted.
 
-    sgoif bench unlearning --sets digits --seeds 0,1,2 --out FILE.jsonl
+    sgoif-bench unlearning --sets digits --seeds 0,1,2 --out FILE.jsonl
 
 Started again with the same file, it computes what is missing and nothing else.
 """

@@ -1,4 +1,4 @@
-"""`sgoif bench curriculum` from the command line: a grid that can be interrupted, its file, tables and mistakes."""
+"""`sgoif-bench curriculum` from the command line: a grid that can be interrupted, its file, tables and mistakes."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from sgoif.cli import main as cli
 from sgoif.errors import SettingError
+from sgoif_bench.cli import main as cli
 from sgoif_bench.curriculum.grid import asked_for, key_of, pending, read_results
 from sgoif_bench.curriculum.run import main
 from sgoif_bench.curriculum.settings import CurriculumBenchSettings
@@ -123,7 +123,7 @@ def test_table_shows_the_ceiling_but_never_as_the_best(results: Path) -> None:
 
 def test_table_command_knows_the_file(results: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert kind_of([results]) == "curriculum"
-    assert cli(["bench", "table", str(results), "--metric", "accuracy_best"]) == 0
+    assert cli(["table", str(results), "--metric", "accuracy_best"]) == 0
     assert "best epoch" in capsys.readouterr().out
 
 

@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import importlib.util
 import time
 from collections.abc import Callable
-from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
 from numpy.typing import NDArray
+from problems import striped
 from torch import nn
 
 from sgoif.errors import SettingError
@@ -21,21 +19,12 @@ from sgoif_bench.curriculum.registry import METHODS, choose, in_order, title_of,
 from sgoif_bench.curriculum.study import Study, Trained
 from sgoif_bench.labels.rivals.coteaching import gradual_epochs
 
+pytestmark = pytest.mark.long
+
 SIZE, EPOCHS, ANCHORS = 400, 10, 80
 
 
-def _problems() -> ModuleType:
-    place = Path(__file__).resolve().parents[1] / "labels" / "problems.py"
-    spec = importlib.util.spec_from_file_location("curriculum_problems", place)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
-
-
 def new_study(right: bool = False, rate: float = 0.3, **options: Any) -> tuple[Study, NDArray[np.bool_]]:
-    striped = _problems().striped
     problem, wrong = striped(size=SIZE, epochs=EPOCHS, anchors=ANCHORS, rate=rate, seed=3, **options)
     test, _ = striped(size=300, epochs=EPOCHS, rate=0.0, seed=4)
     test.mean, test.spread = problem.mean, problem.spread

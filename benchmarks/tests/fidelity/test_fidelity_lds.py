@@ -17,6 +17,8 @@ from sgoif_bench.fidelity.lds import (
 )
 from sgoif_bench.unlearning.measures import ranks as rank
 
+pytestmark = pytest.mark.long
+
 
 def test_correlations_are_those_of_scipy():
     stats = pytest.importorskip("scipy.stats")

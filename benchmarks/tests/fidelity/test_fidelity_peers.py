@@ -56,7 +56,7 @@ def trained() -> Trained:
 
 
 def test_a_library_that_is_not_there_is_named_with_the_way_to_get_it():
-    with pytest.raises(MissingExtraError, match=r"no_such_thing.*sgoif\[peers\]"):
+    with pytest.raises(MissingExtraError, match=r"no_such_thing.*benchmarks\[peers\]"):
         need("no_such_thing.module", "no-such-thing")
 
 
@@ -103,7 +103,7 @@ def test_the_loss_of_queries_is_a_sum_of_negative_margins():
 
 @pytest.mark.parametrize("name", MODULES)
 def test_scores_say_that_examples_of_the_own_class_help(trained, name):
-    pytest.importorskip(MODULES[name], reason=f"{MODULES[name]} is not installed: pip install 'sgoif[peers]'")
+    pytest.importorskip(MODULES[name], reason=f"{MODULES[name]} is not installed: pip install -e 'benchmarks[peers]'")
     answer = METHODS[name].run(trained)
     study = trained.study
     assert answer.scores.shape == (8, 150)
@@ -127,7 +127,7 @@ def test_scores_say_that_examples_of_the_own_class_help(trained, name):
 
 @pytest.mark.parametrize("name", ["if-cg", "datainf", "ggn-cg"])
 def test_queries_solved_for_a_few_at_a_time_have_the_same_scores(trained, name, monkeypatch):
-    pytest.importorskip(MODULES[name], reason=f"{MODULES[name]} is not installed: pip install 'sgoif[peers]'")
+    pytest.importorskip(MODULES[name], reason=f"{MODULES[name]} is not installed: pip install -e 'benchmarks[peers]'")
     together = METHODS[name].run(trained).scores
     told = []
     monkeypatch.setattr(dattri, "LARGE", 0)

@@ -7,10 +7,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from sgoif.errors import MissingExtraError, SettingError
+from sgoif.errors import SettingError
 from sgoif_bench.fidelity import registry, runner
 from sgoif_bench.fidelity.answer import Answer
 from sgoif_bench.fidelity.grid import read_results
+from sgoif_bench.fidelity.peers.common import MissingPeerError
 from sgoif_bench.fidelity.registry import METHODS, PEER, Entry, choose
 from sgoif_bench.fidelity.run import main, run_fidelity
 from sgoif_bench.fidelity.settings import FidelitySettings
@@ -33,7 +34,7 @@ SMALL = {
 
 
 def absent(trained):
-    raise MissingExtraError("kronfluence", "peers", "The comparison with kronfluence")
+    raise MissingPeerError("kronfluence", "kronfluence")
 
 
 def broken(trained):
@@ -66,7 +67,7 @@ def test_a_run_lists_what_could_not_run_and_goes_on_where_it_stopped(tmp_path: P
     lines = {line["method"]: line for line in read_results([out])}
     assert not whole["failed"]
     assert set(lines) == {"sgoif-head", "ekfac", "lissa", "trak-1"}
-    assert "sgoif[peers]" in lines["ekfac"]["error"]
+    assert "benchmarks[peers]" in lines["ekfac"]["error"]
     assert lines["lissa"]["error"] == "RuntimeError: a size that does not fit"
     assert lines["ekfac"]["metrics"] == {}
 

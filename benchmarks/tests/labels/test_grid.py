@@ -1,156 +1,29 @@
-"""`sgoif bench labels`: what it writes, what it refuses, and that nothing finished is ever computed again.
-
-This file is also a program: run as a script it is the command with the stand-in methods below in place of the real ones
-(its worker processes import it too, and find the same stand-ins).
-"""
+"""`sgoif-bench labels`: what it writes, and what it refuses."""
 
 from __future__ import annotations
 
 import json
-import os
 import re
-import signal
-import subprocess
 import sys
-import time
-import zlib
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
+from labels_stand_ins import bench, calls, duo, results
 
 from sgoif.core.provenance import rounded
 from sgoif.errors import MissingExtraError, SettingError
-from sgoif_bench import journal
 from sgoif_bench.jobs import Result
-from sgoif_bench.journal import Journal
-from sgoif_bench.labels import grid, kept
-from sgoif_bench.labels.datasets import LabelledData
-from sgoif_bench.labels.grid import DIGITS, KIND, key_of, measure, read_results
+from sgoif_bench.labels import grid
+from sgoif_bench.labels.grid import DIGITS, measure, read_results
 from sgoif_bench.labels.problem import Outcome, Problem
 from sgoif_bench.labels.recipes import Training
-from sgoif_bench.labels.registry import FAMILIES, METHODS, Method
-from sgoif_bench.labels.run import main
 from sgoif_bench.memory import Peak
 from sgoif_bench.metrics import average_precision, top_kendall
 from sgoif_bench.progress import Progress
 from sgoif_bench.workers import device_of
-
-SMALL = ("--limit", "60", "--epochs", "2", "--noises", "symmetric-20")
-posix = pytest.mark.skipif(sys.platform == "win32", reason="POSIX signals")
-
-
-def guess(problem: Problem, name: str) -> np.ndarray:
-    """Scores that depend on seed, labels and method, and on nothing else. Every call leaves a trace."""
-    labels = zlib.crc32(problem.labels.tobytes())
-    with open(os.environ["CALLS"], "a") as file:
-        file.write(f"{name} {problem.seed} {labels} {os.getpid()}\n")
-    for number, line in enumerate(Path(os.environ["CALLS"]).read_text().splitlines(), start=1):
-        if os.environ.get("DIE_AT") == str(number) and line.startswith(f"{name} {problem.seed} {labels}"):
-            os.kill(os.getpid(), signal.SIGKILL)
-    return np.random.default_rng([labels, problem.seed, len(name)]).random(len(problem))
-
-
-def alpha(problem: Problem, tell: Any) -> Outcome:
-    tell("working")
-    scores = guess(problem, "alpha")
-    return Outcome(scores, flagged=scores > 0.8, trainings=2.0, details={"curvature_products_per_step": 0.5})
-
-
-def beta(problem: Problem, tell: Any) -> Outcome:
-    scores = guess(problem, "beta")
-    if "WAIT" in os.environ:
-        time.sleep(120)
-    return Outcome(scores)
-
-
-def broken(problem: Problem, tell: Any) -> Outcome:
-    scores = guess(problem, "broken")
-    if "REPAIRED" not in os.environ:
-        raise RuntimeError("broken on purpose")
-    return Outcome(scores)
-
-
-def first(problem: Problem, tell: Any) -> Outcome:
-    return Outcome(guess(problem, "first"))
-
-
-def second(problem: Problem, tell: Any) -> Outcome:
-    return Outcome(guess(problem, "second"))
-
-
-def duo(problem: Problem, tell: Any) -> dict[str, Outcome]:
-    scores = guess(problem, "duo")
-    ranks = np.stack([scores, scores**2, -scores])
-    epochs = [{"epoch": number, "residual": 1 / number, "confidence": 0.1 * number} for number in (1, 2, 3)]
-    return {
-        "first": Outcome(scores, details={"ranks over epochs": ranks, "epochs": epochs}),
-        "second": Outcome(1 - scores),
-        "first-no-gate": Outcome(scores[::-1]),
-    }
-
-
-STAND_INS = [
-    Method("alpha", "test_grid:alpha", "Alpha", "a paper", trains_robustly=True),
-    Method("beta", "test_grid:beta", "Beta", "a paper"),
-    Method("broken", "test_grid:broken", "Broken", "a paper"),
-    Method("first", "test_grid:first", "First", "a paper", family="duo"),
-    Method("second", "test_grid:second", "Second", "a paper", family="duo"),
-]
-WORKING = "alpha,beta,first,second"
-
-
-def install() -> None:
-    METHODS.clear()
-    METHODS.update({method.name: method for method in STAND_INS})
-    FAMILIES.clear()
-    FAMILIES["duo"] = "test_grid:duo"
-
-
-@pytest.fixture
-def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    """An empty folder to work in, and the stand-ins in place of the real methods."""
-    methods, families = dict(METHODS), dict(FAMILIES)
-    install()
-    monkeypatch.setenv("CALLS", str(tmp_path / "calls"))
-    monkeypatch.chdir(tmp_path)
-    yield tmp_path
-    METHODS.clear()
-    METHODS.update(methods)
-    FAMILIES.clear()
-    FAMILIES.update(families)
-
-
-def tiny(name: str, root: str | None, *, limit: int, **options: Any) -> LabelledData:
-    """A data set that needs no scikit-learn, whose import takes longer than the test."""
-    images = torch.arange(limit * 64).remainder(251).to(torch.uint8).view(limit, 1, 8, 8)
-    return LabelledData(name, images, np.arange(limit) % 10, tuple("0123456789"), np.arange(limit))
-
-
-@pytest.fixture
-def quick(place: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """The same with the data that the command has when this file is run as a program."""
-    monkeypatch.setattr(kept, "load", tiny)
-    return place
-
-
-def bench(*arguments: str, methods: str = WORKING) -> int:
-    return main(["--methods", methods, "--out", "r.jsonl", *SMALL, *arguments], program="sgoif bench labels")
-
-
-def calls() -> list[str]:
-    """The methods that were run, in this process or another, since this was last asked."""
-    path = Path(os.environ["CALLS"])
-    lines = path.read_text().splitlines() if path.exists() else []
-    path.unlink(missing_ok=True)
-    return [line.split()[0] for line in lines]
-
-
-def results() -> dict[str, Any]:
-    return {f"{line['method']}-{line['seed']}": line for line in read_results([Path("r.jsonl")])}
 
 
 def test_a_line_says_what_was_found_and_where_it_comes_from(place: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -158,7 +31,7 @@ def test_a_line_says_what_was_found_and_where_it_comes_from(place: Path, capsys:
     found = results()
     assert set(found) == {"alpha-0", "beta-0", "first-0", "second-0", "first-no-gate-0"}
     line = found["alpha-0"]
-    assert line["command"].startswith("sgoif bench labels --methods alpha,")
+    assert line["command"].startswith("sgoif-bench labels --methods alpha,")
     assert str(place) not in json.dumps(line)
     assert {"torch", "sgoif"} <= set(line["versions"])
     assert line["machine"]["device_type"] == "cpu"
@@ -223,7 +96,7 @@ def test_one_object_on_request(place: Path, capsys: pytest.CaptureFixture[str]) 
     printed = json.loads(capsys.readouterr().out)
     assert {line["method"] for line in printed["results"]} == {"first", "first-no-gate"}
     assert printed["failed"] == []
-    assert printed["command"].startswith("sgoif bench labels")
+    assert printed["command"].startswith("sgoif-bench labels")
 
 
 def test_a_failure_is_told_and_tried_again(
@@ -245,7 +118,7 @@ def test_a_failure_is_told_and_tried_again(
 def test_a_family_that_forgets_a_method_or_returns_nonsense(
     place: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    module = sys.modules["test_grid"]
+    module = sys.modules["labels_stand_ins"]
     whole = duo
 
     def partly(problem: Problem, tell: Any) -> dict[str, Outcome]:
@@ -442,189 +315,3 @@ def test_gpus_are_dealt_out_in_turn(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
     assert [device_of(number, torch.device("cuda")).index for number in range(4)] == [0, 1, 0, 1]
     assert device_of(3, torch.device("cpu")) == torch.device("cpu")
-
-
-def test_a_torn_line_is_ignored_and_repaired(place: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert bench() == 0
-    whole = Path("r.jsonl").read_bytes()
-    lines = whole.splitlines(keepends=True)
-    assert [json.loads(line)["method"] for line in lines][-2:] == ["first", "second"], "ablations come first"
-    calls()
-    for length in (1, 40, len(lines[-1]) - 2):
-        Path("r.jsonl").write_bytes(b"".join(lines[:-1]) + lines[-1][:length])
-        told: list[str] = []
-        assert len(read_results([Path("r.jsonl")], told.append)) == len(lines) - 1
-        assert "incomplete" in told[0]
-        assert bench() == 0
-        assert calls() == ["duo"]
-        assert "it is removed" in capsys.readouterr().err
-        repaired = Path("r.jsonl").read_bytes()
-        assert repaired.startswith(b"".join(lines[:-1]))
-        assert len(repaired.splitlines()) == len(lines)
-        assert [key_of(json.loads(line)) for line in repaired.splitlines()] == [key_of(json.loads(x)) for x in lines]
-    Path("r.jsonl").write_bytes(whole[:-1])
-    assert bench() == 0
-    assert calls() == []
-    assert Path("r.jsonl").read_bytes() == whole
-
-
-def test_a_write_that_fails_leaves_nothing_behind(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    assert bench(methods="alpha") == 0
-    before, real = Path("r.jsonl").read_bytes(), os.write
-
-    def full(file: int, content: bytes) -> int:
-        if len(content) < 100:
-            raise OSError(28, "No space left on device", "r.jsonl")
-        return real(file, content[:-50])
-
-    monkeypatch.setattr(journal.os, "write", full)
-    assert bench(methods="beta") == 2
-    monkeypatch.undo()
-    assert Path(place / "r.jsonl").read_bytes() == before
-
-
-@posix
-def test_a_second_writer_is_kept_out(place: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    with Journal(Path("r.jsonl"), KIND):
-        assert bench() == 2
-    assert "another run is writing" in capsys.readouterr().err
-    assert bench() == 0
-
-
-def start(*arguments: str, methods: str = WORKING, **environment: str) -> subprocess.Popen[str]:
-    source = str(Path(kept.__file__).resolve().parents[3])
-    here = str(Path(__file__).resolve().parent)
-    command = [sys.executable, __file__, "--methods", methods, "--out", "r.jsonl", *SMALL, *arguments]
-    variables = {**os.environ, "PYTHONPATH": f"{source}{os.pathsep}{here}", "OMP_NUM_THREADS": "1", **environment}
-    return subprocess.Popen(command, env=variables, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-
-
-def expected(place: Path) -> dict[str, Any]:
-    """What an undisturbed run finds."""
-    assert main(["--methods", WORKING, "--out", "whole.jsonl", *SMALL, "--seeds", "0,1"]) == 0
-    calls()
-    return {f"{line['method']}-{line['seed']}": line["metrics"] for line in read_results([place / "whole.jsonl"])}
-
-
-def found() -> dict[str, Any]:
-    return {name: line["metrics"] for name, line in results().items()}
-
-
-@posix
-def test_killed_while_training_and_while_writing(quick: Path) -> None:
-    wanted = expected(quick)
-    killed = start("--seeds", "0,1", DIE_AT="4")
-    _, messages = killed.communicate(timeout=120)
-    assert killed.returncode == -signal.SIGKILL, messages
-    assert calls() == ["alpha", "beta", "duo", "alpha"]
-    assert len(results()) == 5
-    torn = start("--seeds", "0,1", DIE_IN_WRITE="2")
-    _, messages = torn.communicate(timeout=120)
-    assert torn.returncode == -signal.SIGKILL, messages
-    assert calls() == ["alpha", "beta"]
-    assert not Path("r.jsonl").read_bytes().endswith(b"\n")
-    assert bench("--seeds", "0,1") == 0
-    assert calls() == ["beta", "duo"]
-    assert found() == wanted
-
-
-@posix
-def test_workers_share_the_jobs_and_one_that_dies_is_replaced(quick: Path) -> None:
-    wanted = expected(quick)
-    process = start("--seeds", "0,1", "--workers", "2", DIE_AT="2")
-    _, messages = process.communicate(timeout=180)
-    assert process.returncode == 1, messages
-    assert "its process died (signal 9)" in messages
-    pids = {line.split()[3] for line in Path(os.environ["CALLS"]).read_text().splitlines()}
-    assert len(pids) >= 2
-    assert str(process.pid) not in pids
-    assert sorted(calls()) == ["alpha", "alpha", "beta", "beta", "duo", "duo"]
-    assert 5 <= len(results()) < len(wanted)
-    assert {name: found()[name] for name in found()} == {name: wanted[name] for name in found()}
-    assert bench("--seeds", "0,1") == 0
-    assert len(calls()) == 1
-    assert found() == wanted
-
-
-def wait_for(condition: Any, seconds: float = 90) -> None:
-    end = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < end, "waited too long"
-        time.sleep(0.05)
-
-
-def is_alive(pid: int) -> bool:
-    try:
-        state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
-    except OSError:
-        return False
-    return state != "Z"
-
-
-@pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="looks at /proc")
-@pytest.mark.parametrize(
-    ("number", "code"),
-    [(signal.SIGKILL, -signal.SIGKILL), pytest.param(signal.SIGINT, 130, marks=pytest.mark.slow)],
-)
-def test_a_parent_that_is_stopped_takes_its_workers_along(quick: Path, number: signal.Signals, code: int) -> None:
-    trace = Path(os.environ["CALLS"])
-    process = start("--workers", "2", methods="beta,alpha", WAIT="1")
-    try:
-        wait_for(lambda: trace.exists() and len(trace.read_text().splitlines()) == 2 and "alpha-0" in names())
-        workers = [int(line.split()[3]) for line in trace.read_text().splitlines()]
-        process.send_signal(number)
-        _, messages = process.communicate(timeout=60)
-    finally:
-        process.kill()
-    assert process.returncode == code, messages
-    assert "Traceback" not in messages
-    if code == 130:
-        assert "1 of 2 trainings are kept; the same command goes on from there" in messages
-    wait_for(lambda: not any(is_alive(pid) for pid in workers), seconds=30)
-    calls()
-    assert bench(methods="beta,alpha") == 0
-    assert calls() == ["beta"]
-
-
-def test_ctrl_c_keeps_what_is_finished(
-    quick: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    def interrupted(problem: Problem, tell: Any) -> Outcome:
-        raise KeyboardInterrupt
-
-    with monkeypatch.context() as patched:
-        patched.setattr(sys.modules["test_grid"], "beta", interrupted)
-        assert bench() == 130
-    streams = capsys.readouterr()
-    assert streams.out == ""
-    assert "1 of 3 trainings are kept; the same command goes on from there" in streams.err
-    assert calls() == ["alpha"]
-    assert bench() == 0
-    assert calls() == ["beta", "duo"]
-
-
-def names() -> list[str]:
-    return list(results()) if Path("r.jsonl").exists() else []
-
-
-def die_in_write(number: int) -> None:
-    """Make the n-th write to the result file stop half way, with the process."""
-    writes, real = [], os.write
-
-    def write(file: int, content: bytes) -> int:
-        writes.append(content)
-        if len(writes) == number:
-            real(file, content[: len(content) // 2])
-            os.kill(os.getpid(), signal.SIGKILL)
-        return real(file, content)
-
-    journal.os.write = write  # type: ignore[attr-defined]
-
-
-if __name__ in ("__main__", "__mp_main__"):
-    install()
-    kept.load = tiny  # type: ignore[assignment]
-if __name__ == "__main__":
-    if "DIE_IN_WRITE" in os.environ:
-        die_in_write(int(os.environ["DIE_IN_WRITE"]))
-    raise SystemExit(main(sys.argv[1:], program="sgoif bench labels"))

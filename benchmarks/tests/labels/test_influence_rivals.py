@@ -38,6 +38,8 @@ from sgoif_bench.labels.rivals.self_influence import (
 from sgoif_bench.labels.rivals.tracin import checkpoint_rates, tracin_anchors, tracin_self
 from sgoif_bench.metrics import auroc
 
+pytestmark = pytest.mark.long
+
 Method = Callable[[Problem, Callable[[str], None]], Outcome]
 METHODS: tuple[Method, ...] = (tracin_self, tracin_anchors, fastif, fastif_sum, self_influence)
 

@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from bench_paths import RESULTS
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -16,8 +17,6 @@ from sgoif_bench.labels.datasets import LabelledData
 from sgoif_bench.labels.datasets.cifar import CIFAR100_CLASSES, CIFAR100_SUPERCLASSES
 from sgoif_bench.labels.noises import CHOICES, Setting, make_noise, parse
 from sgoif_bench.noise import CIFAR10_FLIPS, DIGIT_FLIPS, by_matrix, next_class, next_in_superclass
-
-RESULTS = Path(__file__).parents[3] / "results"
 
 
 def data_set(name: str, classes: int = 10, each: int = 40, **further: object) -> LabelledData:

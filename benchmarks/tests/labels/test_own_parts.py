@@ -10,22 +10,34 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from sgoif.cli import main
 from sgoif.errors import SettingError
+from sgoif_bench.cli import main
 from sgoif_bench.labels.datasets import load
 from sgoif_bench.labels.noises import make_noise, parse
 from sgoif_bench.labels.registry import choose, in_order, is_rival, title_of
 
-PAGE = Path(__file__).parents[3] / "docs" / "benchmarks" / "labels.md"
 MODULE = "parts_of_a_user"
 QUICK = ("--sets", "digits", "--limit", "300", "--epochs", "2", "--device", "cpu")
 
 
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    """A folder with the module that the page shows, and some that are wrong."""
-    shown = PAGE.read_text(encoding="utf-8").partition("With\nthis `mine.py`")[2].split("```")[1]
-    more = """
+    """A folder with a module of a noise and a rival, and of some that are wrong."""
+    text = """
+import torch.nn.functional as F
+from torch import from_numpy
+from sgoif_bench.labels.problem import Outcome
+
+def every_tenth(data, seed):
+    labels, first = data.labels, seed % 10
+    labels[first::10] = (labels[first::10] + 1) % len(data.classes)
+    return labels
+
+def last_loss(problem, tell):
+    model = problem.fit(problem.new_model(), problem.batches())
+    logits = problem.predict(model).cpu()
+    return Outcome(F.cross_entropy(logits, from_numpy(problem.labels), reduction="none").double().numpy())
+
 def too_few(data, seed):
     return data.labels[:-1]
 
@@ -40,7 +52,7 @@ def only_scores(problem, tell):
 
 number = 3
 """
-    (tmp_path / f"{MODULE}.py").write_text(shown.removeprefix("python\n") + more, encoding="utf-8")
+    (tmp_path / f"{MODULE}.py").write_text(text, encoding="utf-8")
     monkeypatch.chdir(tmp_path)
     yield tmp_path
     sys.modules.pop(MODULE, None)
@@ -48,7 +60,7 @@ number = 3
 
 def test_both_join_the_comparison(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     noise, method = f"{MODULE}:every_tenth", f"{MODULE}:last_loss"
-    command = ["bench", "labels", "--noises", noise, "--methods", f"{method},loss", *QUICK, "--out", "mine.jsonl"]
+    command = ["labels", "--noises", noise, "--methods", f"{method},loss", *QUICK, "--out", "mine.jsonl"]
     assert main(command) == 0
     lines = [json.loads(line) for line in (folder / "mine.jsonl").read_text(encoding="utf-8").splitlines()]
     found = {line["method"]: line for line in lines}
@@ -59,7 +71,7 @@ def test_both_join_the_comparison(folder: Path, capsys: pytest.CaptureFixture[st
     capsys.readouterr()
     assert main([*command, "--workers", "2"]) == 0
     assert len((folder / "mine.jsonl").read_text(encoding="utf-8").splitlines()) == 2, "nothing is done twice"
-    assert main(["bench", "table", "mine.jsonl", "--metric", "aupr"]) == 0
+    assert main(["table", "mine.jsonl", "--metric", "aupr"]) == 0
     assert r"last\_loss" in capsys.readouterr().out
 
 
@@ -94,7 +106,7 @@ def test_names_that_lead_nowhere(folder: Path) -> None:
 
 
 def test_an_outcome_is_told_from_scores(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["bench", "labels", "--methods", f"{MODULE}:only_scores", *QUICK, "--out", "mine.jsonl"]) != 0
+    assert main(["labels", "--methods", f"{MODULE}:only_scores", *QUICK, "--out", "mine.jsonl"]) != 0
     assert "returned a ndarray; expected a sgoif_bench.labels.problem.Outcome" in capsys.readouterr().err
 
 

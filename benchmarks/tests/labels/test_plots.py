@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 from matplotlib.figure import Figure
 
-from sgoif.cli import main
 from sgoif.errors import MissingExtraError, SettingError
+from sgoif_bench.cli import main
 from sgoif_bench.labels.panels import BLUE, GREEN, RED, look_of
 from sgoif_bench.labels.plots import KINDS, PlotSettings, cumulative_gain, pareto_front, plot
 
@@ -187,9 +187,9 @@ def test_a_missing_extra_is_named(monkeypatch: pytest.MonkeyPatch, tmp_path: Pat
 def test_the_command(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     file, picture = tmp_path / "r.jsonl", tmp_path / "p.png"
     file.write_text("".join(json.dumps(entry) + "\n" for entry in LINES))
-    assert main(["bench", "plot", "seeds", str(file), "--out", str(picture), "--where", "noise=symmetric-20"]) == 0
+    assert main(["plot", "seeds", str(file), "--out", str(picture), "--where", "noise=symmetric-20"]) == 0
     assert picture.read_bytes().startswith(b"\x89PNG")
-    assert main(["bench", "plot", "pareto", str(file), "--out", str(picture), "--json"]) == 0
+    assert main(["plot", "pareto", str(file), "--out", str(picture), "--json"]) == 0
     capfd.readouterr()
     mistakes = {
         "pie.*convergence": ["pie", str(file), "--out", str(picture)],
@@ -200,7 +200,7 @@ def test_the_command(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
         "is not a result file with epochs": ["run", str(file), "--out", str(picture)],
     }
     for message, arguments in mistakes.items():
-        assert main(["bench", "plot", *arguments]) == 2
+        assert main(["plot", *arguments]) == 2
         streams = capfd.readouterr()
         assert message.split(".*")[0] in streams.err.replace("\n", " ")
         assert streams.out == ""
@@ -211,7 +211,7 @@ def test_a_run_is_drawn_as_before(tmp_path: Path) -> None:
     (tmp_path / "run.json").write_text(json.dumps({"epochs": [record], "monitors": {}}))
     for number, words in enumerate((["run", str(tmp_path / "run.json")], [str(tmp_path / "run.json")])):
         picture = tmp_path / f"{number}.png"
-        assert main(["bench", "plot", *words, "--out", str(picture)]) == 0
+        assert main(["plot", *words, "--out", str(picture)]) == 0
         assert picture.exists()
 
 

@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
-from sgoif.cli import main
 from sgoif.errors import SettingError
+from sgoif_bench.cli import main
 from sgoif_bench.labels.lines import METRICS
 from sgoif_bench.labels.table import TableSettings
 from sgoif_bench.tables.cells import Cell, within_error
@@ -223,16 +223,16 @@ def test_latex_compiles(tmp_path: Path) -> None:
 def test_the_command(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     file = tmp_path / "r.jsonl"
     file.write_text("".join(json.dumps(entry) + "\n" for entry in THREE) + '{"set": "cif')
-    assert main(["bench", "table", str(file), "--where", "method=sgoif,aum", "--where", "noise=symmetric-20"]) == 0
+    assert main(["table", str(file), "--where", "method=sgoif,aum", "--where", "noise=symmetric-20"]) == 0
     streams = capfd.readouterr()
     assert "| AUM | 91.5 ± 1.8 ≈ | 3 |" in streams.out
     assert "mean loss" not in streams.out
     assert "last line is incomplete" in streams.err
-    assert main(["bench", "table", str(file), "--json"]) == 0
+    assert main(["table", str(file), "--json"]) == 0
     assert json.loads(capfd.readouterr().out)["tables"]
-    assert main(["bench", "table", str(file), "--format", "latex"]) == 0
+    assert main(["table", str(file), "--format", "latex"]) == 0
     assert capfd.readouterr().out.startswith(r"\begin{table}")
-    assert main(["bench", "table", str(tmp_path / "none.jsonl")]) == 2
+    assert main(["table", str(tmp_path / "none.jsonl")]) == 2
     assert "no such file" in capfd.readouterr().err
-    assert main(["bench", "table", str(file), "--metric", "colour"]) == 2
+    assert main(["table", str(file), "--metric", "colour"]) == 2
     assert "choose from aupr" in capfd.readouterr().err

@@ -6,13 +6,12 @@ import dataclasses
 import functools
 import json
 import math
-import runpy
 from collections.abc import Callable
-from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
+from problems import striped
 from torch import Tensor, nn
 
 from sgoif.errors import SettingError
@@ -23,7 +22,8 @@ from sgoif_bench.ood.trained import arpl
 from sgoif_bench.ood.trained.common import headless
 from sgoif_bench.ood.trained.method import Scorer, Train
 
-striped = runpy.run_path(str(Path(__file__).parents[1] / "labels" / "problems.py"))["striped"]
+pytestmark = pytest.mark.long
+
 SIDE = 12
 QUIET: Callable[[str], None] = lambda line: None  # noqa: E731
 METHODS: dict[str, Train] = {

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from sgoif.cli import main
 from sgoif.errors import SettingError
+from sgoif_bench.cli import main
 from sgoif_bench.kinds import kind_of
 from sgoif_bench.ood.table import OodTableSettings, build, render
 
@@ -170,25 +170,25 @@ def test_the_command_knows_whose_file_it_is(tmp_path: Path, capfd: pytest.Captur
     other = written(tmp_path / "labels.jsonl", [{**labels, "metrics": {"aupr": 0.5}}])
     assert kind_of([ood]) == "ood"
     assert kind_of([other]) == "labels"
-    assert main(["bench", "table", str(ood), "--where", "method=knn,sentinel"]) == 0
+    assert main(["table", str(ood), "--where", "method=knn,sentinel"]) == 0
     streams = capfd.readouterr()
     assert "**cifar10, house protocol, AUROC**" in streams.out
     assert "MSP" not in streams.out
-    assert main(["bench", "table", str(ood), "--metric", "fpr95", "--json"]) == 0
+    assert main(["table", str(ood), "--metric", "fpr95", "--json"]) == 0
     assert json.loads(capfd.readouterr().out)["tables"][0]["title"].endswith("FPR95 (OOD positive)")
-    assert main(["bench", "table", str(other)]) == 0
+    assert main(["table", str(other)]) == 0
     assert "**cifar10, AUPR**" in capfd.readouterr().out
-    assert main(["bench", "table", str(ood), str(other)]) == 2
+    assert main(["table", str(ood), str(other)]) == 2
     assert "do not go into one table" in capfd.readouterr().err
-    assert main(["bench", "table", str(ood), "--columns", "noise"]) == 2
+    assert main(["table", str(ood), "--columns", "noise"]) == 2
     assert "leave --columns away" in capfd.readouterr().err
-    assert main(["bench", "table", str(tmp_path / "none.jsonl")]) == 2
+    assert main(["table", str(tmp_path / "none.jsonl")]) == 2
     assert "no such file" in capfd.readouterr().err
 
 
 def test_the_command_is_there(capfd: pytest.CaptureFixture[str]) -> None:
-    assert main(["bench", "ood", "--help"]) == 0
+    assert main(["ood", "--help"]) == 0
     shown = capfd.readouterr().out
     assert all(option in shown for option in ("--protocol", "--outliers", "--networks", "--workers", "--json"))
-    assert main(["bench", "ood", "--protocol", "v9"]) == 2
+    assert main(["ood", "--protocol", "v9"]) == 2
     assert "choose from v1.5, v1, house" in capfd.readouterr().err

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import math
-import runpy
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
+from problems import striped
 from torch import Tensor, nn
 
 from sgoif.errors import SettingError
@@ -18,7 +17,8 @@ from sgoif_bench.labels.problem import Problem
 from sgoif_bench.metrics import auroc
 from sgoif_bench.ood.trained import pixmix
 
-striped = runpy.run_path(str(Path(__file__).parents[1] / "labels" / "problems.py"))["striped"]
+pytestmark = pytest.mark.long
+
 CPU = torch.device("cpu")
 MEAN, SPREAD = (0.4, 0.5, 0.6), (0.2, 0.3, 0.25)
 

@@ -1,4 +1,4 @@
-"""`sgoif bench poisoning`: what it writes, what it refuses, and that nothing finished is ever computed again."""
+"""`sgoif-bench poisoning`: what it writes, what it refuses, and that nothing finished is ever computed again."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ import pytest
 import torch
 from attack_cases import write_root
 
-from sgoif.cli import main as sgoif
 from sgoif.errors import SettingError
+from sgoif_bench.cli import main as sgoif_bench
 from sgoif_bench.journal import Journal
 from sgoif_bench.poisoning.case import Case, Finding
 from sgoif_bench.poisoning.grid import KIND, read_results
@@ -86,7 +86,7 @@ def bench(*arguments: str, attacks: str = "badnets-5", methods: str = "all") -> 
         "none",
         *SMALL,
     ]
-    return main([*given, *arguments], program="sgoif bench poisoning")
+    return main([*given, *arguments], program="sgoif-bench poisoning")
 
 
 def calls() -> list[str]:
@@ -103,7 +103,7 @@ def test_a_line_says_everything(place: Path, capsys: pytest.CaptureFixture[str])
     assert bench("--retrain", "all", "--known", "4") == 0
     streams = capsys.readouterr()
     line = results()["brightness badnets-5 0"]
-    assert line["command"].startswith("sgoif bench poisoning --data DATA --attacks badnets-5")
+    assert line["command"].startswith("sgoif-bench poisoning --data DATA --attacks badnets-5")
     assert str(place) not in json.dumps(line)
     assert {"torch", "sgoif"} <= set(line["versions"])
     assert line["machine"]["device_type"] == "cpu"
@@ -248,7 +248,7 @@ def test_a_runner_in_another_process_finds_the_same(place: Path) -> None:
         (["--data", "nowhere"], "nowhere.*not a folder"),
         (["--data", "empty"], r"mnist \(train\) was not found"),
         (["--out", "empty"], "cannot be written"),
-        (["--out", "foreign.jsonl"], "line 1 of foreign.jsonl is not a result of `sgoif bench poisoning`"),
+        (["--out", "foreign.jsonl"], "line 1 of foreign.jsonl is not a result of `sgoif-bench poisoning`"),
         (["--device", "cuda"], "no CUDA device"),
     ],
 )
@@ -341,13 +341,13 @@ def test_the_command_knows_its_result_files(tmp_path: Path, capfd: pytest.Captur
     other = {**line("loss", aupr=0.5), "noise": "symmetric-20"}
     del other["attack"]
     labels.write_text(json.dumps(other) + "\n")
-    assert sgoif(["bench", "table", str(ours)]) == 0
+    assert sgoif_bench(["table", str(ours)]) == 0
     assert "**mnist, nothing known, AUPR**" in capfd.readouterr().out
-    assert sgoif(["bench", "table", str(ours), "--json", "--metric", "aupr"]) == 0
+    assert sgoif_bench(["table", str(ours), "--json", "--metric", "aupr"]) == 0
     (table,) = json.loads(capfd.readouterr().out)["tables"]
     assert table["cells"][0]["mean"] == 0.5
-    assert sgoif(["bench", "table", str(labels)]) == 0
+    assert sgoif_bench(["table", str(labels)]) == 0
     assert "mnist, AUPR" in capfd.readouterr().out
-    assert sgoif(["bench", "table", str(ours), str(labels)]) == 2
+    assert sgoif_bench(["table", str(ours), str(labels)]) == 2
     assert "do not go into one table" in capfd.readouterr().err
-    assert sgoif(["bench", "poisoning", "--attacks", "x"]) == 2
+    assert sgoif_bench(["poisoning", "--attacks", "x"]) == 2

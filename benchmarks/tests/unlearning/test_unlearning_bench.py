@@ -1,4 +1,4 @@
-"""`sgoif bench unlearning`: measures against peers and by hand, records against training again, a small run."""
+"""`sgoif-bench unlearning`: measures against peers and by hand, records against training again, a small run."""
 
 from __future__ import annotations
 
@@ -221,7 +221,7 @@ def result(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A short run."""
     pytest.importorskip("sklearn")
     out = tmp_path_factory.mktemp("bench") / "r.jsonl"
-    assert main([*SMALL, "--out", str(out)], program="sgoif bench unlearning") == 0
+    assert main([*SMALL, "--out", str(out)], program="sgoif-bench unlearning") == 0
     return out
 
 
@@ -232,7 +232,7 @@ class TestRun:
         assert line["examples"] + line["held_out"] == 300
         assert 58 <= line["held_out"] <= 62  # the same share of every class, rounded
         assert line["tested"] == 359
-        assert line["command"].startswith("sgoif bench unlearning --sets digits")
+        assert line["command"].startswith("sgoif-bench unlearning --sets digits")
         assert line["versions"]["torch"] == torch.__version__
         assert len(line["singles"]["retrained"]) == 6
         assert line["singles"]["kind"] == ["influential"] * 3 + ["random"] * 3
@@ -253,7 +253,7 @@ class TestRun:
 
     def test_what_is_done_is_not_done_again(self, result: Path, capfd: pytest.CaptureFixture[str]) -> None:
         before = result.read_bytes()
-        assert main([*SMALL, "--out", str(result), "--json"], program="sgoif bench unlearning") == 0
+        assert main([*SMALL, "--out", str(result), "--json"], program="sgoif-bench unlearning") == 0
         streams = capfd.readouterr()
         assert "1 runs asked for, 1 already in" in streams.err
         assert len(json.loads(streams.out)["results"]) == 1
@@ -275,7 +275,7 @@ class TestRun:
     def test_a_foreign_file_is_refused(self, tmp_path: Path) -> None:
         (tmp_path / "r.jsonl").write_text('{"set": "digits", "seed": 0, "metrics": {}, "recipe": {}}\n')
         with (
-            pytest.raises(SettingError, match="not a result of `sgoif bench unlearning`"),
+            pytest.raises(SettingError, match="not a result of `sgoif-bench unlearning`"),
             Journal(tmp_path / "r.jsonl", KIND),
         ):
             pass
@@ -295,7 +295,7 @@ class TestRun:
         ],
     )
     def test_mistakes(self, tmp_path: Path, words: list[str], message: str, capfd: pytest.CaptureFixture[str]) -> None:
-        assert main([*words, "--out", str(tmp_path / "r.jsonl")], program="sgoif bench unlearning") == 2
+        assert main([*words, "--out", str(tmp_path / "r.jsonl")], program="sgoif-bench unlearning") == 2
         assert message in capfd.readouterr().err
 
     def test_figures_over_seeds(self) -> None:

@@ -5,11 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from bench_paths import RESULTS
 
 from sgoif_bench.unlearning.grid import read_results
 from sgoif_bench.unlearning.measures import PREDICTIONS, spearman
 
-RESULTS = Path(__file__).resolve().parents[3] / "results"
 FILES = sorted(RESULTS.glob("unlearning-*.jsonl"))
 SEEDS = {"unlearning-digits": 3}
 """Where more than one is promised."""

@@ -14,9 +14,16 @@ from sgoif.errors import MissingExtraError
 from sgoif_bench.fidelity.answer import Relabelled, Trained
 from sgoif_bench.fidelity.study import Floats, Study
 
-EXTRA = "peers"
 LARGE = 2**20
 """Weights from which on queries are solved for a few at a time; below, all together."""
+
+
+class MissingPeerError(MissingExtraError):
+    """A library that is compared with is not installed."""
+
+    def __init__(self, missing: str, package: str) -> None:
+        what = f"The comparison with {package} needs the package {missing!r}"
+        ImportError.__init__(self, f"{what}; install it with: pip install -e 'benchmarks[peers]'")
 
 
 def need(module: str, package: str) -> Any:
@@ -25,7 +32,7 @@ def need(module: str, package: str) -> Any:
         return import_module(module)
     except ImportError as error:
         missing = getattr(error, "name", None) or package
-        raise MissingExtraError(missing.partition(".")[0], EXTRA, f"The comparison with {package}") from error
+        raise MissingPeerError(missing.partition(".")[0], package) from error
 
 
 def examples(study: Study) -> TensorDataset:

@@ -1,0 +1,128 @@
+"""What the fillers of the benchmark pages make of result files: which line counts, which rival is shown."""
+
+from __future__ import annotations
+
+import json
+import sys
+from importlib import import_module
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pytest
+
+
+@pytest.fixture
+def filler(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Any:
+    """A module of `pages`, reading the files of this test instead of the results."""
+    for name in [name for name in sys.modules if name.partition(".")[0] == "pages"]:
+        monkeypatch.delitem(sys.modules, name)
+
+    def load(name: str) -> ModuleType:
+        monkeypatch.setattr(import_module("pages.cells"), "RESULTS", tmp_path)
+        return import_module(f"pages.{name}")
+
+    return load
+
+
+def write(folder: Path, name: str, *lines: dict[str, Any]) -> None:
+    (folder / name).write_text("".join(json.dumps(line) + "\n" for line in lines), encoding="utf-8")
+
+
+def cells(table: str) -> list[list[str]]:
+    """The rows of a table without its head."""
+    return [[cell.strip() for cell in row.split("|")[1:-1]] for row in table.splitlines()[2:]]
+
+
+def judged(method: str, lds: float, seed: int = 0, seconds: float | None = 2.0, **metrics: float) -> dict[str, Any]:
+    found = {"lds": lds, **metrics}
+    return {
+        "set": "digits",
+        "wrong_share": 0.1,
+        "method": method,
+        "seed": seed,
+        "seconds": seconds,
+        "error": None,
+        "metrics": found,
+    }
+
+
+def test_fidelity_takes_the_later_judgement_and_no_failed_line(filler: Any, tmp_path: Path) -> None:
+    fidelity = filler("fidelity")
+    ours = fidelity.OURS
+    failed = {**judged("ekfac", 0.9), "error": "ImportError", "metrics": {}}
+    write(tmp_path, "a.jsonl", judged(ours, 0.9), judged(ours, 0.4, 1, None), judged("ekfac", 0.2), failed)
+    write(tmp_path, "b.jsonl", judged(ours, 0.3, seconds=0.5), judged("ekfac", 0.1, 1), judged("trak-1", 0.05))
+    write(tmp_path, "c.jsonl", judged(ours, 0.5, error_spearman=0.7), judged("sgoif-monitor", 0.25, error_spearman=0.6))
+    study = fidelity.Study("title", "digits", 0.1, ("a.jsonl", "b.jsonl"), ("c.jsonl",), "held-out")
+    shown = ["title", "0.300, 0.400", "0.200, 0.100", "0.050", "0.250", "0.250", "0.70", "0.60", "–", "held-out"]
+    assert fidelity.row(study) == shown
+
+
+def test_fidelity_names_ours_beside_trak_where_the_halves_differ(filler: Any, tmp_path: Path) -> None:
+    fidelity = filler("fidelity")
+    write(tmp_path, "a.jsonl", judged(fidelity.OURS, 0.3), judged("trak-1", 0.1))
+    study = fidelity.Study("title", "digits", 0.1, ("none.jsonl",), ("none.jsonl",), "dev", ("a.jsonl",))
+    assert fidelity.trak(study) == "0.100 (0.300)"
+
+
+def test_outliers_show_the_best_rivals_and_times_of_other_files(filler: Any, tmp_path: Path) -> None:
+    ood = filler("ood")
+    means = {"sentinel": 0.9, "sentinel-ungated": 0.99, "msp": 0.5, "knn": 0.8, "vim": 0.95, "gram": 0.7}
+
+    def line(method: str, mean: float, time: float) -> dict[str, Any]:
+        figures = {f"{part}_auroc": mean for part in ("near", "far", "mean")}
+        return {"method": method, "metrics": {**figures, "mean_fpr95": 0.125, "time_ratio": time}}
+
+    write(tmp_path, "a.jsonl", *(line(method, mean, 9.0) for method, mean in means.items()))
+    write(tmp_path, "b.jsonl", *(line("sentinel", 0.1, time) for time in (1.0, 1.25, 3.0)))
+    shown = ood.rows(ood.Setting("here", ("a.jsonl",), "dev", ("b.jsonl",)))
+    assert [row[1] for row in shown] == ["SG-OIF sentinel", "ViM", "KNN", "Gram"]
+    assert shown[0] == ["here", "SG-OIF sentinel", "90.00", "90.00", "90.00", "12.5", "1.25", "dev"]
+    assert shown[1][-2:] == ["–", "–"]
+
+
+def test_poison_is_compared_with_rivals_that_know_as_much(filler: Any, tmp_path: Path) -> None:
+    poisoning = filler("poisoning")
+
+    def line(method: str, aupr: float, seed: int = 0, after: float | None = None) -> dict[str, Any]:
+        figures = {"aupr": aupr, "success_before": 1.0, "success_after": after}
+        return {"method": method, "attack": "badnets-1", "seed": seed, "metrics": figures}
+
+    lines = [line("sgoif-known", 0.5, after=0.02), line("sgoif-unknown", 0.4), line("sgoif-online", 1.0)]
+    rivals = [line("tracin", 0.3), line("spectral", 0.2), line("random", 0.1), line("tracin", 1.0, seed=1)]
+    none = {**line("sgoif-unknown", 0.0), "attack": "none"}
+    write(tmp_path, "a.jsonl", *lines, *rivals, none)
+    (row,) = poisoning.rows(poisoning.Runs("data", "a.jsonl", (0,), "dev"))
+    known, unknown = ["50.0", "30.0 TracIn", "2"], ["40.0", "20.0 spectral signatures", "–"]
+    assert row == ["data, BadNets patch 1%", "1", "100", *known, *unknown, "dev"]
+
+
+def test_deletions_are_timed_on_a_processor_alone(filler: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    unlearning = filler("unlearning")
+
+    def line(seed: int, device: str, seconds: float, broken: int) -> dict[str, Any]:
+        part = {
+            "spearman": {"first_order": 0.5},
+            "closed": {method: {"mean": 0.5, "least": 0.25} for method in ("influence", "newton", "removal")},
+            "certificate": {"removal": {"broken": broken}},
+            "interval": {"removal": {"population_coverage": 0.75}},
+            "seconds": {"removal": seconds, "retraining": 1.0},
+        }
+        return {"seed": seed, "machine": {"device_type": device}, "metrics": {"single": part, "group": part}}
+
+    write(tmp_path, "a.jsonl", line(0, "cpu", 0.5, 1), line(1, "cuda", 0.1, 2), line(2, "cpu", 9.0, 4))
+    monkeypatch.setattr(unlearning, "RUNS", (unlearning.Runs("data", "a.jsonl", (0, 1), "dev"),))
+    single, _ = cells(unlearning.summary())
+    assert single == ["data (2)", "single", "0.500", *3 * ["50.0 / 25.0"], "3", "75.0", "500 (1000)", "dev"]
+
+
+def test_every_round_of_damaged_files_is_counted(filler: Any, tmp_path: Path) -> None:
+    faults = filler("faults")
+    facts = {"kills": 5, "partial_files": 1, "audits": 3, "audits_with_the_same_table": 2}
+    facts |= {"inputs": 4, "inputs_as_expected": 4}
+    readers = {"png": {"files": 1000, "crashes": ["a"]}, "csv": {"files": 234, "crashes": []}}
+    for name, _ in faults.ROUNDS.values():
+        (tmp_path / name).write_text(json.dumps({"summary": facts, "fuzz": {"readers": readers}}), encoding="utf-8")
+    shown = [row[1:4] for row in cells(faults.summary())]
+    assert shown == [["5", "4", "1"], ["3", "2", "1"], ["4", "4", "0"], *3 * [["1,234", "1,233", "1"]]]
