@@ -15,7 +15,9 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Generic, TypeVar
 
+from sgoif.core.locks import lock
 from sgoif.core.provenance import plain
+from sgoif.core.serialization import flush_folder
 from sgoif.errors import SettingError
 from sgoif_bench.command import Say
 
@@ -96,7 +98,7 @@ class Journal(Generic[K]):
         self.path.parent.mkdir(parents=True, exist_ok=True)
         self._file = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o666)
         try:
-            _lock(self._file, self.path)
+            self._lock()
             self._repair()
         except BaseException:
             os.close(self._file)
@@ -131,22 +133,22 @@ class Journal(Generic[K]):
             while content:
                 content = content[os.write(self._file, content) :]
             os.fsync(self._file)
+            if not size:  # its name is new as well
+                flush_folder(self.path.parent)
         except OSError:
             os.ftruncate(self._file, size)
             raise
 
-
-def _lock(file: int, path: Path) -> None:
-    """Keep a second writer out, where the system can."""
-    try:
-        import fcntl
-    except ImportError:  # Windows
-        return
-    try:
-        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError as error:
-        raise SettingError(
-            f"another run is writing to {path}; wait for it, or choose another file with --out"
-        ) from error
-    except OSError:  # a file system without locks
-        return
+    def _lock(self) -> None:
+        """Keep a second writer out, where the system can."""
+        try:
+            missing = lock(self._file)
+        except BlockingIOError as error:
+            raise SettingError(
+                f"another run is writing to {self.path}; wait for it, or choose another file with --out"
+            ) from error
+        except OSError as error:
+            reason = (error.strerror or str(error)).lower()
+            raise SettingError(f"{self.path} cannot be locked ({reason}); choose another file with --out") from error
+        if missing is not None:
+            self.tell(f"{self.path}: the file system has no locks ({missing}); let no second run write to it")

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import csv
 import errno
+import fcntl
 import gzip
 import hashlib
 import io
 import os
 import shutil
 import struct
+import subprocess
+import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -56,6 +59,10 @@ def files_below(root: Path) -> set[str]:
     return {path.relative_to(root).as_posix() for path in root.rglob("*") if not path.is_dir()}
 
 
+def no_clones(*_: Any) -> None:
+    raise OSError(errno.EOPNOTSUPP, os.strerror(errno.EOPNOTSUPP))
+
+
 @pytest.fixture
 def photos(tmp_path: Path) -> Path:
     root = tmp_path / "photos"
@@ -76,9 +83,10 @@ FIRST: list[Row] = [
 
 
 @pytest.mark.parametrize("copy", [False, True])
-def test_an_image_folder(tmp_path: Path, photos: Path, copy: bool) -> None:
+def test_an_image_folder(tmp_path: Path, photos: Path, copy: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(fcntl, "ioctl", no_clones)
     before = snapshot(photos)
-    applied = apply_decisions(decide(tmp_path / "d.csv", photos, FIRST), tmp_path / "clean", copy=copy)
+    applied = apply_decisions(decide(tmp_path / "d.csv", photos, FIRST), tmp_path / "clean", links=not copy)
     clean = tmp_path / "clean"
     expected = {f"{c}/{i}.png" for c in ("cat", "dog", "owl") for i in range(4)} - {"cat/0.png", "cat/1.png"}
     assert files_below(clean) == expected | {"dog/0_2.png", "owl/deep/er/0.png"}
@@ -109,19 +117,101 @@ def test_dry_run_says_the_same_and_writes_nothing(tmp_path: Path, photos: Path) 
     assert real.summary().startswith("wrote")
 
 
+def test_an_edit_of_the_copy_leaves_the_original_alone(tmp_path: Path, photos: Path) -> None:
+    before = snapshot(photos)
+    decisions = decide(tmp_path / "d.csv", photos, FIRST)
+    apply_decisions(decisions, tmp_path / "clean")
+    for path in (tmp_path / "clean").rglob("*.png"):
+        with open(path, "r+b") as file:
+            file.write(b"edited in place")
+    assert snapshot(photos) == before
+    assert "an edit of one changes the original" in apply_decisions(decisions, tmp_path / "b", links=True).summary()
+
+
+def test_files_are_cloned_where_the_disk_can(tmp_path: Path, photos: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def clone(to: int, request: int, of: int) -> int:
+        assert request == 0x40049409
+        return os.write(to, os.pread(of, 1 << 20, 0))
+
+    monkeypatch.setattr(fcntl, "ioctl", clone)
+    monkeypatch.setattr(shutil, "copy2", lambda *_: 1 / 0)
+    monkeypatch.setattr(sys, "platform", "linux")
+    os.chmod(photos / "owl" / "1.png", 0o640)
+    assert apply_decisions(decide(tmp_path / "d.csv", photos, FIRST), tmp_path / "clean").ways["cloned"] == 12
+    one, other = photos / "owl" / "1.png", tmp_path / "clean" / "owl" / "1.png"
+    assert other.read_bytes() == one.read_bytes()
+    assert (other.stat().st_mtime_ns, other.stat().st_mode) == (one.stat().st_mtime_ns, one.stat().st_mode)
+
+
+KILLED = """
+import os, shutil, sys
+from sgoif.audit.apply import apply_decisions
+import sgoif.audit.dataset_writers
+def bring(self, source, target):
+    target.parent.mkdir(parents=True, exist_ok=True)
+    target.write_bytes(b"half")
+    if sys.argv[3] == "killed": os.kill(os.getpid(), 9)
+    print("writing", flush=True)
+    sys.stdin.read()
+    shutil.copy2(source, target)
+sgoif.audit.dataset_writers.Cleaning.bring = bring
+apply_decisions(sys.argv[1], sys.argv[2])
+"""
+
+
+def test_what_a_killed_run_left_is_removed_and_nothing_else(tmp_path: Path, photos: Path) -> None:
+    decisions = decide(tmp_path / "d.csv", photos, FIRST)
+    long = "x" * 60
+
+    def start(target: str, how: str) -> subprocess.Popen[bytes]:
+        command = [sys.executable, "-c", KILLED, str(decisions), str(tmp_path / target), how]
+        return subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+
+    def parts() -> set[str]:
+        return {path.name for path in tmp_path.glob(".*")}
+
+    for target in ("clean", "other", long + "1"):
+        assert start(target, "killed").wait() == -9
+    left = parts()
+    assert len(left) == 3
+    for mine in (".clean.mine.part", ".clean.12345678.part"):
+        (tmp_path / mine).mkdir()
+        (tmp_path / mine / "notes.txt").write_text("keep me")
+    alive = start("clean", "alive")
+    assert alive.stdout is not None
+    assert alive.stdout.readline() == b"writing\n"
+    working = parts() - left - {".clean.mine.part", ".clean.12345678.part"}
+    assert len(working) == 1, "the run that is alive has one"
+    assert not {name for name in left & parts() if name.startswith(".clean.")}, "and removed that of the killed one"
+    left &= parts()
+    apply_decisions(decisions, tmp_path / (long + "2"))
+    assert parts() == left | working | {".clean.mine.part", ".clean.12345678.part"}, "a similar name is another target"
+    apply_decisions(decisions, tmp_path / "clean")
+    assert working <= parts(), "another run is alive and keeps what it writes"
+    assert len(files_below(tmp_path / "clean")) == 12
+    alive.kill()
+    alive.communicate()
+    shutil.rmtree(tmp_path / "clean")
+    apply_decisions(decisions, tmp_path / "clean", dry_run=True)
+    assert working <= parts(), "a dry run changes nothing"
+    apply_decisions(decisions, tmp_path / "clean")
+    assert parts() == left | {".clean.mine.part", ".clean.12345678.part"}
+
+
 def test_links_fall_back(tmp_path: Path, photos: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(*_: Any, **__: Any) -> None:
         raise OSError(errno.EXDEV, "another file system")
 
     decisions = decide(tmp_path / "d.csv", photos, FIRST)
     monkeypatch.setattr(os, "link", refuse)
-    applied = apply_decisions(decisions, tmp_path / "a")
+    monkeypatch.setattr(fcntl, "ioctl", no_clones)
+    applied = apply_decisions(decisions, tmp_path / "a", links=True)
     assert applied.ways["symlinked"] == 12
     assert any("--follow-links" in note for note in applied.notes)
     assert (tmp_path / "a" / "owl" / "1.png").is_symlink()
     assert open_images(tmp_path / "a", follow_links=True).image(0).size == (8, 8)
     monkeypatch.setattr(os, "symlink", refuse)
-    assert apply_decisions(decisions, tmp_path / "b").ways["copied"] == 12
+    assert apply_decisions(decisions, tmp_path / "b", links=True).ways["copied"] == 12
     assert not (tmp_path / "b" / "owl" / "1.png").is_symlink()
 
 
@@ -149,7 +239,18 @@ def test_a_split_is_read_off_the_paths(tmp_path: Path, photos: Path) -> None:
         assert not (tmp_path / split / "cat" / "1.png").exists()
 
 
-STRANGE = ["<img src=x onerror=alert(1)>", "a\nb\r\nc", "quo\"te's, and", "猫と犬", "é" * 100, "=cmd()", "'tick", "-1"]
+STRANGE = [
+    "<img src=x onerror=alert(1)>",
+    "a\nb\r\nc",
+    "quo\"te's, and",
+    "猫と犬",
+    "é" * 100,
+    "=cmd()",
+    "'tick",
+    "'=x",
+    "a;=b\t'c",
+    "-1",
+]
 
 
 @pytest.mark.parametrize("kind", ["folder", "manifest"])
@@ -165,7 +266,7 @@ def test_strange_names_survive_decisions_and_copy(tmp_path: Path, kind: str) -> 
             writer = csv.writer(file)
             writer.writerow(["path", "label"])
             for name in STRANGE:
-                writer.writerows([to_cell(f"{name}/{f}.png"), to_cell(name)] for f in (name, "other"))
+                writer.writerows([f"{name}/{f}.png", name] for f in (name, "other"))
     rows = [(f"{name}/{name}.png", "relabel", name, STRANGE[(i + 1) % len(STRANGE)]) for i, name in enumerate(STRANGE)]
     applied = apply_decisions(decide(tmp_path / "d.csv", source, rows), tmp_path / "out")
     assert sum(applied.relabelled.values()) == len(STRANGE)
@@ -290,10 +391,11 @@ def test_a_crash_leaves_nothing_half_done(
         done.append(source)
         real(source, target)
 
+    monkeypatch.setattr(fcntl, "ioctl", no_clones)
     monkeypatch.setattr(shutil, "copy2", failing)
     decisions = decide(tmp_path / "d.csv", photos, FIRST)
     with pytest.raises(ImagesError if isinstance(error, OSError) else KeyboardInterrupt):
-        apply_decisions(decisions, tmp_path / "clean", copy=True)
+        apply_decisions(decisions, tmp_path / "clean")
     assert len(done) == 5
     assert sorted(os.listdir(tmp_path)) == ["d.csv", "photos"]
 

@@ -5,12 +5,15 @@ from __future__ import annotations
 import builtins
 import csv
 import pickle
+import re
 from pathlib import Path
 
 import numpy as np
 import pandas
 import pytest
 import torch
+from hypothesis import given
+from hypothesis import strategies as st
 from torch import nn
 
 from sgoif import InfluenceMonitor, ScoreTable
@@ -168,6 +171,29 @@ def test_names_that_are_not_utf8_are_written_all_the_same(tmp_path: Path) -> Non
     assert b"caf\xe9.png" in (tmp_path / "t.csv").read_bytes()
     odd.to_parquet(tmp_path / "t.parquet")
     assert pandas.read_parquet(tmp_path / "t.parquet")["path"][0].startswith("caf")
+
+
+@pytest.mark.parametrize("separator", [";", "\t", ",", "\n"])
+def test_no_part_of_a_cell_is_a_formula_whatever_cells_are_split_at(separator: str, tmp_path: Path) -> None:
+    hidden = [f"a{separator}{start}cmd()" for start in ("=", "+", "-", "@", " =", '"=', '""=', "\uff1d", "'=")]
+    table = ScoreTable({"path": np.array([*hidden, f"{separator}=x", 'say "=x"'], dtype=object)})
+    table.to_csv(tmp_path / "t.csv")
+    text = (tmp_path / "t.csv").read_text(encoding="utf-8")
+    for part in re.split(r'[;\t,\r\n"]', text):
+        assert not part.lstrip(" ").startswith(("=", "+", "-", "@", "\uff1d")), part
+    with (tmp_path / "t.csv").open(newline="", encoding="utf-8") as file:
+        assert [from_cell(row[0]) for row in csv.reader(file)][1:] == table["path"].tolist()
+
+
+@given(st.text(alphabet="'=+-@;,\t\r\n\" a\uff1d"))
+def test_marks_are_taken_off_exactly(text: str) -> None:
+    assert from_cell(to_cell(text)) == text
+    assert to_cell(from_cell(to_cell(text))) == to_cell(text)
+
+
+def test_text_that_was_never_marked_stays() -> None:
+    for text in ("'tick", "a;'b", "it's", "'"):
+        assert from_cell(text) == text
 
 
 @pytest.mark.parametrize("text", ["=1+1", "'=1", "-2", "@x", "\tx", "plain", "'", ""])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import os
 from pathlib import Path
 
@@ -146,10 +147,24 @@ def test_the_librarys_own_tables_are_read_back(root: Path) -> None:
     for i, name in enumerate(strange):
         save(picture(i), root / name)
     labels = [("=a", "'b")[i % 2] for i in range(len(strange))]
-    table = ScoreTable({"path": np.array(strange), "label": np.array(labels)})
+    columns = {"is_label_issue": np.zeros(len(strange), dtype=bool), "label_score": np.zeros(len(strange))}
+    table = ScoreTable({"path": np.array(strange), "given_label": np.array(labels), **columns})
     table.to_csv(root / "own.csv")
     collection = open_images(root / "own.csv")
     assert collection.names == strange
+    assert [collection.class_names[i] for i in collection.labels] == labels
+
+
+def test_apostrophes_in_tables_of_others_are_part_of_the_text(root: Path) -> None:
+    labels = ["'tick", "'=x", "''two", "a;'b", "'"]
+    rows = [["path", "label"]]
+    for i, label in enumerate(labels):
+        save(picture(i), root / f"'{i}.png")
+        rows.append([f"'{i}.png", label])
+    with open(root / "theirs.csv", "w", newline="", encoding="utf-8") as file:
+        csv.writer(file).writerows(rows)
+    collection = open_images(root / "theirs.csv")
+    assert collection.names == [row[0] for row in rows[1:]]
     assert [collection.class_names[i] for i in collection.labels] == labels
 
 

@@ -5,13 +5,15 @@ The copy is made in a folder beside its target and renamed when it is whole, so 
 
 from __future__ import annotations
 
+import hashlib
 import os
 import secrets
 import shutil
 from collections import Counter
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
+from glob import escape
 from pathlib import Path
 from typing import Any
 
@@ -25,12 +27,16 @@ from sgoif.audit.decisions import (
     read_decisions,
 )
 from sgoif.audit.progress import Progress, Silent
+from sgoif.core.locks import lock
+from sgoif.core.serialization import replace
 from sgoif.images.collection import Collection
 from sgoif.images.errors import cannot_write
 from sgoif.images.open import open_images
 from sgoif.images.text import few, plural, shown
 
 __all__ = ["Applied", "DecisionsError", "apply_decisions"]
+
+LOCK, FILES = "lock", "files"
 
 
 @dataclass(frozen=True)
@@ -50,7 +56,7 @@ class Applied:
     relabelled: dict[tuple[str, str], int] = field(default_factory=dict)
     """Number of images by (given label, new label)."""
     ways: dict[str, int] = field(default_factory=dict)
-    """Files by how they came into the copy: linked, symlinked, copied; and how many had to be renamed."""
+    """Files by how they came into the copy: cloned, copied, linked, symlinked; and how many had to be renamed."""
     left_out: list[str] = field(default_factory=list)
     """All images that could not be read or found, with the reason; they are not in the copy."""
     notes: list[str] = field(default_factory=list)
@@ -81,7 +87,7 @@ def apply_decisions(
     to: str | os.PathLike[str],
     *,
     source: str | os.PathLike[str] | None = None,
-    copy: bool = False,
+    links: bool = False,
     dry_run: bool = False,
     layout: str = "auto",
     split: str | None = None,
@@ -93,9 +99,10 @@ def apply_decisions(
 ) -> Applied:
     """Write a cleaned copy of the audited data to the new folder `to`.
 
-    `source` is where the data lie now, if not where they were audited. Files are linked where that is possible; `copy`
-    copies them. What cannot be decoded is left out and named in `left_out`. `dry_run` checks and counts everything and
-    writes nothing. The other options are those of `open_images` and need repeating where the audit was given them.
+    `source` is where the data lie now, if not where they were audited. Files are copied, on file systems that can do it
+    without taking space; with `links` they are linked, and an edit of one changes the original. What cannot be decoded
+    is left out and named in `left_out`. `dry_run` checks and counts everything and writes nothing. The other options
+    are those of `open_images` and need repeating where the audit was given them.
     """
     rows, stated = read_decisions(Path(decisions))
     origin = _origin(stated, source, decisions)
@@ -103,7 +110,7 @@ def apply_decisions(
     options: dict[str, Any] = {"layout": layout, "root": root, "image_column": image_column}
     collection = _open(origin, rows, split, {**options, "label_column": label_column, "follow_links": follow_links})
     labels = new_labels(rows, collection, decisions)
-    cleaning = Cleaning(collection, labels, copy)
+    cleaning = Cleaning(collection, labels, links)
     show = progress or Silent()
     write = WRITERS[collection.layout]
     try:
@@ -179,18 +186,39 @@ def _open(origin: Path, rows: list[Decision], split: str | None, options: dict[s
 
 @contextmanager
 def _new_folder(target: Path) -> Iterator[Path]:
-    """A folder that takes its place when all went well and disappears when not."""
+    """A folder that takes its place when all went well and disappears when not.
+
+    It grows inside another one, with a file that is locked as long as this process lives: what a killed one left behind
+    has no such lock, and goes.
+    """
     target.parent.mkdir(parents=True, exist_ok=True)
-    folder = target.parent / f".{target.name[:40]}.{secrets.token_hex(4)}.part"
-    folder.mkdir()
+    stem = f".{target.name[:40]}.{hashlib.sha256(os.fsencode(target.name)).hexdigest()[:8]}"
+    for left in target.parent.glob(f"{escape(stem)}-*.part"):
+        if os.name == "posix" and not left.is_symlink():  # elsewhere there are no locks to tell by
+            _remove_unless_alive(left)
+    part = target.parent / f"{stem}-{secrets.token_hex(4)}.part"
+    (part / FILES).mkdir(parents=True)
+    handle = os.open(part / LOCK, os.O_RDWR | os.O_CREAT, 0o600)
     try:
-        yield folder
+        lock(handle)
+        yield part / FILES
         if target.is_dir():
             target.rmdir()
-        os.rename(folder, target)
-    except BaseException:
-        shutil.rmtree(folder, ignore_errors=True)
-        raise
+        replace(part / FILES, target)
+    finally:
+        os.close(handle)
+        shutil.rmtree(part, ignore_errors=True)
+
+
+def _remove_unless_alive(part: Path) -> None:
+    """Remove what another run left behind, if its lock shows that it has ended."""
+    with suppress(OSError):  # alive, or none of ours, or not ours to remove
+        handle = os.open(part / LOCK, os.O_RDWR | os.O_NOFOLLOW)
+        try:
+            if lock(handle) is None:
+                shutil.rmtree(part, ignore_errors=True)
+        finally:
+            os.close(handle)
 
 
 def _applied(cleaning: Cleaning, target: Path, written: str, rows: list[Decision], dry_run: bool) -> Applied:
@@ -233,8 +261,8 @@ def _notes(ways: dict[str, int], empty: list[int], names: list[str]) -> list[str
     linked = ways.get("linked", 0) + ways.get("symlinked", 0)
     if linked:
         notes.append(
-            f"{plural(linked, 'file')} of the copy share their contents with the original: do not edit them in place,"
-            " or use --copy"
+            f"{plural(linked, 'file')} of the copy share their contents with the original: an edit of one changes the"
+            " original as well; without --links they do not"
         )
     if ways.get("symlinked"):
         notes.append("links lead out of the copy: an audit of a folder needs --follow-links; for a table use --copy")

@@ -10,6 +10,7 @@ import errno
 import io
 import os
 import shutil
+import sys
 import zipfile
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -23,7 +24,7 @@ from PIL import Image
 
 from sgoif.audit.decisions import DROPPED
 from sgoif.audit.placement import Places, safe_name
-from sgoif.core.score_table import to_cell
+from sgoif.core.score_table import is_own, to_cell
 from sgoif.images.backends import Arrays
 from sgoif.images.collection import Collection
 from sgoif.images.reading import each_image
@@ -34,6 +35,8 @@ from sgoif.images.sources.manifest import PARQUET
 
 Array = np.ndarray[Any, Any]
 ARCHIVE = "clean.npz"
+FICLONE = 0x40049409
+"""The request of Linux that makes one file a clone of another."""
 
 
 @dataclass
@@ -42,9 +45,10 @@ class Cleaning:
 
     collection: Collection
     labels: Array
-    copy: bool = False
+    links: bool = False
+    """Whether files may share their contents with the original, so that an edit of one changes the other."""
     ways: Counter[str] = field(default_factory=Counter)
-    """How many files were linked, symlinked, copied or renamed."""
+    """How many files were cloned, copied, linked, symlinked or renamed."""
     unreadable: dict[int, str] = field(default_factory=dict)
     """Images that could not be taken over, and why."""
     sizes: set[tuple[int, int]] = field(default_factory=set)
@@ -70,20 +74,39 @@ class Cleaning:
                     advance(done, len(numbers))
 
     def bring(self, source: str, target: Path) -> None:
-        """Put a file into the copy: a hard link, else a symbolic link, else (or where asked) a copy."""
+        """Put a file into the copy: a clone where the disk can make one, else a copy; a link where asked."""
         target.parent.mkdir(parents=True, exist_ok=True)
         if os.path.lexists(target):  # a file system that does not tell upper from lower case
             raise FileExistsError(errno.EEXIST, "two names differ in case only", str(target))
         real = os.path.realpath(source)
-        if not self.copy:
+        if self.links:
             for way, link in (("linked", os.link), ("symlinked", os.symlink)):
                 with suppress(OSError, NotImplementedError):
                     if os.path.isfile(real):
                         link(real, target)
                         self.ways[way] += 1
                         return
-        shutil.copy2(real, target)
-        self.ways["copied"] += 1
+        if _cloned(real, target):
+            self.ways["cloned"] += 1
+        else:
+            shutil.copy2(real, target)
+            self.ways["copied"] += 1
+
+
+def _cloned(source: str, target: Path) -> bool:
+    """Copy a file without its blocks, which are copied when one of the two changes; where the file system can."""
+    try:
+        import fcntl
+    except ImportError:  # Windows
+        return False
+    if not sys.platform.startswith("linux"):
+        return False
+    with suppress(OSError):
+        with open(source, "rb") as original, open(target, "wb") as copy:
+            fcntl.ioctl(copy.fileno(), FICLONE, original.fileno())
+        shutil.copystat(source, target)
+        return True
+    return False
 
 
 def plan_folder(cleaning: Cleaning) -> list[tuple[str, Path]]:
@@ -148,12 +171,13 @@ def _write_csv(collection: Collection, target: Path, paths: list[str], rows: lis
     assert collection.manifest is not None
     table = read_csv(collection.source, (collection.manifest.image_column, collection.manifest.label_column))
     image, label = table.column(collection.manifest.image_column), table.column(collection.manifest.label_column)
+    own = is_own(table.header)
     with open(target, "w", newline="", encoding="utf-8") as file:
         writer = csv.writer(file)
         writer.writerow(table.header)
         for path, row, label_row in zip(paths, rows, label_rows, strict=True):
             cells = table.rows[row] + [""] * (len(table.header) - len(table.rows[row]))
-            cells[image], cells[label] = to_cell(path), table.rows[label_row][label].strip()
+            cells[image], cells[label] = to_cell(path) if own else path, table.rows[label_row][label].strip()
             writer.writerow(cells)
 
 

@@ -16,6 +16,7 @@ from __future__ import annotations
 import json
 import os
 import time
+import warnings
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import replace
@@ -25,8 +26,10 @@ from typing import TYPE_CHECKING, Any
 from sgoif.audit.errors import RunDirectoryError, explained_writes
 from sgoif.audit.models import is_harmless, name_from_file
 from sgoif.audit.settings import AUTOMATIC, FREE, AuditSettings
+from sgoif.core.locks import lock
 from sgoif.core.provenance import versions, write_json
 from sgoif.core.serialization import load_state, save_state
+from sgoif.core.serialization import replace as move
 from sgoif.distributed.communicator import Communicator
 from sgoif.errors import SgoifError, StateError
 from sgoif.images.text import shown
@@ -127,8 +130,8 @@ class RunDirectory:
         with self.explained():
             save_state(self.path / INCOMING, {**state, IDENTITY: self.identity})
             with suppress(FileNotFoundError):
-                os.replace(self.path / NEWEST, self.path / PREVIOUS)
-            os.replace(self.path / INCOMING, self.path / NEWEST)
+                move(self.path / NEWEST, self.path / PREVIOUS)
+            move(self.path / INCOMING, self.path / NEWEST)
         self.saved_step, self._saved_at = int(state["step"]), time.monotonic()
 
     def load(self) -> tuple[dict[str, Any] | None, list[str]]:
@@ -256,18 +259,22 @@ def claimed(settings: AuditSettings, resume: bool, ranks: Communicator) -> Itera
 def _lock(handle: int, path: Path) -> None:
     """Hold the lock until the process ends, however it ends."""
     try:
-        import fcntl
-    except ImportError:  # Windows: no flock; atomic writes still keep every file whole
-        return
-    try:
-        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError as error:
+        missing = lock(handle)
+    except BlockingIOError as error:
         owner = os.pread(handle, 32, 0).decode(errors="replace").strip()
         raise RunDirectoryError(
             f"another process{f' ({owner})' if owner.isdigit() else ''} is at work in {path}; wait for it or give"
             " another folder with --out"
         ) from error
-    with suppress(OSError):  # only for the message above, which a full disk may go without
+    except OSError as error:
+        reason = (error.strerror or str(error)).lower()
+        raise RunDirectoryError(f"{path / LOCK} cannot be locked ({reason}); give another folder with --out") from error
+    if missing is not None:  # atomic writes still keep every file whole
+        warnings.warn(
+            f"the file system of {path} has no locks ({missing}): make sure that no second process works in it",
+            stacklevel=2,
+        )
+    with suppress(OSError, AttributeError):  # only for the message above, which a full disk may go without
         os.ftruncate(handle, 0)
         os.pwrite(handle, f"{os.getpid()}\n".encode(), 0)
 

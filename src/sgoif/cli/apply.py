@@ -21,7 +21,9 @@ def apply_command(
     image_column: ImageColumn = None,
     label_column: LabelColumn = None,
     follow_links: FollowLinks = False,
-    copy: Annotated[bool, typer.Option("--copy", help="Copy files instead of linking them.")] = False,
+    links: Annotated[
+        bool, typer.Option("--links", help="Link files instead of copying them; an edit of one changes the original.")
+    ] = False,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what would be done and write nothing.")] = False,
     as_json: AsJson = False,
 ) -> None:
@@ -36,7 +38,7 @@ def apply_command(
             decisions,
             to,
             source=source,
-            copy=copy,
+            links=links,
             dry_run=dry_run,
             layout=layout,
             split=split,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import os
+import re
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
@@ -14,7 +15,17 @@ from sgoif.core.serialization import atomic_write
 from sgoif.errors import MissingExtraError
 
 Array = np.ndarray[Any, Any]
-FORMULA = ("=", "+", "-", "@", "\t", "\r", "\n")
+RISKY = re.compile(r"""(^|[;,\t\r\n"])(?=\ *['=+\-@\uff1d\uff0b\uff0d\uff20])""", re.VERBOSE)
+"""Where a spreadsheet, whatever it takes for a separator, would begin a cell with a formula (or with an apostrophe)."""
+MARKED = re.compile(r"""(^|[;,\t\r\n"])'""")
+OWN = (
+    {"path", "given_label", "decision", "new_label"},
+    {"path", "given_label", "is_label_issue", "label_score"},
+    {"path", "given_label", "copies", "labels_differ"},
+    {"path", "given_label", "score", "probability", "family", "selected"},
+    {"path", "score", "p_value", "is_strange"},
+)
+"""Columns that tell tables of this library, whose cells are marked, from tables that others wrote."""
 
 
 class ScoreTable:
@@ -106,10 +117,21 @@ def _text(value: Any) -> str:
 
 
 def to_cell(value: Any) -> Any:
-    """A value for a CSV file. Text that starts like a formula gets an apostrophe, as spreadsheets expect of text."""
-    return f"'{value}" if isinstance(value, str) and value.startswith((*FORMULA, "'")) else value
+    """A value for a CSV file. Text that starts like a formula gets an apostrophe, as spreadsheets expect of text.
+
+    So does every part after what some spreadsheets split cells at. `decisions.js` does the same.
+    """
+    if not isinstance(value, str):
+        return value
+    return ("'" if value.startswith(("\t", "\r", "\n")) else "") + RISKY.sub(r"\1'", value)
 
 
 def from_cell(text: str) -> str:
-    """What `to_cell` was given."""
-    return text[1:] if text.startswith("'") else text
+    """What `to_cell` was given; text that it does not write stays as it is."""
+    plain = MARKED.sub(r"\1", text)
+    return plain if to_cell(plain) == text else text
+
+
+def is_own(header: Iterable[str]) -> bool:
+    """Whether a CSV file with these columns is one of this library, whose cells `from_cell` reads."""
+    return any(columns.issubset(header) for columns in OWN)

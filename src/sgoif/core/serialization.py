@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import lzma
 import os
@@ -26,12 +27,14 @@ DAMAGE = (
     OverflowError, SyntaxError, struct.error, zlib.error, lzma.LZMAError, zipfile.BadZipFile, tokenize.TokenError,
 )  # fmt: skip
 """What reading a damaged or foreign archive can raise; numpy reads the head of an array with Python's tokenizer."""
+CANNOT_FLUSH = {errno.EINVAL, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS, errno.EBADF, errno.EACCES, errno.EPERM}
+"""What is answered where only files, and no folders, can be flushed to disk."""
 LARGE, DENSEST = 2**30, 200
 """An archive that unpacks to more bytes than the first, and to more than the second times its own, is a trap."""
 
 
 def atomic_write(path: Path, write: Callable[[Any], None], *, text: bool = False) -> None:
-    """Write a file beside its target, flush it to disk, and move it into place."""
+    """Write a file beside its target, flush it to disk, and move it into place for good."""
     path.parent.mkdir(parents=True, exist_ok=True)
     handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.", suffix=".part")
     try:
@@ -42,7 +45,7 @@ def atomic_write(path: Path, write: Callable[[Any], None], *, text: bool = False
             file.flush()
             os.fsync(file.fileno())
         os.chmod(temporary, 0o666 & ~_umask())
-        os.replace(temporary, path)
+        replace(temporary, path)
     except BaseException:
         Path(temporary).unlink(missing_ok=True)
         raise
@@ -53,6 +56,27 @@ def check_writable(path: Path) -> None:
     folder = next(place for place in (path.parent, *path.parent.parents) if place.exists())
     if path.is_dir() or not folder.is_dir() or not os.access(folder, os.W_OK | os.X_OK):
         raise SettingError(f"{path} cannot be written; choose another place with --out")
+
+
+def replace(source: str | os.PathLike[str], target: Path) -> None:
+    """Move a file to where another one may be, and flush the move: without that a power failure can undo it."""
+    os.replace(source, target)
+    flush_folder(target.parent)
+
+
+def flush_folder(folder: Path) -> None:
+    """Flush the names in a folder to disk, where the system can do that."""
+    try:
+        handle = os.open(folder, os.O_RDONLY)
+    except OSError:  # Windows, or a folder that may be written and not read
+        return
+    try:
+        os.fsync(handle)
+    except OSError as error:
+        if error.errno not in CANNOT_FLUSH:
+            raise
+    finally:
+        os.close(handle)
 
 
 def _umask() -> int:

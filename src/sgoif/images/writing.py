@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from sgoif.core.serialization import replace
 from sgoif.images.pixels import IMAGES, PIXELS, THUMBS
 from sgoif.images.reading import Reading
 
@@ -72,7 +73,7 @@ class PixelFile:
             os.fsync(file.fileno())
             file.close()
             sizes[name] = os.stat(file.name).st_size
-            os.replace(file.name, self._folder / name)
+            replace(file.name, self._folder / name)
             self._finished.append(name)
         return sizes
 

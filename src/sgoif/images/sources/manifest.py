@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from sgoif.core.score_table import from_cell
+from sgoif.core.score_table import from_cell, is_own
 from sgoif.images.backends import Files
 from sgoif.images.classes import class_text
 from sgoif.images.collection import Skipped
@@ -173,8 +173,9 @@ def _columns(request: Request) -> tuple[str, str | None, dict[str, Sequence[Any]
     image, label = _choose(table.header, request)
     names = [name for name in (image, label, SPLIT_COLUMN) if name is not None and name in table.header]
     positions = {name: table.column(name) for name in names}
+    read = from_cell if is_own(table.header) else str  # an apostrophe in a table of somebody else is part of the text
     cells: dict[str, Sequence[Any]] = {
-        name: [from_cell(row[position]) if position < len(row) else None for row in table.rows]
+        name: [read(row[position]) if position < len(row) else None for row in table.rows]
         for name, position in positions.items()
     }
     return image, label, cells

@@ -66,9 +66,13 @@ function tallyDecisions() {
   return tally;
 }
 
-// A spreadsheet would run a cell that starts like a formula; an apostrophe marks it as text, and itself likewise.
-const toCell = (text) => (/^[=+\-@\t\r\n']/.test(text) ? `'${text}` : text);
-const fromCell = (text) => (text.startsWith("'") ? text.slice(1) : text);
+// A spreadsheet would run a cell that starts like a formula, and may split cells at semicolons and others; an apostrophe
+// marks such a start as text, and itself likewise. The tables do the same (score_table.py).
+const toCell = (text) => (/^[\t\r\n]/.test(text) ? "'" : "") + text.replace(/(^|[;,\t\r\n"])(?= *['=+\-@\uff1d\uff0b\uff0d\uff20])/g, "$1'");
+function fromCell(text) {
+  const plain = text.replace(/(^|[;,\t\r\n"])'/g, "$1");
+  return toCell(plain) === text ? plain : text;
+}
 const quoted = (text) => (/[",\r\n]|^\s|\s$/.test(text) ? `"${text.replaceAll('"', '""')}"` : text);
 
 function decisionsCsv() {

@@ -11,6 +11,7 @@ import secrets
 import stat
 from pathlib import Path
 
+from sgoif.core.serialization import flush_folder
 from sgoif.errors import SettingError
 
 LEAST_KEY = 32
@@ -78,6 +79,7 @@ def _make(path: Path) -> None:
         writing.write(secrets.token_hex(LEAST_KEY) + "\n")
         writing.flush()
         os.fsync(writing.fileno())
+    flush_folder(path.parent)
 
 
 def _read(path: Path) -> bytes:

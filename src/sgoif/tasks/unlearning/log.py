@@ -12,7 +12,6 @@ show that somebody else wrote them.
 
 from __future__ import annotations
 
-import errno
 import hashlib
 import json
 import os
@@ -25,6 +24,8 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any, Literal
 
+from sgoif.core.locks import lock
+from sgoif.core.serialization import flush_folder
 from sgoif.errors import SettingError
 from sgoif.tasks.unlearning.entries import GENESIS, Entry, prove, read_entries, seal
 from sgoif.tasks.unlearning.errors import LogError
@@ -36,8 +37,6 @@ __all__ = ["GENESIS", "AuditLog", "Entry", "Verification", "as_log", "read_log",
 REPAIRED, CLOCK = "repaired", "clock"
 CLOCK_MAY_DIFFER = timedelta(minutes=5)
 """Two machines that write one log may differ by this much; a clock that is further behind gets an entry."""
-NO_LOCKS = {errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP, errno.ENOTSUP, errno.EINVAL}
-"""What a file system without locks answers."""
 Clock = Callable[[], datetime]
 Proof = Literal["checked", "unchecked", "none"]
 
@@ -288,6 +287,8 @@ class AuditLog:
             while content:
                 content = content[os.write(self._file, content) :]
             os.fsync(self._file)
+            if not size:  # its name is new as well
+                flush_folder(self.path.parent)
         except OSError:
             os.ftruncate(self._file, size)
             raise
@@ -322,18 +323,14 @@ def as_log(given: str | os.PathLike[str] | AuditLog | None, key: bytes | None = 
 def _lock(file: int, path: Path) -> None:
     """Keep a second writer out, where the system can."""
     try:
-        import fcntl
-    except ImportError:  # Windows
-        return
-    try:
-        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        missing = lock(file)
+    except BlockingIOError as error:
+        raise LogError(f"another process is writing to the log {path}; wait for it and try again") from error
     except OSError as error:
-        if error.errno in (errno.EWOULDBLOCK, errno.EAGAIN):
-            raise LogError(f"another process is writing to the log {path}; wait for it and try again") from error
-        if error.errno not in NO_LOCKS:
-            raise LogError(f"the log {path} cannot be locked ({(error.strerror or str(error)).lower()})") from error
+        raise LogError(f"the log {path} cannot be locked ({(error.strerror or str(error)).lower()})") from error
+    if missing is not None:
         warnings.warn(
-            f"the file system of the log {path} has no locks ({(error.strerror or str(error)).lower()}): make sure that"
-            " no second process writes to it",
+            f"the file system of the log {path} has no locks ({missing}): make sure that no second process writes to"
+            " it",
             stacklevel=2,
         )
