@@ -15,10 +15,13 @@ from torch import Tensor
 
 from sgoif.core.score_table import ScoreTable
 from sgoif.reports.page import PageData, write_page
+from sgoif.reports.page_data import Pairs
 from sgoif.reports.page_json import order_by_suspicion
 from sgoif.tasks.labels.errors import FDR, LabelErrors
 
 HARMED, EXPLAINED, SIDE = 4, 2000, 96
+MATRIX = 1000
+"""Classes up to which a matrix of all of them is made."""
 TOPS = (20, 50, 100, 200, 500, 1000, 2000, 5000)
 FROM_DECOYS = (
     "Observed shares are estimated from labels that this run made wrong on purpose; no clean labels were needed."
@@ -110,7 +113,7 @@ def page_data(errors: LabelErrors, table: ScoreTable, fdr: float, shown: ReportE
         noise_rate=errors.noise_rate() if errors.rate_told else (math.nan, *errors.noise_rate()[1:]),
         fdr=fdr,
         precision=precision(errors, table),
-        confusion=as_given(errors.confusion(), shown.unjudged),
+        confusion=_confusion(errors, shown.unjudged),
         reliability=errors.reliability(),
         reliability_note=_observed(errors),
         history=errors.monitor.history,
@@ -127,6 +130,14 @@ def as_given(confusion: np.ndarray[Any, Any], classes: Sequence[int]) -> np.ndar
         confusion[label] = 0
         confusion[label, label] = total
     return confusion
+
+
+def _confusion(errors: LabelErrors, unjudged: Sequence[int]) -> np.ndarray[Any, Any] | Pairs:
+    """Who is taken for whom; of many classes without the cells where nothing is."""
+    if errors.classes <= MATRIX:
+        return as_given(errors.confusion(), unjudged)
+    given, true, count = errors.confused()
+    return Pairs(given, np.where(np.isin(given, unjudged), given, true), count)
 
 
 def _rows_of(groups: Sequence[Sequence[int]], rows: np.ndarray[Any, Any]) -> list[list[int]]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -16,6 +16,14 @@ BoolArray = np.ndarray[Any, np.dtype[np.bool_]]
 
 REAL_COLUMNS = ("probability", "confidence", "influence", "interval_low", "interval_high")
 WHOLE_COLUMNS = ("given", "suggested", "observations")
+
+
+class Pairs(NamedTuple):
+    """A matrix of many classes with few entries; one that is there more than once counts as their sum."""
+
+    given: IntArray
+    true: IntArray
+    number: FloatArray
 
 
 @dataclass(frozen=True)
@@ -47,8 +55,8 @@ class PageData:
     fdr: float
     precision: Sequence[tuple[int, float]]
     """Expected precision of the top k."""
-    confusion: FloatArray
-    """[C, C] estimated number of examples by given (row) and true (column) class."""
+    confusion: FloatArray | Pairs
+    """[C, C] estimated number of examples by given (row) and true (column) class; of many classes as pairs."""
     reliability: Sequence[tuple[float, float, float, float, int]]
     """Predicted, observed, low, high and count of each bin."""
     reliability_note: str
@@ -101,10 +109,11 @@ class PageData:
             span = f"{harmed.min()} to {harmed.max()}"
             raise SettingError(f"harmed must hold rows from 0 to {count - 1}, or -1 for none; it holds {span}")
         self._set("harmed", harmed)
-        confusion = np.asarray(self.confusion, dtype=np.float64)
-        if confusion.shape != (classes, classes):
-            raise SettingError(f"confusion must be [{classes}, {classes}]; its shape is {confusion.shape}")
-        self._set("confusion", confusion)
+        if not isinstance(self.confusion, Pairs):
+            confusion = np.asarray(self.confusion, dtype=np.float64)
+            if confusion.shape != (classes, classes):
+                raise SettingError(f"confusion must be [{classes}, {classes}]; its shape is {confusion.shape}")
+            self._set("confusion", confusion)
         if len(self.noise_rate) != 3:
             raise SettingError(f"noise_rate must be (estimate, low, high); got {len(self.noise_rate)} values")
         if not 0 <= self.fdr <= 1:

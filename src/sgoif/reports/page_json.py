@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from sgoif.reports.page_data import FloatArray, IntArray, PageData
+from sgoif.reports.page_data import FloatArray, IntArray, PageData, Pairs
 
 FULL_MATRIX = 16
 """Up to so many classes the matrix is shown whole; above it shows the classes with most wrong labels."""
@@ -134,6 +134,8 @@ def _split_digits(name: str) -> list[str]:
 
 def class_pairs(data: PageData) -> dict[str, Any]:
     """The most frequent wrong pairs (given, true, number), and the matrix of the classes that fit on a screen."""
+    if isinstance(data.confusion, Pairs):
+        return _pairs_of_many(data.confusion, len(data.class_names))
     wrong = np.nan_to_num(data.confusion, nan=0.0, posinf=0.0, neginf=0.0)
     classes = len(wrong)
     errors = wrong.copy()
@@ -149,6 +151,25 @@ def class_pairs(data: PageData) -> dict[str, Any]:
         shown = np.sort(involved)
     cells = [[finite_or_none(value) for value in row] for row in wrong[np.ix_(shown, shown)]]
     return {"pairs": pairs, "matrix": {"classes": shown.tolist(), "cells": cells}}
+
+
+def _pairs_of_many(confusion: Pairs, classes: int) -> dict[str, Any]:
+    """The same of more classes than a matrix of all of them could be kept for."""
+    cell, place = np.unique(confusion.given * classes + confusion.true, return_inverse=True)
+    count = np.bincount(place, weights=np.nan_to_num(confusion.number, nan=0.0, posinf=0.0, neginf=0.0))
+    row, column = cell // classes, cell % classes
+    errors = np.where(row == column, 0.0, count)
+    top = np.argsort(-errors, kind="stable")[:PAIRS]
+    pairs = [[int(row[i]), int(column[i]), finite(errors[i])] for i in top if errors[i] >= 0.5]
+    involved = np.bincount(row, errors, classes) + np.bincount(column, errors, classes)
+    shown = np.sort(np.argsort(-involved, kind="stable")[:SHORT_MATRIX])
+    inside = np.isin(row, shown) & np.isin(column, shown)
+    cells = np.zeros((len(shown), len(shown)))
+    cells[tuple(np.searchsorted(shown, ends[inside]) for ends in (row, column))] = count[inside]
+    return {
+        "pairs": pairs,
+        "matrix": {"classes": shown.tolist(), "cells": [[finite(value) for value in line] for line in cells]},
+    }
 
 
 def curves(data: PageData) -> dict[str, list[float | None]]:

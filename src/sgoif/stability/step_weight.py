@@ -31,6 +31,8 @@ POWER = 4
 LOSS_DECAY = 0.98
 CONFUSION_DECAY = 0.5
 """Memory of the confusion counts, per refresh."""
+COUNTED, LATEST = 1000, 2**18
+"""Classes up to which all pairs are counted, and how many suspicious examples are kept, the latest, of more classes."""
 
 
 class StepWeight:
@@ -43,7 +45,11 @@ class StepWeight:
         self.applied = applied
         self.guess = math.log(max(classes, 2))
         self.loss = torch.zeros(2, device=device)  # weighted sum and weight of the training loss
-        self.confusion = torch.zeros(classes, classes, device=device)
+        self.classes = classes
+        counted = classes <= COUNTED
+        self.confusion = torch.zeros((classes, classes) if counted else LATEST, device=device)
+        self.pairs = None if counted else torch.zeros(LATEST + 1, dtype=torch.int64, device=device)
+        """Of many classes the pair of each of the latest suspicious examples, beside its count, and the next place."""
         self.train_loss = self.anchor_loss = float("nan")
         self.structure = 0.0
         self.weight = FLOOR**POWER
@@ -58,21 +64,31 @@ class StepWeight:
         fold_mean(self.loss, loss, LOSS_DECAY)
         count = max(1, int(SUSPICIOUS * len(margin)))
         worst = torch.topk(margin, count, largest=False).indices
-        flat = given[worst] * self.confusion.shape[1] + rival[worst]
-        self.confusion.view(-1).index_add_(0, flat, torch.ones_like(flat, dtype=torch.float32))
+        flat = given[worst] * self.classes + rival[worst]
+        if self.pairs is None:
+            self.confusion.view(-1).index_add_(0, flat, torch.ones_like(flat, dtype=torch.float32))
+            return
+        flat = flat[: len(self.confusion)]
+        places = (self.pairs[-1] + torch.arange(len(flat), device=flat.device)) % len(self.confusion)
+        self.pairs.index_copy_(0, places, flat.to(torch.int64))
+        self.confusion.index_fill_(0, places, 1.0)
+        self.pairs[-1] += len(flat)
 
     def refresh(self, losses: Tensor) -> None:
         """Recompute the weight from the losses of the anchors [K]; called once per refresh of the bank."""
         known = torch.cat([self.confusion.view(-1), self.loss, losses.mean().view(1)]).cpu()  # one wait for all
         total, weight, self.anchor_loss = known[-3:].tolist()
         self.train_loss = total / weight if weight > 0 else float("nan")
-        self.structure = concentration(known[:-3].view_as(self.confusion))
+        counts = known[:-3].view_as(self.confusion)
+        seen = None if self.pairs is None else self.pairs[:-1].cpu()
+        self.structure = concentration(counts) if seen is None else concentration_of(seen, counts, self.classes)
         self.confusion.mul_(CONFUSION_DECAY)
         if math.isfinite(self.anchor_loss):
             self.weight = max(FLOOR, 1 - self.anchor_loss / self.guess) ** POWER
 
     def state_dict(self) -> dict[str, Any]:
         return {
+            **({} if self.pairs is None else {"pairs": self.pairs}),
             "loss": self.loss,
             "confusion": self.confusion,
             "numbers": torch.tensor([self.anchor_loss, self.structure, self.weight], dtype=torch.float64),
@@ -81,6 +97,8 @@ class StepWeight:
     def load_state_dict(self, state: dict[str, Any]) -> None:
         self.loss.copy_(state["loss"])
         self.confusion.copy_(state["confusion"])
+        if self.pairs is not None:
+            self.pairs.copy_(state["pairs"])
         self.anchor_loss, self.structure, self.weight = state["numbers"].tolist()
 
 
@@ -98,5 +116,21 @@ def concentration(confusion: Tensor) -> float:
     counts, total = counts[rows], total[rows]
     p = counts / total[:, None]
     entropy = -(p * p.clamp_min(1e-12).log()).sum(1) + (counts > 0).sum(1).sub(1).clamp_min(0) / (2 * total)
+    share = (1 - entropy / math.log(classes - 1)).clamp(0, 1)
+    return float((share * total).sum() / total.sum())
+
+
+def concentration_of(pairs: Tensor, counts: Tensor, classes: int) -> float:
+    """The same for many classes, from pairs (row · classes + column), which may repeat, and their counts."""
+    there = counts > 0
+    if classes < 3 or not bool(there.any()):
+        return 0.0
+    found, place = torch.unique(pairs[there], return_inverse=True)
+    cells = torch.zeros(len(found), dtype=torch.float64).index_add_(0, place, counts[there].double())
+    row = torch.unique(found // classes, return_inverse=True)[1]
+    total = torch.zeros(int(row.max()) + 1, dtype=torch.float64).index_add_(0, row, cells)
+    p = cells / total[row]
+    entropy = torch.zeros_like(total).index_add_(0, row, -(p * p.clamp_min(1e-12).log()))
+    entropy += (torch.bincount(row) - 1) / (2 * total)
     share = (1 - entropy / math.log(classes - 1)).clamp(0, 1)
     return float((share * total).sum() / total.sum())

@@ -18,7 +18,7 @@ import torch
 
 from sgoif.analysis.intervals import half_width
 from sgoif.scoring.ledger import Ledger
-from sgoif.stability.step_weight import SUSPICIOUS, concentration
+from sgoif.stability.step_weight import COUNTED, SUSPICIOUS, concentration, concentration_of
 from sgoif.tasks.curriculum.influences import Influences
 from sgoif.tasks.curriculum.memory import Memory
 from sgoif.tasks.curriculum.settings import CurriculumSettings
@@ -102,7 +102,10 @@ def structure_of(evidence: Evidence, classes: int) -> float:
     rival, _ = evidence.classes.largest_but(evidence.given)
     worst = np.argsort(evidence.margin, kind="stable")[: max(1, int(SUSPICIOUS * len(evidence)))]
     worst = worst[rival[worst] >= 0]
-    counts = np.bincount(evidence.given[worst] * classes + rival[worst], minlength=classes**2)
+    pairs = evidence.given[worst] * classes + rival[worst]
+    if classes > COUNTED:
+        return concentration_of(torch.from_numpy(pairs), torch.ones(len(pairs)), classes)
+    counts = np.bincount(pairs, minlength=classes**2)
     return concentration(torch.from_numpy(counts.reshape(classes, classes)))
 
 

@@ -37,12 +37,18 @@ def normalised(probabilities: Array) -> Array:
 
 def sharpness(probabilities: Array, labels: Labels) -> float:
     """The exponent that makes probabilities fit the labels best: a golden-section search on the mean log-likelihood."""
-    logs, rows = np.log(normalised(probabilities)), np.arange(len(labels))
+    return exponent_of(np.log(normalised(probabilities)), labels)
+
+
+def exponent_of(logs: Array, labels: Labels, times: Array | None = None) -> float:
+    """The same from logarithms, each of which may stand for several classes."""
+    rows = np.arange(len(labels))
 
     def loss(log_exponent: float) -> float:
         z = np.exp(log_exponent) * logs
         top = z.max(1, keepdims=True)
-        total = top[:, 0] + np.log(np.exp(z - top).sum(1))
+        spread = np.exp(z - top) if times is None else np.exp(z - top) * times
+        total = top[:, 0] + np.log(spread.sum(1))
         return float(np.mean(total - z[rows, labels]))
 
     low, high = np.log(FLATTEST), np.log(SHARPEST)

@@ -150,14 +150,18 @@ class LabelErrors:
         return self.judgement.calibration.known > 0
 
     def confusion(self) -> Array:
-        """Estimated number of examples by given (row) and true label (column), [C, C]."""
+        """Estimated number of examples by given (row) and true label (column), [C, C]; `confused` is for many."""
+        given, true, count = self.confused()
+        counts = np.zeros((self.classes, self.classes))
+        np.add.at(counts, (given, true), count)
+        return counts
+
+    def confused(self) -> tuple[Labels, Labels, Array]:
+        """Given labels, true labels and the estimated number of examples; a pair may come more than once."""
         rows = self._rows
         known = np.isfinite(rows["probability"])
         given, other, p = rows["given"][known], rows["suggested"][known], rows["probability"][known]
-        counts = np.zeros((self.classes, self.classes))
-        np.add.at(counts, (given, other), p)
-        np.add.at(counts, (given, given), 1 - p)
-        return counts
+        return np.r_[given, given], np.r_[other, given], np.r_[p, 1 - p]
 
     def expected_precision(self, k: int) -> float:
         """Expected share of wrong labels among the k most suspicious; NaN where it cannot be told (`rate_told`)."""

@@ -148,8 +148,8 @@ def class_balance(evidence: Evidence) -> Array:
 def _agreement(anchors: Evidence) -> float:
     """Agreement with held-out labels: the mean of what is likeliest as it is and with all classes equally frequent."""
     balance = class_balance(anchors)
-    balanced = anchors.probabilities(len(balance)) * balance
-    return (anchors.agreement() + float((balanced.argmax(1) == anchors.given).mean())) / 2
+    balanced = anchors.likeliest(len(balance), balance)
+    return (anchors.agreement() + float((balanced == anchors.given).mean())) / 2
 
 
 def balanced_loss(evidence: Evidence, balance: Array) -> Array:

@@ -175,7 +175,7 @@ def agreement(anchors: Evidence, classes: int) -> float:
 
 def class_agreement(anchors: Evidence, classes: int) -> tuple[Labels, Array]:
     """Held-out examples of each class, and the share of their labels that the model agrees with."""
-    agreed = anchors.probabilities(classes).argmax(1) == anchors.given
+    agreed = anchors.likeliest(classes) == anchors.given
     count: Labels = np.bincount(anchors.given, minlength=classes)
     share: Array = np.bincount(anchors.given, weights=agreed, minlength=classes) / np.maximum(count, 1)
     return count, share

@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from sgoif.tasks.labels.channel import ROWS_AT_ONCE, SMALLEST, exponent_of
 from sgoif.tasks.labels.confused import STRICT, SURELY
 from sgoif.tasks.labels.evidence import Evidence
 from sgoif.tasks.labels.fusion import sharp_held_out
@@ -28,14 +29,8 @@ LEAST_NAMED = 50
 
 def by_strict_names(anchors: Evidence, classes: int) -> NoiseRate:
     """The noise rate by the names of held-out examples, with a 90% interval of their number."""
-    p, rows, given = sharp_held_out(anchors, classes), np.arange(len(anchors)), anchors.given
-    found: list[tuple[float, float]] = []
-    for threshold in thresholds(p, given, STRICT):
-        reached = p >= threshold
-        others = reached.sum(1)
-        named = others > reached[rows, given]
-        made_up = (others[:, None] > reached).sum(1) - named
-        found.append((float(named.sum()), float(made_up.sum()) / (classes - 1)))
+    many = anchors.classes.slots is not None and len(anchors) * classes > ROWS_AT_ONCE
+    found = (_levels_of_slots if many else _levels)(anchors, classes)
     found = [level for level in found if level[1] >= LEAST_NAMED] or found[:1]
     names, expected = found[_loosest(found)]
     spread = SURELY * np.sqrt(names + SURELY**2 / 4)
@@ -45,6 +40,46 @@ def by_strict_names(anchors: Evidence, classes: int) -> NoiseRate:
         return min(rate_of(max(0.0, count) / max(expected, 1e-12), classes), 1.0)
 
     return NoiseRate(rate(names), rate(middle - spread), rate(middle + spread))
+
+
+def _levels(anchors: Evidence, classes: int) -> list[tuple[float, float]]:
+    """Numbers of named examples and of made-up labels that would be named, level by level."""
+    p, rows, given = sharp_held_out(anchors, classes), np.arange(len(anchors)), anchors.given
+    found: list[tuple[float, float]] = []
+    for threshold in thresholds(p, given, STRICT):
+        reached = p >= threshold
+        others = reached.sum(1)
+        named = others > reached[rows, given]
+        made_up = (others[:, None] > reached).sum(1) - named
+        found.append((float(named.sum()), float(made_up.sum()) / (classes - 1)))
+    return found
+
+
+def _levels_of_slots(anchors: Evidence, classes: int) -> list[tuple[float, float]]:
+    """The same in the memory of the slots: all classes outside those of a row have one probability, the least."""
+    slots, given = anchors.classes.slots, anchors.given
+    assert slots is not None
+    there = slots >= 0
+    p = np.where(there, np.maximum(anchors.classes.mean.astype(np.float64), SMALLEST), 0.0)
+    p, rest, left = np.c_[p, np.full(len(p), SMALLEST)], len(p[0]), classes - there.sum(1)
+    own = np.where((slots == given[:, None]).any(1), (slots == given[:, None]).argmax(1), rest)
+    times = np.c_[there, left].astype(np.float64)  # how many classes have each of these probabilities
+    p /= (p * times).sum(1, keepdims=True)
+    p = np.where(times > 0, p, 1.0) ** exponent_of(np.log(np.where(times > 0, p, 1.0)), own, times)
+    p /= (p * times).sum(1, keepdims=True)
+    mine, most = p[np.arange(len(p)), own], np.full((len(STRICT), classes), np.inf)
+    for y in np.unique(given):
+        most[:, y] = np.quantile(mine[given == y], STRICT)
+    found: list[tuple[float, float]] = []
+    for threshold in most:
+        reached = there & (p[:, :rest] >= threshold[slots])
+        outside = np.searchsorted(np.sort(threshold), p[:, rest], side="right")
+        outside -= (there & (p[:, rest:] >= threshold[slots])).sum(1)
+        others = reached.sum(1) + outside
+        named = others > (mine >= threshold[given])
+        made_up = np.select([others > 1, others == 1], [classes, classes - 1], 0) - named
+        found.append((float(named.sum()), float(made_up.sum()) / (classes - 1)))
+    return found
 
 
 def _loosest(levels: list[tuple[float, float]]) -> int:

@@ -1,0 +1,159 @@
+"""Twenty thousand classes: what is kept of their confusion is small, and the same as of few classes."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from sgoif.reports.page_data import Pairs
+from sgoif.reports.page_json import _pairs_of_many, class_pairs
+from sgoif.stability import step_weight
+from sgoif.stability.step_weight import Competence
+from sgoif.tasks.curriculum import judging
+from sgoif.tasks.labels import evidence as evidence_module
+from sgoif.tasks.labels import strict
+from sgoif.tasks.labels.evidence import Evidence, Rows
+
+AUDITED = """
+import resource, sys
+import torch
+from torch import nn
+from torch.utils.data import DataLoader, TensorDataset
+from sgoif import InfluenceMonitor, indexed, split_holdout
+from sgoif.tasks import LabelErrors
+
+classes, count = 20_000, 3000
+torch.manual_seed(0)
+labels = torch.arange(count) // 2 * 13
+data = TensorDataset(torch.randn(count, 4), labels)
+train, held_out = split_holdout(data, share=0.5)
+model = nn.Linear(4, classes)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+monitor = InfluenceMonitor(model, optimizer, anchors=held_out, groups="one", size=count, refresh_every=4)
+for x, y, index in DataLoader(indexed(train), batch_size=128):
+    with monitor.step(index):
+        nn.functional.cross_entropy(model(x), y).backward()
+    optimizer.step()
+    optimizer.zero_grad()
+errors = LabelErrors(monitor)
+errors.notes()
+errors.report(sys.argv[1])
+size = sum(value.numel() * value.element_size() for value in monitor.state_dict().values() if hasattr(value, "numel"))
+print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20, size / 2**20)
+"""
+
+
+def test_a_report_on_twenty_thousand_classes_fits_into_two_gigabytes(tmp_path: Path) -> None:
+    # With a full matrix of classes the monitor alone took seven.
+    done = subprocess.run(
+        [sys.executable, "-c", AUDITED, str(tmp_path / "report.html")], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    peak, state = map(float, done.stdout.split())
+    assert peak < 2, f"{peak:.2f} GiB"
+    assert state < 100, f"a state of {state:.0f} MiB"
+    assert (tmp_path / "report.html").stat().st_size > 10_000
+
+
+def watched(monkeypatch: pytest.MonkeyPatch, counted: int, latest: int = 2**12) -> Competence:
+    monkeypatch.setattr(step_weight, "COUNTED", counted)
+    monkeypatch.setattr(step_weight, "LATEST", latest)
+    return Competence(30, torch.device("cpu"))
+
+
+def batches(many: int, seed: int = 0) -> list[tuple[torch.Tensor, ...]]:
+    random = torch.Generator().manual_seed(seed)
+    given = [torch.randint(0, 30, (200,), generator=random) for _ in range(many)]
+    return [
+        (torch.rand(200, generator=random), torch.randn(200, generator=random), y, (y + 1 + (y % 3)) % 30)
+        for y in given
+    ]
+
+
+def test_the_latest_suspicious_examples_say_what_counts_of_all_pairs_do(monkeypatch: pytest.MonkeyPatch) -> None:
+    dense, latest = watched(monkeypatch, 30), watched(monkeypatch, 29)
+    assert dense.confusion.shape == (30, 30)
+    assert latest.confusion.dim() == 1
+    for number, batch in enumerate(batches(12)):
+        for either in (dense, latest):
+            either.observe(*batch)
+            if number % 3 == 2:
+                either.refresh(torch.rand(5, generator=torch.Generator().manual_seed(number)))
+        assert latest.structure == pytest.approx(dense.structure, abs=1e-12)
+    assert dense.structure > 0.1
+    again = watched(monkeypatch, 29)
+    again.load_state_dict({name: value.clone() for name, value in latest.state_dict().items()})
+    for either in (latest, again):
+        either.observe(*batches(1, seed=5)[0])
+        either.refresh(torch.ones(5))
+    assert again.structure == latest.structure
+
+
+def test_more_suspicious_examples_than_there_is_room_for_replace_the_oldest(monkeypatch: pytest.MonkeyPatch) -> None:
+    short, rest = watched(monkeypatch, 29, latest=60), watched(monkeypatch, 29)
+    both = batches(9)
+    for batch in both:
+        short.observe(*batch)
+    for batch in both[-3:]:  # 20 of each batch
+        rest.observe(*batch)
+    for either in (short, rest):
+        either.refresh(torch.ones(5))
+    assert short.structure == pytest.approx(rest.structure, abs=1e-12)
+
+
+def examples(count: int, classes: int, slots: int = 8, seed: int = 0) -> Evidence:
+    """Examples whose probabilities are remembered in slots, some of them empty, some labels outside of them."""
+    random = np.random.default_rng(seed)
+    given = random.integers(0, classes - 3, count)  # three classes nobody has
+    found = np.stack([random.permutation(classes)[:slots] for _ in range(count)])
+    right = random.random(count) < 0.8
+    found[right, 0] = np.where((found[right] == given[right, None]).any(1), found[right, 0], given[right])
+    p = random.dirichlet(np.r_[4.0, np.full(slots - 1, 0.3)], count)
+    empty = random.random((count, slots)) < 0.2
+    found, p = np.where(empty, -1, found), np.where(empty, 0, p)
+    zero = np.zeros(count)
+    rows = Rows(p.astype(np.float32), found.astype(np.int32))
+    return Evidence(np.arange(count), given, zero, zero, zero, zero, rows, rows)
+
+
+@pytest.mark.parametrize("classes", [12, 60])
+def test_names_by_slots_are_those_of_all_classes(classes: int) -> None:
+    anchors = examples(800, classes)
+    whole, slots = strict._levels(anchors, classes), strict._levels_of_slots(anchors, classes)
+    assert whole[0][0] > 20
+    np.testing.assert_allclose(slots, whole, rtol=1e-12)
+
+
+def test_the_likeliest_classes_in_blocks_of_rows(monkeypatch: pytest.MonkeyPatch) -> None:
+    some, factor = examples(100, 20), np.random.default_rng(1).random(20)
+    p = some.probabilities(20)
+    monkeypatch.setattr(evidence_module, "ROWS_AT_ONCE", 20 * 7)
+    assert np.array_equal(some.likeliest(20), p.argmax(1))
+    assert np.array_equal(some.likeliest(20, factor), (p * factor).argmax(1))
+
+
+def test_the_structure_of_noise_in_many_classes(monkeypatch: pytest.MonkeyPatch) -> None:
+    some = examples(2000, 25)
+    counted = judging.structure_of(some, 25)
+    monkeypatch.setattr(judging, "COUNTED", 24)
+    assert judging.structure_of(some, 25) == pytest.approx(counted, abs=1e-12)
+    assert counted > 0
+
+
+def test_the_page_shows_the_same_of_pairs_as_of_a_matrix() -> None:
+    from types import SimpleNamespace
+
+    random, classes = np.random.default_rng(0), 40
+    given, true = random.integers(0, classes, 4000), random.integers(0, classes, 4000)
+    number = random.random(4000) ** 2
+    number[5] = np.nan
+    matrix = np.zeros((classes, classes))
+    np.add.at(matrix, (given, true), np.nan_to_num(number))
+    whole = class_pairs(SimpleNamespace(confusion=matrix))  # type: ignore[arg-type]
+    assert len(whole["pairs"]) == 60
+    assert _pairs_of_many(Pairs(given, true, number), classes) == whole
