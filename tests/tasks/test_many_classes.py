@@ -13,7 +13,7 @@ import torch
 from sgoif.reports.page_data import Pairs
 from sgoif.reports.page_json import _pairs_of_many, class_pairs
 from sgoif.stability import step_weight
-from sgoif.stability.step_weight import Competence
+from sgoif.stability.step_weight import StepWeight
 from sgoif.tasks.curriculum import judging
 from sgoif.tasks.labels import evidence as evidence_module
 from sgoif.tasks.labels import strict
@@ -25,6 +25,7 @@ import torch
 from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
 from sgoif import InfluenceMonitor, indexed, split_holdout
+from sgoif.reports import write_label_report
 from sgoif.tasks import LabelErrors
 
 classes, count = 20_000, 3000
@@ -42,7 +43,7 @@ for x, y, index in DataLoader(indexed(train), batch_size=128):
     optimizer.zero_grad()
 errors = LabelErrors(monitor)
 errors.notes()
-errors.report(sys.argv[1])
+write_label_report(errors, sys.argv[1])
 size = sum(value.numel() * value.element_size() for value in monitor.state_dict().values() if hasattr(value, "numel"))
 print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20, size / 2**20)
 """
@@ -60,10 +61,10 @@ def test_a_report_on_twenty_thousand_classes_fits_into_two_gigabytes(tmp_path: P
     assert (tmp_path / "report.html").stat().st_size > 10_000
 
 
-def watched(monkeypatch: pytest.MonkeyPatch, counted: int, latest: int = 2**12) -> Competence:
+def watched(monkeypatch: pytest.MonkeyPatch, counted: int, latest: int = 2**12) -> StepWeight:
     monkeypatch.setattr(step_weight, "COUNTED", counted)
     monkeypatch.setattr(step_weight, "LATEST", latest)
-    return Competence(30, torch.device("cpu"))
+    return StepWeight(30, torch.device("cpu"))
 
 
 def batches(many: int, seed: int = 0) -> list[tuple[torch.Tensor, ...]]:

@@ -265,7 +265,7 @@ def _notes(ways: dict[str, int], empty: list[int], names: list[str]) -> list[str
             " original as well; without --links they do not"
         )
     if ways.get("symlinked"):
-        notes.append("links lead out of the copy: an audit of a folder needs --follow-links; for a table use --copy")
+        notes.append("links lead out of the copy: an audit of a folder needs --follow-links, a table no --links")
     if empty:
         notes.append(f"no images are left in {few(names[number] for number in empty)}")
     return notes

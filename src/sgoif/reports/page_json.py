@@ -160,7 +160,7 @@ def _pairs_of_many(confusion: Pairs, classes: int) -> dict[str, Any]:
     row, column = cell // classes, cell % classes
     errors = np.where(row == column, 0.0, count)
     top = np.argsort(-errors, kind="stable")[:PAIRS]
-    pairs = [[int(row[i]), int(column[i]), finite(errors[i])] for i in top if errors[i] >= 0.5]
+    pairs = [[int(row[i]), int(column[i]), finite_or_none(errors[i])] for i in top if errors[i] >= 0.5]
     involved = np.bincount(row, errors, classes) + np.bincount(column, errors, classes)
     shown = np.sort(np.argsort(-involved, kind="stable")[:SHORT_MATRIX])
     inside = np.isin(row, shown) & np.isin(column, shown)
@@ -168,7 +168,7 @@ def _pairs_of_many(confusion: Pairs, classes: int) -> dict[str, Any]:
     cells[tuple(np.searchsorted(shown, ends[inside]) for ends in (row, column))] = count[inside]
     return {
         "pairs": pairs,
-        "matrix": {"classes": shown.tolist(), "cells": [[finite(value) for value in line] for line in cells]},
+        "matrix": {"classes": shown.tolist(), "cells": [[finite_or_none(value) for value in line] for line in cells]},
     }
 
 
