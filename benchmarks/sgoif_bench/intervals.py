@@ -22,12 +22,12 @@ import torch
 from torch import Tensor, nn
 from torch.utils.data import DataLoader, TensorDataset
 
-from sgoif.analysis.attribution import half_width, interval_width
+from sgoif.analysis.intervals import half_width, interval_width
 from sgoif.commands.demo.digits import CLASSES, load_digits
 from sgoif.core.data import indexed, split_holdout
 from sgoif.errors import SettingError
 from sgoif.monitor import InfluenceMonitor
-from sgoif.scoring.autocorrelation import COLUMNS, half_ratio
+from sgoif.scoring.autocorrelation import COLUMNS, dependence_ratio
 from sgoif.scoring.ledger import SUMS, Ledger
 from sgoif_bench.batches import crop_and_flip
 from sgoif_bench.command import Device, Say, choose_device, run_command, seeds_of, setting
@@ -116,6 +116,7 @@ def judged(monitor: InfluenceMonitor, sums: Tensor, length: int) -> dict[str, An
     """How often intervals of windows of so many epochs cover the mean over the other epochs."""
     whole = sums[-1] - sums[0]
     weight, score = SUMS.index("weight"), SUMS.index("score")
+    level, bound = monitor.settings.level, monitor.scaling.bound
     found: dict[str, list[float]] = {"covered": [], "covered_bernstein": [], "covered_normal": [], "width": []}
     spread = []
     for start in range(0, len(sums) - length, length):
@@ -126,10 +127,10 @@ def judged(monitor: InfluenceMonitor, sums: Tensor, length: int) -> dict[str, An
         missed = (ledger.mean("score").double() - truth).abs()
         error = (ledger.variance() / ledger.effective_count()).sqrt().double()
         middle = sums[start + length // 2] - sums[start]
-        ratio = half_ratio(middle[:, NOTED], (window - middle)[:, NOTED], ledger.variance())
-        width = interval_width(monitor, ledger, ratio).double()
+        ratio = dependence_ratio(middle[:, NOTED], (window - middle)[:, NOTED], ledger.variance())
+        width = interval_width(ledger, level, bound, ratio).double()
         found["covered"].append(float((missed <= width).double().mean()))
-        found["covered_bernstein"].append(float((missed <= half_width(monitor, ledger).double()).double().mean()))
+        found["covered_bernstein"].append(float((missed <= half_width(ledger, level, bound).double()).double().mean()))
         found["covered_normal"].append(float((missed <= normal_quantile(monitor) * error).double().mean()))
         found["width"].append(float(width.mean()))
         spread.append(float(missed.square().mean() / error.square().mean()))

@@ -21,7 +21,6 @@ import torch
 from sgoif.errors import SgoifError
 from sgoif.monitor import InfluenceMonitor
 from sgoif.scoring.score_queue import BLOCK_STEPS
-from sgoif.scoring.score_scaling import SETTLED
 from sgoif_bench.jobs import free_memory
 from sgoif_bench.memory import Peak, resident_peak, tensor_peak
 from sgoif_bench.overhead_training import Plan, Training
@@ -64,9 +63,9 @@ def _probe(plan: Plan, layers: str | None, kind: str) -> float:
 
 
 def _short_training(plan: Plan, layers: str | None) -> None:
-    """So many steps that the monitor holds as much as it ever does: waiting steps, and on a GPU recordings of them."""
+    """So many steps that the monitor holds as much as it ever does: waiting steps."""
     training = Training(plan)
-    steps = BLOCK_STEPS + 16 + (SETTLED if plan.device == "cuda" else 0)
+    steps = BLOCK_STEPS + 16
     monitor = training.watched(layers, InfluenceMonitor) if layers is not None else None
     training.run(steps, monitor)
     if monitor is not None:

@@ -51,8 +51,53 @@ class PartialMonitor(InfluenceMonitor):
         """The same of the card, measured while `apart` holds."""
         self.apart = False
         if level == ENTER:
-            self._capture.unhook()
-            self._capture.hook = lambda: None  # type: ignore[method-assign]
+            self.capture.unhook()
+            self.capture.hook = lambda: None  # type: ignore[method-assign]
+        self._replace_parts()
+
+    def _replace_parts(self) -> None:
+        """Have the pipeline do no more than the level says, and time what it does."""
+        pipeline = self.pipeline
+        observe, score, learn = pipeline.observe, pipeline.score_queue, pipeline.learn
+        begin, complete = pipeline.begin_refresh, pipeline.complete_refresh
+
+        def score_queue() -> None:
+            if self.level < BLOCKS:
+                pipeline.queue.drop()
+            elif pipeline.queue.steps:
+                self._timed("block", score)
+
+        def learn_from(*args: Any) -> None:
+            if self.level >= CURVATURE:
+                self._timed("curvature", lambda: learn(*args))
+            else:
+                self.curvature.updates = 1
+
+        def begin_refresh() -> None:
+            if self.level == ALL:
+                start = perf_counter()
+                begin()
+                self._note("anchors", start)
+                return
+            if self.directions.psi is None:
+                self.directions.psi = torch.zeros(len(self.group_names), self.layout.size, device=self.device)
+            self.schedule.refreshing()
+
+        def complete_refresh() -> None:
+            if pipeline.pending is not None:
+                start = perf_counter()
+                complete()
+                self._note("refresh", start)
+
+        parts = {
+            "observe": lambda *args: observe(*args) if self.level >= COLLECT else None,
+            "score_queue": score_queue,
+            "learn": learn_from,
+            "begin_refresh": begin_refresh,
+            "complete_refresh": complete_refresh,
+        }
+        for name, part in parts.items():
+            setattr(pipeline, name, part)
 
     @contextmanager
     def step(self, *args: Any, **options: Any) -> Iterator[None]:
@@ -62,38 +107,6 @@ class PartialMonitor(InfluenceMonitor):
             yield
             start = perf_counter()
         self._note("leave", start)
-
-    def _observed(self, *args: Any) -> Any:
-        return super()._observed(*args) if self.level >= COLLECT else None
-
-    def _score_waiting(self) -> None:
-        if self.level < BLOCKS:
-            self._waiting.drop()
-        elif self._waiting.steps:
-            self._timed("block", super()._score_waiting)
-
-    def _learn(self, *args: Any) -> None:
-        if self.level >= CURVATURE:
-            learn = super()._learn
-            self._timed("curvature", lambda: learn(*args))
-        else:
-            self.curvature.updates = 1
-
-    def _look_at_anchors(self) -> None:
-        start = perf_counter()
-        if self.level == ALL:
-            super()._look_at_anchors()
-            self._note("anchors", start)
-            return
-        if self.directions is None:
-            self.directions = torch.zeros(len(self.group_names), self.layout.size, device=self.device)
-        self.cadence.refreshing()
-
-    def _complete_refresh(self) -> None:
-        start = perf_counter()
-        if self._look is not None:
-            super()._complete_refresh()
-            self._note("refresh", start)
 
     def _timed(self, part: str, work: Callable[[], None]) -> None:
         begun = self._made_to_wait() if self.apart else None

@@ -9,10 +9,10 @@ import numpy as np
 import pytest
 import torch
 
-from sgoif.analysis.attribution import interval_width
+from sgoif.analysis.intervals import interval_width
 from sgoif.errors import SettingError
 from sgoif.monitor import InfluenceMonitor
-from sgoif.scoring.autocorrelation import half_ratio
+from sgoif.scoring.autocorrelation import dependence_ratio
 from sgoif.scoring.ledger import SUMS, Ledger
 from sgoif_bench.intervals import IntervalSettings, judged, long_run, main, show
 
@@ -34,8 +34,8 @@ def test_windows_are_judged_as_a_slow_loop_would(run: tuple[InfluenceMonitor, to
         ledger = Ledger(1, 1, torch.device("cpu"), sums.shape[1])
         ledger.sums = sums[start + length] - sums[start]
         middle = sums[start + 10] - sums[start]
-        ratio = half_ratio(middle[:, noted], (ledger.sums - middle)[:, noted], ledger.variance())
-        width = interval_width(monitor, ledger, ratio)
+        ratio = dependence_ratio(middle[:, noted], (ledger.sums - middle)[:, noted], ledger.variance())
+        width = interval_width(ledger, monitor.settings.level, monitor.scaling.bound, ratio)
         for i in range(sums.shape[1]):
             here = ledger.sums[i]
             others = sums[-1, i] - sums[0, i] - here

@@ -8,7 +8,6 @@ from typing import Any, Literal, get_args
 
 from sgoif.errors import SettingError
 
-Gate = Literal["stability", "hard", "moving-average", "none"]
 Reduction = Literal["auto", "mean", "sum"]
 Execution = Literal["auto", "eager", "deferred"]
 LEAST_TURNS, LAYERS_A_STEP = 8, 4
@@ -35,8 +34,8 @@ class Settings:
     """Solver of H φ = g: "richardson", "neumann", "subspace" or "conjugate"."""
     solver_steps: int | None = None
     """Steps of the solver at every refresh; None keeps the solver's own default (30 for Richardson)."""
-    gate: Gate = "stability"
-    """How anchors are trusted: "stability", "hard", "moving-average" or "none"."""
+    gate: str = "stability"
+    """How anchors are trusted: "stability", "hard", "moving-average" or "none" (`stability.gates`)."""
     kappa: float | None = None
     """κ in τ = κ β̃ Γ. None tracks it so that `pass_quantile` of the anchors pass."""
     pass_quantile: float = 0.8
@@ -84,8 +83,6 @@ class Settings:
     """When a step is committed. "eager": when it ends; "deferred": with later ones, which saves a GPU's host time and
     changes no score, but a wrong index is named some steps later. "auto": deferred on a GPU, unless several processes
     train the model, under a `budget`, or with `allow_duplicates`."""
-    cuda_graphs: bool = True
-    """Where steps are deferred, have the GPU repeat scoring from CUDA graphs, which takes the host next to no time."""
     seed: int = 0
     """Seed of everything the monitor draws; the global random state is never touched."""
 
@@ -94,7 +91,6 @@ class Settings:
             if not ok:
                 raise SettingError(f"{name}={getattr(self, name)!r} is not valid: expected {expected}")
 
-        need(self.gate in get_args(Gate), "gate", f"one of {', '.join(get_args(Gate))}")
         need(self.reduction in get_args(Reduction), "reduction", f"one of {', '.join(get_args(Reduction))}")
         need(self.execution in get_args(Execution), "execution", f"one of {', '.join(get_args(Execution))}")
         need(self.body_share is None or 0 < self.body_share <= 1, "body_share", "a share in (0, 1], or None")

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import gc
+import weakref
 from typing import Any
 
 import pytest
 import torch
-from test_backlog import Run, assert_same
+from test_backlog import TRAINING, Run, assert_same
 
 from sgoif import InfluenceMonitor
 from sgoif.errors import SettingError
@@ -60,3 +62,40 @@ def test_a_state_may_go_on_with_the_other_executor(monkeypatch: pytest.MonkeyPat
     other.optimizer.load_state_dict(first.optimizer.state_dict())
     other.batches = first.batches
     assert_same(whole.monitor, other.train(19).monitor)
+
+
+def test_scores_of_the_last_step_are_not_overwritten() -> None:
+    run = Run(True).train(60)
+    last = run.monitor.last
+    assert last is not None
+    kept = last.influence.clone()
+    run.train(30)
+    assert run.monitor.last is not last
+    assert torch.equal(last.influence, kept)
+
+
+def test_whoever_observes_sees_every_step() -> None:
+    run = Run(True)
+    seen: list[int] = []
+    run.monitor.observers.append(lambda steps, scores: seen.extend(steps.indices.tolist()))
+    run.train(15)
+    run.monitor.flush()
+    assert sorted(seen) == list(range(TRAINING))
+
+
+@pytest.mark.parametrize("execution", ["eager", "deferred"])
+def test_parts_do_not_keep_their_monitor(execution: str) -> None:
+    model = torch.nn.Linear(12, 4)
+    held_out = torch.randn(24, 12), torch.arange(24) % 4
+    monitor = InfluenceMonitor(model, torch.optim.SGD(model.parameters(), lr=0.1), held_out, execution=execution)
+    with monitor.step(torch.arange(8)):
+        torch.nn.functional.cross_entropy(model(torch.randn(8, 12)), torch.arange(8) % 4).backward()
+    monitor.close()
+    gone = weakref.ref(monitor)
+    gc.collect()
+    gc.disable()
+    try:
+        del monitor
+        assert gone() is None
+    finally:
+        gc.enable()

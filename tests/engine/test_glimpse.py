@@ -90,39 +90,6 @@ def test_the_table_is_that_of_a_full_look(step: Loop, layers: str, request: pyte
     assert_same(watched(False, step, layers=layers).monitor, late.monitor)
 
 
-def hooked(run: Run) -> list[bool]:
-    return [bool(layer._forward_hooks) for layer in run.model]
-
-
-def test_a_layer_has_its_hook_where_it_is_wanted() -> None:
-    """Of four layers below the head one is scored in a step."""
-    run = Run(True, **CALM, layers="all", body_share=0.25, hidden=3)
-    run.train(3)
-    assert hooked(run) == [True, False] * 4 + [True], "those of prompt steps stay"
-    run.train(2)
-    for _ in range(6):
-        run.train(1)
-        assert sum(hooked(run)[:-1]) == 1
-        assert hooked(run)[-1]
-    run.monitor.refresh()
-    assert sum(hooked(run)) == 5, "all of them see the anchors"
-    run.train(1)
-    assert sum(hooked(run)) == 2
-    run.monitor.close()
-    assert sum(hooked(run)) == 0
-
-
-def test_a_model_that_is_compiled_later_has_all_its_hooks_again() -> None:
-    run = Run(True, **CALM, layers="all", body_share=0.25, hidden=3).train(8)
-    assert sum(hooked(run)) == 2
-    with pytest.warns(UserWarning, match=r"torch\.compiler\.reset"):
-        run.monitor.capture.mark_compiled()
-    assert sum(hooked(run)) == 5
-    run.train(3)
-    assert sum(hooked(run)) == 5
-    assert run.monitor.scores()["n_observations"].sum() == 11 * 8
-
-
 def test_a_loop_that_starts_to_overwrite_its_logits_loses_that_one_step() -> None:
     """The gradient of what the head gave cannot be had afterwards; a wrong one must not be scored."""
     run = watched(True, loop(lambda z: z.div_(2), first=20), steps=21)

@@ -10,7 +10,7 @@ from sgoif.stability.gates import group_tolerance, hard_gate
 
 def test_a_hard_gate_opens_or_shuts() -> None:
     residual = torch.tensor([0.5, 1.0, 1.5, torch.inf])
-    assert hard_gate(residual, 1.0).tolist() == [1, 1, 0, 0]
+    assert hard_gate(residual, residual, 1.0).tolist() == [1, 1, 0, 0]
 
 
 def test_tolerances_by_group_follow_each_group_and_agree_where_groups_do() -> None:

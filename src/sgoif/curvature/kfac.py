@@ -77,18 +77,8 @@ class KFAC(Curvature):
         self._averages: list[dict[str, Tensor]] = []
         self._weight = torch.zeros((), device=self.device)
 
-    def update(self, factors: Sequence[Factors]) -> None:
-        self.updating(lambda: self.fold(factors))
-
-    def updating(self, fold: Callable[[], None]) -> None:
-        """Have one batch folded in, by `fold` below or by a recording of it."""
-        fold()
-        self.updates += 1
-        self._cache.clear()
-
     @full_precision
-    def fold(self, factors: Sequence[Factors]) -> None:
-        """Fold one batch into the averages; changes nothing else once these exist."""
+    def update(self, factors: Sequence[Factors]) -> None:
         batch = [statistics(factor) for factor in self._prepare(factors)]
         if not self._averages:
             self._averages = [{key: torch.zeros_like(value) for key, value in block.items()} for block in batch]
@@ -99,11 +89,8 @@ class KFAC(Curvature):
             for key, value in new.items():
                 accumulate(averages[key], value, self.decay, valid)
         accumulate(self._weight, torch.ones_like(self._weight), self.decay, valid)
-
-    def data_ptrs(self) -> tuple[int, ...]:
-        """Where the averages lie in memory."""
-        averages = (average for block in self._averages for average in block.values())
-        return tuple(average.data_ptr() for average in (self._weight, *averages))
+        self.updates += 1
+        self._cache.clear()
 
     @full_precision
     def matvec(self, vectors: Tensor) -> Tensor:

@@ -114,7 +114,7 @@ class aside:
 def forget_workspaces() -> None:
     """Give back the scratch memory that products have asked for on another stream, and that would be kept for ever.
 
-    Each stream gets its own again when it next needs it; a recording has its own claim to what it was made with.
+    Each stream gets its own again when it next needs it.
     """
     forget: Any = getattr(torch._C, "_cuda_clearCublasWorkspaces", None)
     if forget is not None:

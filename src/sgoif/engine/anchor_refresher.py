@@ -32,7 +32,7 @@ from sgoif.settings import Settings
 from sgoif.solvers.base import Solution, Solver, row_norm, select_rows
 from sgoif.stability.bounds import coverage, solver_error_bound
 from sgoif.stability.controller import StabilityController
-from sgoif.stability.gates import anomalies, group_tolerance, hard_gate, moving_average_gate, stability_gate
+from sgoif.stability.gates import anomalies, find_gate, group_tolerance
 from sgoif.stability.signals import observe_signals
 from sgoif.stability.step_weight import StepWeight
 
@@ -76,6 +76,7 @@ class AnchorRefresher:
         self.curvature, self.solver, self.controller, self.step_weight = curvature, solver, controller, step_weight
         self.directions, self.scorer, self.held_out, self.schedule = directions, scorer, held_out, schedule
         self.optimizer, self.settings, self.device = optimizer, settings, directions.device
+        self.gate = find_gate(settings.gate)
         self.history: list[dict[str, float]] = []
 
     @full_precision
@@ -116,7 +117,7 @@ class AnchorRefresher:
         pace = found.learning_rate, found.weight_decay, found.examples
         tolerance = self.controller.tolerance(bank.residual, spectrum.condition, *pace)
         bank.average_residual()
-        bank.confidence = self._gate(tolerance.tau).to(self.device)
+        bank.confidence = self._confidence(tolerance.tau).to(self.device)
         replacing = s.replace_every and (len(self.history) + 1) % s.replace_every == 0
         if s.refine and s.gate == "stability" and replacing:
             self._refine(gradient, solution, tolerance.tau)
@@ -141,27 +142,26 @@ class AnchorRefresher:
         group = next((g for g in groups if any(p is w for p in g["params"] for w in weights)), {})
         return float(group.get("lr", 0.0)), float(group.get("weight_decay", 0.0))
 
-    def _gate(self, tau: float, rows: Tensor | slice = slice(None)) -> Tensor:
+    def _confidence(self, tau: float, rows: Tensor | slice = slice(None)) -> Tensor:
         """Confidences of these anchors, on the host."""
+        bank, limit = self.bank, self._limit(tau)
+        tolerance = limit[rows] if isinstance(limit, Tensor) else limit
+        return self.gate(bank.residual[rows], bank.average[rows], tolerance)
+
+    def _limit(self, tau: float) -> float | Tensor:
+        """The tolerance, of every anchor where it differs by group."""
         bank, s = self.bank, self.settings
-        residual = bank.residual[rows]
-        if s.gate == "moving-average":
-            return moving_average_gate(residual, bank.average[rows])
-        if s.gate == "none":
-            return torch.isfinite(residual).float()
-        limit: float | Tensor = tau
-        if s.tolerance_by_group:
-            count = len(bank.group_names)
-            groups = bank.groups[bank.members]
-            limit = group_tolerance(bank.residual, groups, count, s.pass_quantile, tau)[rows]
-        return hard_gate(residual, limit) if s.gate == "hard" else stability_gate(residual, limit)
+        if not s.tolerance_by_group:
+            return tau
+        groups = bank.groups[bank.members]
+        return group_tolerance(bank.residual, groups, len(bank.group_names), s.pass_quantile, tau)
 
     def _refine(self, gradient: Tensor, solution: Solution, tau: float) -> None:
         """Short conjugate gradients for the anchors behind large but doubtful scores."""
         ledger = self.scorer.record()
         groups = doubtful_groups(ledger, half_width(ledger, self.settings.level, self.scorer.scaling.bound))
         rows = refine(self.bank, gradient, self.curvature, solution, groups, self.settings.sketch)
-        self.bank.confidence[rows] = self._gate(tau, rows).to(self.device)
+        self.bank.confidence[rows] = self._confidence(tau, rows).to(self.device)
 
     def _set_directions(self, residual: Tensor, smallest: float) -> None:
         bank, directions = self.bank, self.directions

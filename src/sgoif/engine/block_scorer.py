@@ -20,12 +20,11 @@ from sgoif.core.types import Indices
 from sgoif.curvature.base import Factors
 from sgoif.distributed.communicator import Communicator
 from sgoif.engine.group_directions import GroupDirections
-from sgoif.engine.work_runner import AT_ONCE, WorkRunner
 from sgoif.scoring.finite_check import FiniteCheck
 from sgoif.scoring.influence import StepScores, gradient_norms, group_scores, remember
 from sgoif.scoring.ledger import Ledger, merged
-from sgoif.scoring.outputs import Outputs, alike, read_outputs
-from sgoif.scoring.score_scaling import SETTLED, ScoreScaling
+from sgoif.scoring.outputs import Outputs, read_outputs
+from sgoif.scoring.score_scaling import ScoreScaling
 from sgoif.scoring.step_batch import Observation, group_tensors, make_alike, named, stack_steps
 from sgoif.settings import Settings
 from sgoif.stability.step_weight import StepWeight
@@ -53,7 +52,6 @@ class BlockScorer:
         self.reads_labels, self.settings = reads_labels, settings
         self.device, self.head = ledger.device, directions.layers[-1]
         self.head_alone = len(directions.layers) == 1
-        self.runner: WorkRunner = AT_ONCE
         self.observers: list[Observer] = []
         self._last: StepScores | None = None  # of the last block, whose last step has `_last_size` examples; 0: cut
         self._last_size = 0
@@ -67,16 +65,6 @@ class BlockScorer:
         scale = outputs.scale.view(-1, *[1] * (steps.delta.dim() - 1))
         return outputs, self.head.factors(steps.inputs, steps.delta.float() / scale)
 
-    @property
-    def repeats(self) -> bool:
-        """Whether blocks of one form are repeated now: not in a young run, nor while somebody looks at every step."""
-        return (
-            self.runner.repeats_blocks
-            and self.scaling.updates >= SETTLED
-            and not self.observers
-            and not self.ledger.duplicates
-        )
-
     @full_precision
     def score(self, waited: list[Observation]) -> None:
         """Score steps together and fold them into the ledger."""
@@ -84,19 +72,8 @@ class BlockScorer:
         make_alike(waited)
         places, parts = group_tensors(waited)
         waited.clear()  # once put together, single steps are not kept any longer
-
-        def work(tensors: list[Tensor]) -> tuple[Observation, StepScores]:
-            *tensors, index = tensors
-            steps = stack_steps(places, tensors, indices)
-            return steps, self._fold(steps, index, sizes)
-
-        directions = self.directions
-        assert directions.psi is not None
-        runner = self.runner if self.repeats and alike(sizes) else AT_ONCE
-        written = directions.psi, directions.support, directions.error_bound, self.finite.flag, self.scaling.mean
-        self.ledger.weigh(self.step_weight.factor)
-        steps, scores = runner.run_block([*parts, [self.upload(indices)]], work, self.ledger, written)
-        self.scaling.updates += len(sizes)
+        steps = stack_steps(places, [torch.cat(parts.pop(0)) for _ in range(len(parts))], indices)
+        scores = self._fold(steps, self.upload(indices), sizes)
         self.finite.send()
         self.ledger.autocorrelation.observe(self.ledger, len(sizes))
         for observe in self.observers:
@@ -104,7 +81,7 @@ class BlockScorer:
         self._last, self._last_size = scores, sizes[-1]
 
     def _fold(self, steps: Observation, index: Tensor, sizes: Sequence[int]) -> StepScores:
-        """Score steps and fold them into the ledger; changes tensors only, as a CUDA graph may repeat it."""
+        """Score steps that are put together, and fold them into the ledger."""
         if not self.finite.at_once:
             self.finite.note(steps.logits, steps.logits_delta)
         outputs, head = self.read(steps, sizes)
@@ -120,7 +97,7 @@ class BlockScorer:
         error = directions.error_bound * gradient_norms(head) if self.head_alone else None
         scaling, weight = copy(self.scaling), self.step_weight.factor
         remember(self.ledger, scaling, scores, directions.support, weight, settings.help_weight, error, sizes)
-        self.scaling.mean.copy_(scaling.mean)
+        self.scaling.mean, self.scaling.updates = scaling.mean, scaling.updates
         return scores
 
     def upload(self, indices: Indices) -> Tensor:

@@ -24,7 +24,7 @@ from sgoif.settings import Settings
 
 VERSION = 4
 FREE = frozenset(
-    "layers level budget allow_duplicates skip_nonfinite anchor_batch execution cuda_graphs".split()  # noqa: SIM905
+    "layers level budget allow_duplicates skip_nonfinite anchor_batch execution".split()  # noqa: SIM905
 )
 """Settings that may differ on resume: they do not change what a score is. Layers are compared by their shapes."""
 FIXED = (

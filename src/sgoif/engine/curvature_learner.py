@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-from torch import Tensor
-
 from sgoif.core.precision import full_precision
 from sgoif.curvature.base import Curvature, Factors
 from sgoif.distributed.communicator import Communicator
 from sgoif.engine.block_scorer import BlockScorer
-from sgoif.engine.work_runner import AT_ONCE, WorkRunner
 from sgoif.scoring.influence import gradient_norms
 from sgoif.scoring.outputs import Outputs
 from sgoif.scoring.step_batch import Observation
@@ -38,7 +35,6 @@ class CurvatureLearner:
         self.scorer, self.ranks, self.device = scorer, ranks, scorer.device
         self.layers = scorer.directions.layers
         self.every = every or (EVERY_HEAD if len(self.layers) == 1 else EVERY_BODY)
-        self.runner: WorkRunner = AT_ONCE
 
     def wants(self, step: int) -> bool:
         """Whether to learn from the step of this number."""
@@ -47,20 +43,16 @@ class CurvatureLearner:
     @full_precision
     def learn(self, step: Observation, record: PassRecord | None) -> None:
         """Fold one step in; `record` has what the layers below the head left behind."""
-        if len(self.layers) == 1 and self.ranks.size == 1:
-            self.runner.run_update(self.curvature, step, lambda step: self._observe(step)[1], self._written)
-            return
         outputs, head = self._observe(step)
+        if len(self.layers) == 1 and self.ranks.size == 1:
+            self.curvature.update([head])
+            return
         # Every block must see the same examples.
         count = min(-(-CURVATURE_EXAMPLES // self.ranks.size), len(step.indices))
         blocks = [record.factors(layer, outputs.scale[0], count) for layer in self.layers[:-1]] if record else []
         blocks.append(head if not blocks else Factors(head.inputs[:count], head.delta[:count], head.elementwise))
         everyone = self.ranks.gathered
         self.curvature.update([Factors(everyone(f.inputs), everyone(f.delta), f.elementwise) for f in blocks])
-
-    @property
-    def _written(self) -> tuple[Tensor, ...]:
-        return self.controller.gradient_norm, self.step_weight.loss, self.step_weight.confusion
 
     def _observe(self, step: Observation) -> tuple[Outputs, Factors]:
         """Read a step and fold in what its outputs say."""

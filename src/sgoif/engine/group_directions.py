@@ -32,7 +32,7 @@ def _drawn(block: int, turns: int, seed: int) -> tuple[int, ...]:
 
 
 class GroupDirections:
-    """Written by a refresh, read by scoring. Tensors stay in one place, which CUDA graphs know."""
+    """Written by a refresh, read by scoring."""
 
     def __init__(
         self, groups: int, layers: Sequence[WatchedLayer], layout: Layout, device: torch.device, turns: int, seed: int
@@ -50,7 +50,7 @@ class GroupDirections:
 
     def put(self, psi: Tensor) -> None:
         """Take new directions."""
-        self.psi = psi if self.psi is None else self.psi.copy_(psi)
+        self.psi = psi
         self.lift()
 
     def lift(self) -> None:

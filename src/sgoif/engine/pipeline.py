@@ -178,8 +178,7 @@ class StepPipeline:
             ledger.reserve(int(everyone.max()))
         queue.reserve(ledger.used)
         queue.watch()
-        # An example is scored once per block, so that its means are updated one by one; a CUDA graph knows one size.
-        if queue.meets(everyone) or (self.scorer.repeats and queue.differs(len(step.logits))):
+        if queue.meets(everyone):  # an example is scored once per block, so that its means are updated one by one
             self.score_queue()
         self.schedule.stride = decision.stride
         if learning:
@@ -194,7 +193,7 @@ class StepPipeline:
             self.begin_refresh()
             if not self.refreshes_later:
                 self.complete_refresh()
-        elif queue.full(self.scorer.repeats):
+        elif queue.full:
             self.score_queue()
 
     @full_precision

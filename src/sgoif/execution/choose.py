@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from sgoif.core.losses import cross_entropy
 from sgoif.engine.pipeline import StepPipeline
 from sgoif.errors import SettingError
 from sgoif.execution.base import StepExecutor
 from sgoif.execution.deferred import DeferredExecutor
 from sgoif.execution.eager import EagerExecutor
-from sgoif.execution.graph_cache import MOST_RESPONSES, GraphCache
 
 
 def choose_executor(pipeline: StepPipeline) -> StepExecutor:
@@ -18,11 +16,7 @@ def choose_executor(pipeline: StepPipeline) -> StepExecutor:
     if settings.execution == "deferred" and obstacle:
         raise SettingError(f'execution="deferred" is not possible {obstacle}; use execution="auto", or "eager"')
     deferring = settings.execution == "deferred" or (settings.execution == "auto" and pipeline.device.type == "cuda")
-    if not deferring or obstacle:
-        return EagerExecutor(pipeline)
-    if settings.cuda_graphs and pipeline.device.type == "cuda":
-        use_graphs(pipeline)
-    return DeferredExecutor(pipeline)
+    return DeferredExecutor(pipeline) if deferring and not obstacle else EagerExecutor(pipeline)
 
 
 def _obstacle(pipeline: StepPipeline) -> str:
@@ -32,11 +26,3 @@ def _obstacle(pipeline: StepPipeline) -> str:
     if pipeline.settings.budget is not None:
         return "under a budget, which times every step"
     return "with allow_duplicates=True" if pipeline.settings.allow_duplicates else ""
-
-
-def use_graphs(pipeline: StepPipeline) -> None:
-    """Repeat work from CUDA graphs, where it is always the same."""
-    scorer, groups = pipeline.scorer, len(pipeline.directions.support)
-    known = scorer.loss is cross_entropy and pipeline.settings.reduction == "auto"  # what others give may do anything
-    if known and groups * scorer.head.block.rows <= MOST_RESPONSES:
-        scorer.runner = pipeline.learner.runner = GraphCache(pipeline.device)

@@ -23,8 +23,6 @@ from sgoif.engine.pipeline import OwnerRef, StepPipeline
 from sgoif.engine.step import ClosedStep, OpenStep
 from sgoif.errors import IndexingError
 from sgoif.execution.base import Scope, StepExecutor
-from sgoif.scoring.outputs import alike
-from sgoif.scoring.score_queue import GRAPH_STEPS
 from sgoif.scoring.step_batch import Observation
 from sgoif.tracking.head_snapshot import HeadSnapshot, IndexBuffer
 from sgoif.tracking.pass_record import PassRecord
@@ -32,7 +30,7 @@ from sgoif.tracking.validation import check_target, is_plain_index
 
 PROMPT_STEPS = 64
 """Steps at the beginning of a run that are not deferred."""
-MOST_DEFERRED = GRAPH_STEPS
+MOST_DEFERRED = 24
 """Steps after which a wrong index is named at the latest."""
 
 
@@ -87,7 +85,6 @@ class DeferredExecutor(StepExecutor):
         self.deferral_budget = self._allowance()
         capture = pipeline.capture
         capture.head_only_capture = not capture.compiled and record.head_suffices(pipeline.head, pipeline.classes)
-        capture.lazy_hooks = not capture.compiled and self.deferral_budget > 0
 
     def cancel(self, scope: Scope) -> None:
         if isinstance(scope, HeadSnapshot):
@@ -121,7 +118,7 @@ class DeferredExecutor(StepExecutor):
         self._indices.fit(batch)
         learning = MOST_DEFERRED if self.head_alone else -pipeline.steps % pipeline.learner.every + 1
         quiet = pipeline.schedule.steps_until_refresh(batch, pipeline.ledger.used, pipeline.pending is not None)
-        room = pipeline.queue.room(batch, pipeline.scorer.repeats)
+        room = pipeline.queue.room(batch)
         return max(0, min(learning, quiet, room, MOST_DEFERRED) - len(self.deferred))
 
     def _commit_deferred(self) -> None:
@@ -164,8 +161,6 @@ class DeferredExecutor(StepExecutor):
         if len(found) < len(steps) or any(step.record for step in steps[:-1]):
             return False
         sizes = [step.indices.shape[0] for step in steps]
-        if pipeline.scorer.repeats and (not alike(sizes) or queue.differs(sizes[0])):
-            return False
         if pipeline.schedule.steps_until_refresh(max(sizes), used, pipeline.pending is not None) < len(steps):
             return False
         indices = _all_indices(steps)
@@ -185,7 +180,7 @@ class DeferredExecutor(StepExecutor):
         for step in steps:
             if step.learning and step.observation is not None:
                 pipeline.learn(step.observation, step.record)
-        if pipeline.queue.full(pipeline.scorer.repeats):
+        if pipeline.queue.full:
             pipeline.score_queue()
 
     def _first_again(self, steps: list[ClosedStep]) -> int:

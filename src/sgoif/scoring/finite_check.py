@@ -22,7 +22,7 @@ class FiniteCheck:
         self.at_once = device.type == "cpu"
         """Whether looking makes nobody wait."""
         self.flag = torch.zeros((), device=device)
-        """Not a number once a step was not finite; always in one place, which CUDA graphs know."""
+        """Not a number once a step was not finite."""
         self.arrival = AsyncScalar()
 
     def note(self, logits: Tensor, delta: Tensor) -> None:

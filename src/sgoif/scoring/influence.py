@@ -50,7 +50,7 @@ class StepScores:
     """[B, C], the softmax of the logits."""
 
     def tail(self, count: int) -> StepScores:
-        """A copy of the last `count` examples; later steps may be scored in the same place."""
+        """A copy of the last `count` examples, which keeps nothing of the others."""
         return StepScores(*(getattr(self, f.name)[-count:].clone() for f in fields(self)))
 
 

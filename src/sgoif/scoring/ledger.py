@@ -129,10 +129,6 @@ class Ledger:
             self._weight = weight
         return self._factors
 
-    def data_ptrs(self) -> tuple[int, ...]:
-        """Where everything that an observation is folded into lies in memory."""
-        return tuple(part.data_ptr() for part in (*self._parts().values(), self._factors))
-
     def column(self, name: str) -> Tensor:
         """One sum for every index below `used`."""
         return self.sums[: self.used, SUMS.index(name)]

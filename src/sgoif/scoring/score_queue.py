@@ -18,8 +18,6 @@ from sgoif.scoring.step_batch import TENSORS, Observation
 
 BLOCK_STEPS, BLOCK_BYTES = 64, 24 * 2**20
 """Steps that are scored together, and the most memory that may wait for it."""
-GRAPH_STEPS, GRAPH_BYTES = 24, 14 * 2**20
-"""The same for blocks that a GPU repeats from a CUDA graph, which holds them a second time."""
 HOST_BYTES = 2**20
 """The most memory on the host, where single operations are cheap, so that small blocks cost little more."""
 
@@ -72,6 +70,7 @@ class ScoreQueue:
 
     def __init__(self, buffered: bool = False) -> None:
         self._buffer = HostBuffer() if buffered else None
+        self._most_bytes = HOST_BYTES if buffered else BLOCK_BYTES
         self.reset()
 
     def reset(self) -> None:
@@ -99,10 +98,6 @@ class ScoreQueue:
     def meets(self, indices: Indices) -> bool:
         """Whether one of these examples is waiting."""
         return bool(np.count_nonzero(self.held(indices)))
-
-    def differs(self, examples: int) -> bool:
-        """Whether steps with another number of examples are waiting."""
-        return bool(self.steps) and len(self.steps[-1].logits) != examples
 
     def add(self, step: Observation, everyone: Indices | None = None) -> None:
         """Let a step wait; its examples, and those of the other ranks (`everyone`), must not be waiting yet."""
@@ -149,18 +144,17 @@ class ScoreQueue:
         """The waiting steps whose logits are still what they were."""
         return [step for step in self.steps if not step.overwritten]
 
-    def full(self, repeated: bool) -> bool:
+    @property
+    def full(self) -> bool:
         """Whether a block is complete, by the number of steps or by memory, which grows with the whole batch."""
-        steps, size = self._limits(repeated)
-        return len(self.steps) >= steps or self._bytes > size
+        return len(self.steps) >= BLOCK_STEPS or self._bytes > self._most_bytes
 
-    def room(self, batch: int, repeated: bool) -> int:
+    def room(self, batch: int) -> int:
         """Steps with so many examples until a block is complete."""
-        steps, size = self._limits(repeated)
-        left = steps - len(self.steps)
+        left = BLOCK_STEPS - len(self.steps)
         each = self._bytes_per_example * batch
         held = self._bytes if self.steps else 0
-        return min(left, (size - held) // each + 1) if each else left
+        return min(left, (self._most_bytes - held) // each + 1) if each else left
 
     def take(self) -> list[Observation]:
         """All waiting steps; nothing waits afterwards.
@@ -179,8 +173,3 @@ class ScoreQueue:
         self.steps, self._named = [], []
         if self._buffer is not None:
             self._buffer.used = 0
-
-    def _limits(self, repeated: bool) -> tuple[int, int]:
-        if repeated:
-            return min(GRAPH_STEPS, BLOCK_STEPS), GRAPH_BYTES
-        return BLOCK_STEPS, BLOCK_BYTES if self._buffer is None else HOST_BYTES

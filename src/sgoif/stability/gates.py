@@ -15,9 +15,15 @@ and start again from φ_v = 0.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import torch
 from torch import Tensor
 
+from sgoif.errors import SettingError
+
+Gate = Callable[[Tensor, Tensor, float | Tensor], Tensor]
+"""Confidences [K] from residual norms [K], the moving average of each [K], and τ, for all or for each."""
 ABSURD = 1e3
 """A direction this many times larger than the median direction is a numerical accident."""
 OWN_VOICE = 8
@@ -45,20 +51,41 @@ def group_tolerance(residual: Tensor, groups: Tensor, count: int, quantile: floa
     return limit[groups].to(residual.dtype).clamp_min(torch.finfo(residual.dtype).tiny)
 
 
-def stability_gate(residual: Tensor, tau: float | Tensor) -> Tensor:
-    """Confidences [K] from residual norms [K] and the tolerance."""
+def stability_gate(residual: Tensor, average: Tensor, tau: float | Tensor) -> Tensor:
+    """In proportion to what is left of the tolerance."""
     return (1 - residual / tau).clamp(0, 1)
 
 
-def hard_gate(residual: Tensor, tau: float | Tensor) -> Tensor:
-    """Confidences [K], all or nothing."""
+def hard_gate(residual: Tensor, average: Tensor, tau: float | Tensor) -> Tensor:
+    """All or nothing."""
     return (residual <= tau).float()
 
 
-def moving_average_gate(residual: Tensor, average: Tensor) -> Tensor:
-    """Confidences [K] from residual norms [K] and the moving average of each."""
+def moving_average_gate(residual: Tensor, average: Tensor, tau: float | Tensor) -> Tensor:
+    """An anchor against its own past."""
     share = residual / (2 * average).clamp_min(torch.finfo(residual.dtype).tiny)
     return torch.nan_to_num(1 - share, nan=0).clamp(0, 1)
+
+
+def no_gate(residual: Tensor, average: Tensor, tau: float | Tensor) -> Tensor:
+    """Full confidence in whatever was solved at all."""
+    return torch.isfinite(residual).float()
+
+
+GATES: dict[str, Gate] = {
+    "stability": stability_gate,
+    "hard": hard_gate,
+    "moving-average": moving_average_gate,
+    "none": no_gate,
+}
+"""Gates by the name that `gate=` takes."""
+
+
+def find_gate(name: str) -> Gate:
+    """The gate of this name."""
+    if name not in GATES:
+        raise SettingError(f"gate={name!r} is not valid: expected one of {', '.join(GATES)}")
+    return GATES[name]
 
 
 def anomalies(size: Tensor, residual: Tensor) -> Tensor:

@@ -12,8 +12,7 @@ the graph they hang on lives as long as the user keeps the loss.
 from __future__ import annotations
 
 import threading
-import warnings
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Sequence
 from threading import get_ident
 from time import perf_counter
 from typing import Any, Protocol
@@ -88,15 +87,12 @@ class Capture:
         """Whether layers ran inside a compiled graph, which may use its output buffers again."""
         self.head_only_capture = False
         """Whether a snapshot of the head says all about a step, as far as is known."""
-        self.lazy_hooks = False
-        """Whether a layer has its hook only where it is wanted: each takes time, even if it does nothing."""
         self.record: PassRecord | HeadSnapshot | None = None
         self._thread = 0
         """The thread that opened the record: a pass of the model in another one is none of its business."""
         self._owner: Callable[[], Owner | None] | None = None
-        self._hooks = {name: OwnHook(self._layer_hook(x), self.mark_compiled) for name, x in self.layers.items()}
-        self._handles: dict[str, RemovableHandle] = {}
-        self._root_handle: RemovableHandle | None = None
+        self._hooks = {name: OwnHook(self._layer_hook(x), self._mark_compiled) for name, x in self.layers.items()}
+        self._handles: list[RemovableHandle] = []
         self.hook()
 
     def open(self, record: PassRecord) -> OpenRecord:
@@ -108,8 +104,6 @@ class Capture:
         if self.record is not None and not self._is_abandoned():
             raise StepError("a step is already open on this monitor; leave its `with` block before opening another")
         self.record, self._thread, self._owner = record, get_ident(), owner
-        if self.lazy_hooks and len(self.layers) > 1:
-            self._place(self._wanted(record))
 
     def end(self, record: PassRecord | HeadSnapshot) -> None:
         """Stop filling `record`, if it is being filled."""
@@ -173,33 +167,16 @@ class Capture:
 
     def hook(self) -> None:
         """Put the hooks on the model, where they are not on it."""
-        self._place(self._hooks.keys())
-        if self._root_handle is None:
-            self._root_handle = self._model.register_forward_hook(OwnHook(self._root_hook))
+        if self._handles:
+            return
+        self._handles = [self.layers[name].module.register_forward_hook(hook) for name, hook in self._hooks.items()]
+        self._handles.append(self._model.register_forward_hook(OwnHook(self._root_hook)))
 
     def unhook(self) -> None:
         """Take the hooks off the model; nothing is seen until they are on it again."""
-        self._place(())
-        if self._root_handle is not None:
-            self._root_handle.remove()
-            self._root_handle = None
-
-    def _wanted(self, record: PassRecord | HeadSnapshot) -> Collection[str]:
-        """Layers whose hooks have something to do for a record."""
-        if not record.differentiate:
-            return self._hooks.keys()
-        if isinstance(record, PassRecord):
-            return record.keep.union(record.directions)
-        assert self._head is not None
-        return {self._head, *record.body.directions} if record.body is not None else {self._head}
-
-    def _place(self, names: Collection[str]) -> None:
-        """Have the hooks of these layers on the model and no others."""
-        for name in [name for name in self._handles if name not in names]:
-            self._handles.pop(name).remove()
-        for name in names:
-            if name not in self._handles:
-                self._handles[name] = self.layers[name].module.register_forward_hook(self._hooks[name])
+        for handle in self._handles:
+            handle.remove()
+        self._handles = []
 
     def _layer_hook(self, layer: WatchedLayer) -> Callable[..., Tensor | None]:
         name = layer.name
@@ -229,16 +206,8 @@ class Capture:
 
         return hook
 
-    def mark_compiled(self) -> None:
+    def _mark_compiled(self) -> None:
         self.compiled = True
-        if self.lazy_hooks:
-            self.lazy_hooks = False
-            self.hook()
-            warnings.warn(
-                "the model was compiled while it was watched, and what was compiled leaves layers out. Call"
-                " torch.compiler.reset() once, and have every watched layer scored again",
-                stacklevel=2,
-            )
 
     def _observe(self, record: PassRecord, layer: WatchedLayer, args: tuple[Any, ...], output: Any) -> Tensor | None:
         name = layer.name
