@@ -44,6 +44,7 @@ class OverheadSettings:
         None, help="share of the layers below the head that one step scores; unset: an eighth, at most four layers"
     )
     budget: float | None = setting(None, help="share of training time that the monitor may take; unset: no budget")
+    execution: Literal["auto", "eager", "deferred"] = setting("auto", help="when the monitor commits a step")
     repeats: int = setting(5, help="ratios to take the median of")
     slice_steps: int | None = setting(None, help="steps with or without the monitor in turn; unset: 3 (CPU), 98 (CUDA)")
     least_steps: int = setting(60, help="least number of steps in a repeat")
@@ -78,6 +79,7 @@ class Plan:
     seed: int
     nproc: int = 1
     budget: float | None = None
+    execution: str = "auto"
 
     @classmethod
     def of(cls, settings: OverheadSettings) -> Plan:
@@ -99,6 +101,7 @@ class Plan:
             seed=settings.seed,
             nproc=settings.nproc,
             budget=settings.budget,
+            execution=settings.execution,
         )
         if plan.batch_size % plan.nproc:
             raise SettingError(f"batch size = {plan.batch_size} cannot be shared evenly by {plan.nproc} processes")
@@ -140,6 +143,7 @@ class Training:
             layers=layers,
             body_share=plan.body_share,
             budget=plan.budget,
+            execution=plan.execution,
             seed=plan.seed,
         )
         monitor.capture.unhook()
