@@ -42,4 +42,4 @@ def same(output: Tensor, logits: Tensor) -> bool:
 
 def version_of(tensor: Tensor) -> int:
     """How often a tensor was overwritten; inference tensors do not count it."""
-    return 0 if tensor.is_inference() else tensor._version
+    return 0 if tensor.is_inference() else tensor._version  # noqa: SLF001 - torch counts writes here alone

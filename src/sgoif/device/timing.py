@@ -116,7 +116,7 @@ def forget_workspaces() -> None:
 
     Each stream gets its own again when it next needs it.
     """
-    forget: Any = getattr(torch._C, "_cuda_clearCublasWorkspaces", None)
+    forget: Any = getattr(torch._C, "_cuda_clearCublasWorkspaces", None)  # noqa: SLF001 - nothing public gives it back
     if forget is not None:
         forget()
 

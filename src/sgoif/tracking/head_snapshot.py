@@ -59,20 +59,20 @@ class HeadSnapshot:
         inputs = args[0] if args else None
         if type(inputs) is not Tensor or not inputs.requires_grad:
             return False
-        self.inputs, self.output, self.version = inputs, output, output._version
+        self.inputs, self.output, self.version = inputs, output, output._version  # noqa: SLF001 - torch counts writes here alone
         output.retain_grad()
         return True
 
     def is_enough(self, answer: Any) -> bool:
         """Whether the model answers with what the head gave; or else it is too late to look closer."""
-        return answer is self.output or (self.output is not None and self.output._version != self.version)
+        return answer is self.output or (self.output is not None and self.output._version != self.version)  # noqa: SLF001 - torch counts writes here alone
 
     def close(self) -> bool:
         """Take the gradient and let go of the graph; False, and nothing done, if the step was not as expected."""
         inputs, output = self.inputs, self.output
         if inputs is None or output is None:
             return False
-        gradient, version = output.grad, output._version
+        gradient, version = output.grad, output._version  # noqa: SLF001 - torch counts writes here alone
         if gradient is None or gradient.shape != self.shape:
             return False
         if version == self.version:  # else it is the gradient of what stands there now

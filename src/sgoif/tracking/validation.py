@@ -14,7 +14,7 @@ from torch import Tensor
 
 from sgoif.core.types import Flags, Indices
 from sgoif.errors import DeviceError, IndexingError, NonFiniteError, SgoifError, StepError
-from sgoif.tracking.layers import WatchedLayer
+from sgoif.tracking.layers.base import WatchedLayer
 from sgoif.tracking.pass_record import PassRecord
 
 PACKAGE = str(Path(__file__).parents[1])
@@ -92,7 +92,7 @@ def check_target(target: Tensor | None, batch: int, classes: int, device: torch.
 
 def _levels_to_caller() -> int:
     """How far up the stack the code stands that called into this package, as `warnings.warn` counts."""
-    frame, levels = sys._getframe(1), 1
+    frame, levels = sys._getframe(1), 1  # noqa: SLF001 - what `warnings` counts by
     while frame.f_back is not None and frame.f_code.co_filename.startswith(PACKAGE):
         frame, levels = frame.f_back, levels + 1
     return levels
