@@ -20,7 +20,7 @@ from sgoif import InfluenceMonitor
 from sgoif.core.parameter_layout import Layout
 from sgoif.curvature import ExactGGN, ExactHessian
 from sgoif.tracking.functional_model import watched_output
-from sgoif.tracking.layers import LinearLayer
+from sgoif.tracking.layers.linear import LinearLayer
 
 TRAIN, HELD_OUT, REMOVED, DECAY, WRONG = 300, 300, 120, 0.02, 30
 

@@ -60,7 +60,7 @@ from sgoif.errors import SettingError
 from sgoif.settings import Settings
 from sgoif.tracking.capture import Capture
 from sgoif.tracking.evaluation import evaluation, forward
-from sgoif.tracking.layers import Projection
+from sgoif.tracking.layers.projection import Projection
 from sgoif.tracking.pass_record import Record
 from sgoif_bench.fidelity.answer import Relabelled, clock
 from sgoif_bench.fidelity.study import Study

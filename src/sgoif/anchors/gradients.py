@@ -24,7 +24,7 @@ from sgoif.curvature.base import Factors
 from sgoif.errors import SettingError
 from sgoif.tracking.capture import Capture
 from sgoif.tracking.evaluation import evaluation, forward
-from sgoif.tracking.layers import WatchedLayer
+from sgoif.tracking.layers.base import WatchedLayer
 from sgoif.tracking.pass_record import PassRecord
 from sgoif.tracking.validation import check_target
 

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from sgoif.core.parameter_layout import Layout
 from sgoif.errors import StateError
-from sgoif.tracking.layers import WatchedLayer
+from sgoif.tracking.layers.base import WatchedLayer
 
 NO_DIRECTIONS: Mapping[str, Tensor] = MappingProxyType({})
 DRAWN_AT_ONCE = 1024

@@ -13,6 +13,7 @@ from typing import Any, Protocol
 import torch
 from torch import Tensor
 
+from sgoif.core.logits import version_of
 from sgoif.core.precision import full_precision
 from sgoif.core.types import NO_INDICES, Flags, Indices
 from sgoif.distributed.communicator import Communicator, StepDecision
@@ -142,7 +143,7 @@ class StepPipeline:
             delta=record.deltas[self.head],
             response=record.response,
             target=labels,
-            version=logits._version,
+            version=version_of(logits),
         )
         return observation.copied() if self.capture.compiled else observation
 

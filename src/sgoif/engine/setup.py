@@ -24,7 +24,7 @@ from sgoif.solvers import Solver, make_solver
 from sgoif.tracking.evaluation import evaluation, forward
 from sgoif.tracking.head_detection import bare, find_head
 from sgoif.tracking.layer_selection import Call, choose_layers, trace
-from sgoif.tracking.layers import WatchedLayer
+from sgoif.tracking.layers.base import WatchedLayer
 
 HEAD_BLOCK = 2**16
 BODY_BLOCK = 2**13

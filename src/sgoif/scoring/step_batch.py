@@ -10,6 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from sgoif.core.logits import version_of
 from sgoif.core.losses import read_labels_off
 from sgoif.core.types import Indices
 
@@ -34,7 +35,7 @@ class Observation:
     @property
     def overwritten(self) -> bool:
         """Whether the training loop has written into the logits since, as `logits.sigmoid_()` does."""
-        return self.version is not None and self.logits._version != self.version
+        return self.version is not None and version_of(self.logits) != self.version
 
     def copied(self) -> Observation:
         """The same with tensors of its own."""

@@ -28,7 +28,7 @@ from sgoif.core.logits import extract_logits, version_of
 from sgoif.errors import LayerError, StepError
 from sgoif.tracking.head_snapshot import HeadSnapshot
 from sgoif.tracking.hooks import OwnHook
-from sgoif.tracking.layers import WatchedLayer
+from sgoif.tracking.layers.base import WatchedLayer
 from sgoif.tracking.pass_record import PassRecord
 from sgoif.tracking.validation import Conversions
 

@@ -40,7 +40,8 @@ class evaluation:
 
 def forward(model: nn.Module, inputs: Any) -> Tensor:
     """Logits of the model, never through a compiled graph: anchor batches have other shapes and hooks."""
-    call = model._call_impl if getattr(model, "_compiled_call_impl", None) is not None else model
+    compiled = getattr(model, "_compiled_call_impl", None) is not None
+    call = model._call_impl if compiled else model
     output = cast(Any, call)(**inputs) if isinstance(inputs, dict) else cast(Any, call)(inputs)
     logits = extract_logits(output)
     if logits is None:

@@ -14,7 +14,7 @@ from sgoif.core.logits import extract_logits, two_classes
 from sgoif.core.parameter_layout import Layout
 from sgoif.errors import AnchorError, LayerError
 from sgoif.tracking.evaluation import evaluation
-from sgoif.tracking.layers import WatchedLayer
+from sgoif.tracking.layers.base import WatchedLayer
 
 
 def watched_output(

@@ -12,7 +12,7 @@ from torch.autograd.graph import GradientEdge
 from sgoif.core.logits import is_single, two_classes, version_of
 from sgoif.curvature.base import Factors
 from sgoif.errors import LayerError, StepError, some_of
-from sgoif.tracking.layers import Response, WatchedLayer
+from sgoif.tracking.layers.base import Response, WatchedLayer
 
 
 @dataclass

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from sgoif.core.types import Flags, Indices
 from sgoif.errors import DeviceError, IndexingError, NonFiniteError, SgoifError, StepError
-from sgoif.tracking.layers import WatchedLayer
+from sgoif.tracking.layers.base import WatchedLayer
 from sgoif.tracking.pass_record import PassRecord
 
 PACKAGE = str(Path(__file__).parents[1])
