@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from sgoif.device import timing as streams
+from sgoif.device import timing
 from sgoif.device.timing import Clock, Meter
 from sgoif.engine.refresh_schedule import RefreshSchedule
 
@@ -26,7 +26,7 @@ class Card:
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.given, self.reached = 0.0, 0.0
-        monkeypatch.setattr(streams, "moment", lambda device: Moment(self, self.given))
+        monkeypatch.setattr(timing, "moment", lambda device: Moment(self, self.given))
 
 
 class Moment:
@@ -108,7 +108,7 @@ def test_a_budget_scores_every_step_where_the_device_is_slower(
 
 
 def test_no_event_is_recorded_without_a_budget(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(streams, "moment", lambda device: pytest.fail("a budget alone has to know"))
+    monkeypatch.setattr(timing, "moment", lambda device: pytest.fail("a budget alone has to know"))
     cadence = RefreshSchedule(None, None, 100, GPU)
     cadence.begin()
     cadence.account(0.5, scored=True, mark=cadence.mark())

@@ -10,7 +10,7 @@ from collections.abc import Callable
 
 import pytest
 
-from sgoif.distributed import launch as processes
+from sgoif.distributed import launch
 from sgoif.errors import RankError
 
 
@@ -42,26 +42,26 @@ def does_not_listen() -> int:
 
 
 def test_the_answer_is_that_of_the_first() -> None:
-    assert processes.launch(2, answers, leaves) == 7
+    assert launch.launch(2, answers, leaves) == 7
 
 
 def test_one_that_lingers_is_ended_after_a_while(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(processes, "GRACE", 1.0)
+    monkeypatch.setattr(launch, "GRACE", 1.0)
     began = time.monotonic()
-    assert processes.launch(2, answers, lingers) == 7
+    assert launch.launch(2, answers, lingers) == 7
     assert time.monotonic() - began < 300
 
 
 def test_one_that_fails_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(processes, "GRACE", 1.0)
+    monkeypatch.setattr(launch, "GRACE", 1.0)
     with pytest.raises(RankError, match=r"ended unexpectedly.*out of luck"):
-        processes.launch(2, lingers, fails)
+        launch.launch(2, lingers, fails)
 
 
 def test_one_that_leaves_without_a_word_ends_the_others(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(processes, "GRACE", 1.0)
+    monkeypatch.setattr(launch, "GRACE", 1.0)
     with pytest.raises(RankError, match="without a word"):
-        processes.launch(2, lingers, leaves)
+        launch.launch(2, lingers, leaves)
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="POSIX signals")
@@ -69,10 +69,10 @@ def test_one_that_leaves_without_a_word_ends_the_others(monkeypatch: pytest.Monk
 def test_a_request_to_stop_is_not_taken_for_a_failure_and_does_not_wait_for_ever(
     first: Callable[[], int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(processes, "STOPPING", 1.0)
-    monkeypatch.setattr(processes, "GRACE", 1.0)
+    monkeypatch.setattr(launch, "STOPPING", 1.0)
+    monkeypatch.setattr(launch, "GRACE", 1.0)
     began = time.monotonic()
     with pytest.raises(processes.Stopped) as stop:
-        processes.launch(2, first, lingers)
+        launch.launch(2, first, lingers)
     assert stop.value.number == signal.SIGTERM
     assert time.monotonic() - began < 300

@@ -35,29 +35,29 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
 
 
 def run(
-    cadence: RefreshSchedule, steps: int, batch: int, known: int, clock: Clock | None = None, **cost: float
+    schedule: RefreshSchedule, steps: int, batch: int, known: int, clock: Clock | None = None, **cost: float
 ) -> list[int]:
     """Steps at which a refresh fell, in a loop that does what the monitor does."""
     refreshed = []
     for step in range(steps):
-        cadence.begin()
+        schedule.begin()
         if clock:
             clock.now += cost.get("train", 0.0)
-        if cadence.scores_this_step(step):
-            if cadence.due(batch, known):
+        if schedule.scores_this_step(step):
+            if schedule.due(batch, known):
                 refreshed.append(step)
-                cadence.refreshing()
+                schedule.refreshing()
                 if clock:
                     clock.now += cost.get("refresh", 0.0)
-                cadence.refreshed(cost.get("refresh", 0.0))
+                schedule.refreshed(cost.get("refresh", 0.0))
             if clock:
                 clock.now += cost.get("score", 0.0)
-            cadence.account(cost.get("score", 0.0), scored=True)
+            schedule.account(cost.get("score", 0.0), scored=True)
         else:
             if clock:
                 clock.now += cost.get("passing", 0.0)
-            cadence.account(cost.get("passing", 0.0), scored=False)
-        cadence.end(batch)
+            schedule.account(cost.get("passing", 0.0), scored=False)
+        schedule.end(batch)
     return refreshed
 
 
@@ -69,8 +69,8 @@ def gaps(refreshed: list[int]) -> list[int]:
 
 
 def test_refreshes_are_frequent_at_first_and_then_spread_out() -> None:
-    cadence = RefreshSchedule(None, None, 100, CPU)
-    refreshed = run(cadence, 20_000, batch=10, known=10**9)
+    schedule = RefreshSchedule(None, None, 100, CPU)
+    refreshed = run(schedule, 20_000, batch=10, known=10**9)
     apart = gaps(refreshed)
     assert refreshed[0] == 0
     assert 10 * apart[0] == 100, "the second comes after as many examples as there are anchors"
@@ -93,10 +93,10 @@ def test_a_large_bank_is_refreshed_once_per_its_price() -> None:
 
 
 def test_poor_coverage_halves_the_interval() -> None:
-    calm, urgent = RefreshSchedule(None, None, 50, CPU), RefreshSchedule(None, None, 50, CPU)
+    usual, urgent = RefreshSchedule(None, None, 50, CPU), RefreshSchedule(None, None, 50, CPU)
     urgent.urgent = True
-    calm_at, urgent_at = run(calm, 1500, 50, 10**6), run(urgent, 1500, 50, 10**6)
-    assert gaps(urgent_at)[-1] == pytest.approx(gaps(calm_at)[-1] / 2, abs=1)
+    usual_at, urgent_at = run(usual, 1500, 50, 10**6), run(urgent, 1500, 50, 10**6)
+    assert gaps(urgent_at)[-1] == pytest.approx(gaps(usual_at)[-1] / 2, abs=1)
 
 
 @pytest.mark.parametrize("every", [1, 2, 5])
@@ -106,17 +106,15 @@ def test_refresh_every_is_kept_to_the_step(every: int) -> None:
 
 @pytest.mark.parametrize("urgent", [False, True])
 @pytest.mark.parametrize(("every", "budget"), [(None, None), (7, None), (None, 0.05)])
-def test_as_many_steps_are_calm_as_there_are_before_the_next_refresh(
-    every: int | None, budget: float | None, urgent: bool
-) -> None:
-    cadence, batch, known = RefreshSchedule(every, budget, 40, CPU), 8, 500
+def test_steps_until_the_next_refresh_are_counted(every: int | None, budget: float | None, urgent: bool) -> None:
+    schedule, batch, known = RefreshSchedule(every, budget, 40, CPU), 8, 500
     told, happened = {}, []
     for step in range(400):
-        told[step] = cadence.steps_until_refresh(batch, known, urgent)
-        if cadence.due(batch, known):
+        told[step] = schedule.steps_until_refresh(batch, known, urgent)
+        if schedule.due(batch, known):
             happened.append(step)
-            cadence.refreshing()
-        cadence.end(batch)
+            schedule.refreshing()
+        schedule.end(batch)
     for step in range(happened[0] + 1, happened[-1]):
         left = next(there for there in happened if there >= step) - step
         assert told[step] <= left
@@ -146,109 +144,109 @@ def test_low_coverage_makes_the_monitor_hurry(tiny) -> None:
 
 @pytest.mark.parametrize("budget", [0.01, 0.05, 0.2])
 def test_share_of_time_stays_within_the_budget(clock: Clock, budget: float) -> None:
-    cadence = RefreshSchedule(None, budget, 100, CPU)
-    refreshed = run(cadence, 4000, 32, 1000, clock, train=0.1, refresh=0.8, score=0.0001)
-    assert 0.8 * budget <= cadence.share <= budget * (1 + 1e-9), "what may be spent is spent"
+    schedule = RefreshSchedule(None, budget, 100, CPU)
+    refreshed = run(schedule, 4000, 32, 1000, clock, train=0.1, refresh=0.8, score=0.0001)
+    assert 0.8 * budget <= schedule.share <= budget * (1 + 1e-9), "what may be spent is spent"
     assert len(refreshed) >= 3
-    assert cadence.stride == 1
+    assert schedule.stride == 1
 
 
 def test_dear_scoring_is_thinned_out_to_half_the_budget(clock: Clock) -> None:
-    cadence = RefreshSchedule(None, 0.05, 100, CPU)
-    run(cadence, 3000, 32, 1000, clock, train=0.1, refresh=0.1, score=0.02)
-    assert cadence.stride == pytest.approx(0.2 / 0.025, abs=1)
-    assert cadence.share <= 0.05 * 1.02
-    assert cadence.refreshes > 10, "scoring leaves room for refreshes"
+    schedule = RefreshSchedule(None, 0.05, 100, CPU)
+    run(schedule, 3000, 32, 1000, clock, train=0.1, refresh=0.1, score=0.02)
+    assert schedule.stride == pytest.approx(0.2 / 0.025, abs=1)
+    assert schedule.share <= 0.05 * 1.02
+    assert schedule.refreshes > 10, "scoring leaves room for refreshes"
 
 
 @pytest.mark.parametrize("cold", [1.0, 30.0])
 def test_what_the_first_steps_take_is_not_paid_off(clock: Clock, cold: float) -> None:
     """On a GPU the first step and the first refresh load kernels, which takes as long as hundreds of steps."""
-    cadence = RefreshSchedule(None, 0.05, 100, CPU)
-    run(cadence, 1, 32, 1000, clock, train=0.01 + cold, refresh=cold, score=cold)
-    refreshed = [run_on for run_on in range(1, 2000) if _one(cadence, run_on, clock)]
+    schedule = RefreshSchedule(None, 0.05, 100, CPU)
+    run(schedule, 1, 32, 1000, clock, train=0.01 + cold, refresh=cold, score=cold)
+    refreshed = [run_on for run_on in range(1, 2000) if _one(schedule, run_on, clock)]
     assert refreshed[0] == WARM_UP - 1
     assert len(refreshed) > 10
     assert np.diff(refreshed).max() < 400, "and as steadily as without them"
-    assert cadence.stride <= 3
-    assert cadence.share <= 0.05 * 1.02
+    assert schedule.stride <= 3
+    assert schedule.share <= 0.05 * 1.02
 
 
-def _one(cadence: RefreshSchedule, step: int, clock: Clock) -> bool:
+def _one(schedule: RefreshSchedule, step: int, clock: Clock) -> bool:
     """A warm step of 10 ms that takes half a millisecond to score, with refreshes of 20 ms; whether there was one."""
-    before = cadence.refreshes
-    cadence.begin()
+    before = schedule.refreshes
+    schedule.begin()
     clock.now += 0.01
-    scored = cadence.scores_this_step(step)
-    if scored and cadence.due(32, 1000):
-        cadence.refreshing()
+    scored = schedule.scores_this_step(step)
+    if scored and schedule.due(32, 1000):
+        schedule.refreshing()
         clock.now += 0.02
-        cadence.refreshed(0.02)
+        schedule.refreshed(0.02)
     seconds = 0.0005 if scored else 0.00005
     clock.now += seconds
-    cadence.account(seconds, scored=scored)
-    cadence.end(32)
-    return cadence.refreshes > before
+    schedule.account(seconds, scored=scored)
+    schedule.end(32)
+    return schedule.refreshes > before
 
 
 def test_steps_without_scores_cost_something_too(clock: Clock) -> None:
-    cadence = RefreshSchedule(None, 0.05, 100, CPU)
-    run(cadence, 6000, 32, 1000, clock, train=0.1, refresh=0.1, score=0.02, passing=0.001)
-    assert cadence.stride == pytest.approx((0.2 - 0.01) / (0.025 - 0.01), abs=1)
-    assert cadence.share <= 0.05 * 1.02
+    schedule = RefreshSchedule(None, 0.05, 100, CPU)
+    run(schedule, 6000, 32, 1000, clock, train=0.1, refresh=0.1, score=0.02, passing=0.001)
+    assert schedule.stride == pytest.approx((0.2 - 0.01) / (0.025 - 0.01), abs=1)
+    assert schedule.share <= 0.05 * 1.02
 
 
 def test_a_budget_that_watching_alone_exceeds_still_scores_now_and_then(clock: Clock) -> None:
-    cadence = RefreshSchedule(None, 0.01, 100, CPU)
-    run(cadence, 6000, 32, 1000, clock, train=0.1, score=0.02, passing=0.001)
-    assert cadence.stride == LONGEST_STRIDE
+    schedule = RefreshSchedule(None, 0.01, 100, CPU)
+    run(schedule, 6000, 32, 1000, clock, train=0.1, score=0.02, passing=0.001)
+    assert schedule.stride == LONGEST_STRIDE
 
 
 def test_time_without_training_can_be_left_out(clock: Clock) -> None:
-    cadence = RefreshSchedule(None, 0.05, 100, CPU)
-    cadence.leave_out(5.0)  # before it began there is nothing to leave out
-    run(cadence, 10, 32, 1000, clock, train=0.1)
+    schedule = RefreshSchedule(None, 0.05, 100, CPU)
+    schedule.leave_out(5.0)  # before it began there is nothing to leave out
+    run(schedule, 10, 32, 1000, clock, train=0.1)
     clock.now += 7.0
-    cadence.leave_out(7.0)
-    run(cadence, 10, 32, 1000, clock, train=0.1)
-    assert cadence.elapsed == pytest.approx(2.0)
+    schedule.leave_out(7.0)
+    run(schedule, 10, 32, 1000, clock, train=0.1)
+    assert schedule.elapsed == pytest.approx(2.0)
 
 
 def test_a_state_from_before_steps_without_scores_were_timed(clock: Clock) -> None:
-    cadence, resumed = RefreshSchedule(None, 0.05, 100, CPU), RefreshSchedule(None, 0.05, 100, CPU)
-    run(cadence, 500, 32, 1000, clock, train=0.1, refresh=0.5, score=0.02, passing=0.001)
-    state = cadence.state_dict()
+    schedule, resumed = RefreshSchedule(None, 0.05, 100, CPU), RefreshSchedule(None, 0.05, 100, CPU)
+    run(schedule, 500, 32, 1000, clock, train=0.1, refresh=0.5, score=0.02, passing=0.001)
+    state = schedule.state_dict()
     resumed.load_state_dict({**state, "times": state["times"][:4]})
-    assert resumed.spent == cadence.spent
+    assert resumed.spent == schedule.spent
     assert resumed._passing == 0
     with pytest.raises(ValueError, match="zip"):
         resumed.load_state_dict({**state, "times": state["times"][:3]})
 
 
 def test_a_budget_that_scoring_fits_keeps_every_step(clock: Clock) -> None:
-    cadence = RefreshSchedule(None, 0.5, 100, CPU)
-    run(cadence, 200, 32, 1000, clock, train=0.1, refresh=0.1, score=0.02)
-    assert cadence.stride == 1
-    assert cadence._scored == 200 - WARM_UP
+    schedule = RefreshSchedule(None, 0.5, 100, CPU)
+    run(schedule, 200, 32, 1000, clock, train=0.1, refresh=0.1, score=0.02)
+    assert schedule.stride == 1
+    assert schedule._scored == 200 - WARM_UP
 
 
 def test_a_refresh_too_dear_for_the_run_happens_in_the_warm_up_alone(clock: Clock) -> None:
-    cadence = RefreshSchedule(None, 0.01, 100, CPU)
-    assert run(cadence, 500, 32, 1000, clock, train=0.1, refresh=1.0) == [0, WARM_UP - 1]
+    schedule = RefreshSchedule(None, 0.01, 100, CPU)
+    assert run(schedule, 500, 32, 1000, clock, train=0.1, refresh=1.0) == [0, WARM_UP - 1]
 
 
 def test_a_pause_between_save_and_resume_is_not_training_time(clock: Clock) -> None:
-    cadence = RefreshSchedule(None, 0.05, 100, CPU)
-    run(cadence, 500, 32, 1000, clock, train=0.1, refresh=0.5, score=0.02)
+    schedule = RefreshSchedule(None, 0.05, 100, CPU)
+    run(schedule, 500, 32, 1000, clock, train=0.1, refresh=0.5, score=0.02)
     clock.now += 10_000
     resumed = RefreshSchedule(None, 0.05, 100, CPU)
-    resumed.load_state_dict(cadence.state_dict())
+    resumed.load_state_dict(schedule.state_dict())
     for name in ("spent", "elapsed", "last_refresh", "stride", "refreshes", "seen", "_scored", "_scoring", "_passing"):
-        assert getattr(resumed, name) == getattr(cadence, name), name
+        assert getattr(resumed, name) == getattr(schedule, name), name
     resumed.begin()
     clock.now += 0.1
     resumed.end(32)
-    assert resumed.elapsed == pytest.approx(cadence.elapsed + 0.1)
+    assert resumed.elapsed == pytest.approx(schedule.elapsed + 0.1)
 
 
 def test_steps_that_are_left_out_are_neither_scored_nor_checked(tiny) -> None:
@@ -298,10 +296,10 @@ def test_a_budget_is_kept_in_real_time() -> None:
         optimizer.step()
         optimizer.zero_grad()
         assert time.perf_counter() - start < 40, "the budget never allowed a third refresh"
-    cadence = monitor.schedule
+    schedule = monitor.schedule
     measured = time.perf_counter() - start
-    assert cadence.elapsed == pytest.approx(measured, rel=0.2)
-    assert cadence.share <= 0.08
+    assert schedule.elapsed == pytest.approx(measured, rel=0.2)
+    assert schedule.share <= 0.08
     assert (monitor.scores()["n_observations"] > 0).mean() > 0.9
 
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 import torch
-from test_backlog import TRAINING, Run, assert_same
+from deferred_cases import TRAINING, Run, assert_same
 
 from sgoif import InfluenceMonitor
 from sgoif.errors import SettingError

@@ -1,4 +1,4 @@
-"""Files that once ended a reader with a stack trace, a hang or too much memory."""
+"""Image files that once ended a reader with a stack trace, a hang or too much memory."""
 
 from __future__ import annotations
 
@@ -13,19 +13,12 @@ from typing import Any
 
 import numpy as np
 import pytest
-import torch
 
-from sgoif.audit.errors import RunDirectoryError
-from sgoif.audit.run_directory import claim
-from sgoif.audit.settings import AuditSettings
 from sgoif.commands.unlearn.feature_source import read_arrays
-from sgoif.core.serialization import load_state, save_state
+from sgoif.core.serialization import load_state
 from sgoif.errors import SettingError, StateError
 from sgoif.images import ImagesError, open_images, open_pixels
-from sgoif.tasks.unlearning import Unlearner
-from sgoif.tasks.unlearning.errors import LogError
-from sgoif.tasks.unlearning.log import AuditLog, read_log, seal, verify_log
-from sgoif_bench.faults.readers import _cifar_python, _idx, _images, _npz, _prepared, _saved_to_disk, _unlearner
+from sgoif_bench.faults.readers import _cifar_python, _idx, _images, _npz, _prepared, _saved_to_disk
 
 
 def array(values: Any) -> bytes:
@@ -42,6 +35,8 @@ def archive(path: Path, packing: int = zipfile.ZIP_STORED, **entries: bytes) -> 
 
 
 IMAGES, LABELS = array(np.zeros((4, 8, 8), np.uint8)), array(np.arange(4))
+
+
 HEAD = "{'descr': '|u1', 'fortran_order': False, 'shape': (4, 8, 8), }"
 
 
@@ -95,15 +90,6 @@ def test_bombs_are_refused_before_they_go_off(tmp_path: Path) -> None:
     (tmp_path / "train-images-idx3-ubyte.gz").write_bytes(packed)
     with pytest.raises(ImagesError, match="would unpack to"):
         open_images(tmp_path, layout="idx")
-
-
-def test_a_state_is_never_packed(tmp_path: Path) -> None:
-    save_state(tmp_path / "state.npz", {"w": torch.zeros(10_000), "step": 1})
-    assert load_state(tmp_path / "state.npz")["step"] == 1
-    with zipfile.ZipFile(tmp_path / "state.npz") as file:
-        entries = {name.removesuffix(".npy"): file.read(name) for name in file.namelist()}
-    with pytest.raises(StateError, match="would unpack to"):
-        load_state(archive(tmp_path / "packed.npz", zipfile.ZIP_DEFLATED, **entries))
 
 
 def test_sets_that_compress_well_are_still_read(tmp_path: Path) -> None:
@@ -210,22 +196,6 @@ def test_images_without_pixels(tmp_path: Path) -> None:
         open_images(tmp_path)
 
 
-def test_an_unlearner_of_features_without_columns(tmp_path: Path) -> None:
-    _unlearner(tmp_path)
-    state = load_state(tmp_path / "unlearner.npz")
-    for change in (
-        {"features": state["features"][:, 0]},
-        {"w": torch.zeros(())},
-        {"requests": [{}]},
-        {"log": 3},
-        {"last_hash": 5},
-        {"class_totals": [1]},
-    ):
-        save_state(tmp_path / "unlearner.npz", {**state, **change})
-        with pytest.raises(StateError, match="not the state of an unlearner"):
-            Unlearner.load(tmp_path / "unlearner.npz")
-
-
 def test_a_split_does_not_lead_out_of_its_folder(tmp_path: Path) -> None:
     pytest.importorskip("pyarrow")
     (tmp_path / "secret").mkdir()
@@ -263,46 +233,6 @@ def test_prepared_images_with_odd_numbers(change: dict[str, Any], tmp_path: Path
     record.write_text(DEEP)
     with pytest.raises(ImagesError, match="complete set"):
         open_pixels(tmp_path / "cache")
-
-
-@pytest.mark.parametrize(
-    "content", [b"\xff\xfe", DEEP.encode(), b'{"settings": 3, "digest": ""}', b'{"settings": {}, "digest": ""}', b"[]"]
-)
-def test_a_run_record_of_any_kind(content: bytes, tmp_path: Path) -> None:
-    (tmp_path / "run").mkdir()
-    (tmp_path / "run" / "run.json").write_bytes(content)
-    with (
-        pytest.raises(RunDirectoryError, match=r"run\.json is damaged"),
-        claim(AuditSettings(tmp_path, out=tmp_path / "run"), resume=True),
-    ):
-        pass
-
-
-@pytest.mark.parametrize("step", ["three", None, [1], 1e999])
-def test_a_checkpoint_whose_step_is_no_number_is_passed_over(step: Any, tmp_path: Path) -> None:
-    with claim(AuditSettings(tmp_path, out=tmp_path / "run"), resume=True) as directory:
-        directory.save({"step": 4})
-        save_state(tmp_path / "run" / "checkpoint-incoming.npz", {"step": step})
-        state, problems = directory.load()
-    assert state == {"step": 4}
-    assert len(problems) == 1
-
-
-@pytest.mark.parametrize("previous", [5, None, ["0" * 64], "\ud800"])
-def test_a_log_whose_hashes_are_no_texts(previous: Any, tmp_path: Path) -> None:
-    path = tmp_path / "log.jsonl"
-    AuditLog(path).append("request", "asked", {"request": 1, "ids": ["1"], "reason": ""}, None)
-    entry = json.loads(path.read_text())
-    path.write_text(json.dumps({**entry, "previous": previous}) + "\n")
-    assert verify_log(path).line == 1
-    with pytest.raises(LogError, match="line 1"):
-        read_log(path)
-    path.write_text(json.dumps({**entry, "evidence": {"ids": [1]}}).replace("[1]", "[1e999]") + "\n")
-    assert verify_log(path).line == 1
-    path.write_text(DEEP + "\n")
-    with pytest.raises(LogError, match="line 1"):
-        AuditLog(path).entries()
-    assert len(seal("0" * 64, entry)) == 64
 
 
 def test_npz_sets_are_still_mapped_and_unpacked(tmp_path: Path) -> None:

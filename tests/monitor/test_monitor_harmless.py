@@ -319,14 +319,14 @@ def test_steps_that_wait_for_scoring_are_few_and_let_go(monkeypatch: pytest.Monk
     monkeypatch.setattr("sgoif.scoring.score_queue.BLOCK_STEPS", 4)
     model = convolutional()
     monitor = make_monitor(model, anchors(), layers="all")
-    waiting = []
+    queued = []
     for number in range(10):
         spied_step(monitor, model, 8 * number)
-        waiting.append(len(monitor.pipeline.queue.steps))
+        queued.append(len(monitor.pipeline.queue.steps))
         for step in monitor.pipeline.queue.steps:
             assert not step.inputs.requires_grad
             assert not step.logits.requires_grad
-    assert 1 <= max(waiting) <= 4
+    assert 1 <= max(queued) <= 4
     assert monitor.last is not None
     assert not monitor.pipeline.queue.steps
     assert int((monitor.ledger.column("count") > 0).sum()) == 80

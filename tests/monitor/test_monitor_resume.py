@@ -118,7 +118,7 @@ def test_stop_anywhere(stop: int, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("stop", [3, 4, 5, 9])
-def test_stop_around_a_refresh_of_the_default_cadence(stop: int, tmp_path: Path) -> None:
+def test_stop_around_a_refresh_of_the_default_schedule(stop: int, tmp_path: Path) -> None:
     stop_and_resume(tmp_path, stop)
 
 

@@ -80,45 +80,45 @@ def test_too_few_examples_say_nothing() -> None:
 
 @pytest.mark.parametrize("block", [1, 7, 64])
 def test_a_note_lies_near_the_middle_of_every_run(block: int) -> None:
-    halves, ledger = Autocorrelation(CPU), ledger_with(np.ones((1, 3)))
+    autocorrelation, ledger = Autocorrelation(CPU), ledger_with(np.ones((1, 3)))
     for step in range(block, 3000, block):
-        halves.observe(ledger, block)
-        assert halves.count == step
+        autocorrelation.observe(ledger, block)
+        assert autocorrelation.count == step
         if step < 4 * block:
             continue
         ledger_now = ledger_with(np.ones((step, 3)))
-        assert halves.ratio(ledger_now) == 1.0
-        chosen = halves.steps[1] if halves.steps[1] <= 2 / 3 * step else halves.steps[0]
-        assert 0.3 < chosen / step < 0.67, (step, halves.steps)
+        assert autocorrelation.ratio(ledger_now) == 1.0
+        chosen = autocorrelation.steps[1] if autocorrelation.steps[1] <= 2 / 3 * step else autocorrelation.steps[0]
+        assert 0.3 < chosen / step < 0.67, (step, autocorrelation.steps)
 
 
 def test_a_run_that_drifts_is_seen_and_notes_survive_saving() -> None:
     rng = np.random.default_rng(2)
     values = rng.normal(size=(64, 200)) + np.linspace(-2, 2, 64)[:, None]
-    halves = Autocorrelation(CPU)
+    autocorrelation = Autocorrelation(CPU)
     for step in range(1, 65):
-        halves.observe(ledger_with(values[:step]), 1)
+        autocorrelation.observe(ledger_with(values[:step]), 1)
     whole = ledger_with(values)
-    found = halves.ratio(whole)
+    found = autocorrelation.ratio(whole)
     assert found > 10
     again = Autocorrelation(CPU)
-    again.load_state_dict(halves.state_dict())
+    again.load_state_dict(autocorrelation.state_dict())
     assert again.ratio(whole) == found
     again.forget()
     assert again.ratio(whole) == 1.0  # examples without observations in the first half do not count
     with pytest.raises(StateError, match="halves"):
-        again.load_state_dict({**halves.state_dict(), "sums": torch.zeros(2, 3)})
+        again.load_state_dict({**autocorrelation.state_dict(), "sums": torch.zeros(2, 3)})
     with pytest.raises(StateError, match="order"):
-        again.load_state_dict({**halves.state_dict(), "moments": torch.tensor([1, 5, 3, 1, 1])})
+        again.load_state_dict({**autocorrelation.state_dict(), "moments": torch.tensor([1, 5, 3, 1, 1])})
 
 
 def test_of_many_examples_a_sample_is_noted() -> None:
     count = 3 * SAMPLE + 5
     values = np.random.default_rng(3).normal(size=(4, count))
     values[2:] += 3.0
-    halves = Autocorrelation(CPU)
-    halves.observe(ledger_with(values[:2]), 2)
-    halves.count = 4
-    assert halves.strides[1] == 4
-    assert halves.sums.shape == (2, SAMPLE, 3)
-    assert halves.ratio(ledger_with(values)) > 1.5
+    autocorrelation = Autocorrelation(CPU)
+    autocorrelation.observe(ledger_with(values[:2]), 2)
+    autocorrelation.count = 4
+    assert autocorrelation.strides[1] == 4
+    assert autocorrelation.sums.shape == (2, SAMPLE, 3)
+    assert autocorrelation.ratio(ledger_with(values)) > 1.5

@@ -39,21 +39,21 @@ def a_step(first: int, size: int = 2, width: int = 3) -> Observation:
     return Observation(np.arange(first, first + size), delta + 0.25, delta, inputs, delta, None, None, 0)
 
 
-def shelved(*steps: Observation) -> ScoreQueue:
-    waiting = ScoreQueue(buffered=True)
+def queue_of(*steps: Observation) -> ScoreQueue:
+    queue = ScoreQueue(buffered=True)
     for step in steps:
-        waiting.reserve(int(step.indices.max()) + 1)
-        waiting.add(step)
-    return waiting
+        queue.reserve(int(step.indices.max()) + 1)
+        queue.add(step)
+    return queue
 
 
-def test_waiting_steps_lie_in_one_place_of_their_own() -> None:
+def test_queued_steps_lie_in_one_place_of_their_own() -> None:
     first, second = a_step(0), a_step(2)
-    waiting = shelved(first, second)
+    queue = queue_of(first, second)
     for step in (first, second):
         step.logits.zero_()
         step.inputs.zero_()
-    held = waiting.take()
+    held = queue.take()
     assert [step.logits[0, 0].item() for step in held] == [0.25, 2.25]
     assert [step.inputs[0, 0].item() for step in held] == [0.5, 2.5]
     assert held[0].delta is held[0].logits_delta
@@ -61,18 +61,18 @@ def test_waiting_steps_lie_in_one_place_of_their_own() -> None:
 
 
 def test_the_place_is_used_again_for_the_next_block() -> None:
-    waiting = shelved(a_step(0))
-    place = waiting.take()[0].inputs.data_ptr()
-    waiting.add(a_step(0))
-    assert waiting.take()[0].inputs.data_ptr() == place
+    queue = queue_of(a_step(0))
+    place = queue.take()[0].inputs.data_ptr()
+    queue.add(a_step(0))
+    assert queue.take()[0].inputs.data_ptr() == place
 
 
 def test_steps_that_do_not_fit_are_kept_all_the_same() -> None:
     large, other, more = a_step(2, size=200), a_step(202, width=5), a_step(204)
-    waiting = shelved(a_step(0), large, other, more)
+    queue = queue_of(a_step(0), large, other, more)
     for step in (large, other, more):
         step.inputs.zero_()
-    held = waiting.take()
+    held = queue.take()
     assert [len(step.logits) for step in held] == [2, 200, 2, 2]
     assert [step.inputs[0, 0].item() for step in held] == [0.5, 2.5, 202.5, 204.5]
     assert not any(step.overwritten for step in held)

@@ -1,4 +1,4 @@
-"""Steps that are looked at in passing: nothing but the time they take differs from a full look."""
+"""Steps of which only a snapshot of the head is kept: nothing but the time they take differs from a full capture."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 import torch
-from test_backlog import Run, assert_same
+from deferred_cases import Run, assert_same
 from torch import Tensor, nn
 
 from sgoif import InfluenceMonitor
@@ -17,7 +17,7 @@ from sgoif.execution import deferred
 from sgoif.execution.deferred import DeferredExecutor
 from sgoif.tracking.head_snapshot import HeadSnapshot, IndexBuffer
 
-CALM: dict[str, Any] = {"refresh_every": 60, "curvature_every": 1000}
+NOTHING_DUE: dict[str, Any] = {"refresh_every": 60, "curvature_every": 1000}
 """Nothing is due in the runs of these tests."""
 Loop = Callable[[Run, int], None]
 
@@ -27,7 +27,7 @@ def _soon(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(deferred, "PROMPT_STEPS", 3)
 
 
-def glimpses(run: Run) -> list[HeadSnapshot]:
+def head_snapshots(run: Run) -> list[HeadSnapshot]:
     return [step for step in run.monitor.executor.deferred if isinstance(step, HeadSnapshot)]
 
 
@@ -68,7 +68,7 @@ def twice_differentiable(run: Run, number: int) -> None:
 
 
 def watched(late: bool, step: Loop, steps: int = 30, layers: str = "head") -> Run:
-    run = Run(late, **CALM, layers=layers)
+    run = Run(late, **NOTHING_DUE, layers=layers)
     for number in range(steps):
         step(run, number)
     return run
@@ -81,24 +81,26 @@ def watched(late: bool, step: Loop, steps: int = 30, layers: str = "head") -> Ru
     ids=["plain", "scaled", "scaled in place", "two passes", "twice differentiable"],
 )
 @pytest.mark.parametrize("layers", ["head", "all"])
-def test_the_table_is_that_of_a_full_look(step: Loop, layers: str, request: pytest.FixtureRequest) -> None:
+def test_the_table_is_that_of_a_full_capture(step: Loop, layers: str, request: pytest.FixtureRequest) -> None:
     late = watched(True, step, layers=layers)
     assert late.monitor.executor.deferred
-    assert bool(glimpses(late)) == ("in place" not in request.node.name)
-    assert all((glimpse.response is not None) == (layers == "all") for glimpse in glimpses(late))
-    assert not any(glimpse.body for glimpse in glimpses(late)), "what a layer answered is as large as its output"
+    assert bool(head_snapshots(late)) == ("in place" not in request.node.name)
+    assert all((snapshot.response is not None) == (layers == "all") for snapshot in head_snapshots(late))
+    assert not any(snapshot.body for snapshot in head_snapshots(late)), (
+        "what a layer answered is as large as its output"
+    )
     assert_same(watched(False, step, layers=layers).monitor, late.monitor)
 
 
 def test_a_loop_that_starts_to_overwrite_its_logits_loses_that_one_step() -> None:
     """The gradient of what the head gave cannot be had afterwards; a wrong one must not be scored."""
     run = watched(True, loop(lambda z: z.div_(2), first=20), steps=21)
-    assert len(glimpses(run)) > 1
+    assert len(head_snapshots(run)) > 1
     assert run.monitor.scores()["n_observations"].sum() == 20 * 8
     for number in range(21, 30):
         loop(lambda z: z.div_(2))(run, number)
     assert run.monitor.scores()["n_observations"].sum() == 29 * 8
-    assert not glimpses(run)
+    assert not head_snapshots(run)
 
 
 class Changing(nn.Module):
@@ -130,7 +132,7 @@ def changing(late: bool, answer: str, **more: Any) -> Run:
             held_out = (self.inputs[120:], self.labels[120:])
             self.monitor = InfluenceMonitor(self.model, self.optimizer, held_out, **self.options)
 
-    run = Wrapped(late, **CALM, **more)
+    run = Wrapped(late, **NOTHING_DUE, **more)
     run.train(12)
     run.model.answer = answer
     return run
@@ -138,12 +140,12 @@ def changing(late: bool, answer: str, **more: Any) -> Run:
 
 @pytest.mark.parametrize("layers", ["head", "all"])
 @pytest.mark.parametrize("answer", ["logits", "logarithms", "frozen"])
-def test_a_model_that_changes_is_looked_at_more_closely(answer: str, layers: str) -> None:
+def test_a_model_that_changes_is_captured_in_full(answer: str, layers: str) -> None:
     late = changing(True, answer, layers=layers)
-    assert glimpses(late)
-    before = len(glimpses(late))
+    assert head_snapshots(late)
+    before = len(head_snapshots(late))
     late.train(10)
-    assert len(glimpses(late)) == before + (10 if answer == "logits" else 0)
+    assert len(head_snapshots(late)) == before + (10 if answer == "logits" else 0)
     assert_same(changing(False, answer, layers=layers).train(10).monitor, late.monitor)
 
 
@@ -160,14 +162,14 @@ def test_mistakes_are_named_at_once_and_the_loop_goes_on() -> None:
         run.train(1)
     run.model.answer = "logits"
     run.train(5)
-    run.step(list(range(8)))  # what is not plain is looked at in full, and from then on a glimpse will do again
+    run.step(list(range(8)))  # what is not plain is captured in full, and from then on a snapshot will do again
     run.train(3)
-    assert glimpses(run)
+    assert head_snapshots(run)
     with pytest.raises(IndexingError, match="4 indices were given"), run.monitor.step(torch.arange(4)):
         loss_of(run, torch.arange(8)).backward()
     run.step(list(range(8, 16)))
     run.train(3)
-    assert glimpses(run)
+    assert head_snapshots(run)
     with pytest.raises(StepError, match="did not run inside"), run.monitor.step(torch.arange(4)):
         pass
     with pytest.raises(RuntimeError, match="mine"), run.monitor.step(torch.arange(8)):
@@ -177,7 +179,7 @@ def test_mistakes_are_named_at_once_and_the_loop_goes_on() -> None:
 
 
 def test_an_open_step_is_not_opened_again() -> None:
-    run = Run(True, **CALM).train(10)
+    run = Run(True, **NOTHING_DUE).train(10)
     with run.monitor.step(torch.arange(8)):
         with pytest.raises(StepError, match="already open"), run.monitor.step(torch.arange(8)):
             pass
@@ -186,7 +188,7 @@ def test_an_open_step_is_not_opened_again() -> None:
 
 
 def test_a_step_says_when_the_backward_pass_has_come() -> None:
-    run = Run(True, **CALM).train(10)
+    run = Run(True, **NOTHING_DUE).train(10)
     step = run.monitor.step(torch.arange(8))
     with step:
         loss = loss_of(run, torch.arange(8))
@@ -196,17 +198,17 @@ def test_a_step_says_when_the_backward_pass_has_come() -> None:
 
 
 def test_a_late_step_holds_no_graph() -> None:
-    run = Run(True, **CALM).train(10)
+    run = Run(True, **NOTHING_DUE).train(10)
     with run.monitor.step(torch.arange(8)):
         hidden = run.inputs[:8].clone().requires_grad_(True) * 1
         loss = nn.functional.cross_entropy(run.model(hidden), run.labels[:8])
         loss.backward(retain_graph=True)
-    (last,) = glimpses(run)[-1:]
+    (last,) = head_snapshots(run)[-1:]
     assert all(held is not None and held.grad_fn is None for held in (last.inputs, last.output, last.gradient))
 
 
 def test_training_is_the_same_bit_for_bit() -> None:
-    late, alone = Run(True, **CALM).train(40), Run(False, **CALM)
+    late, alone = Run(True, **NOTHING_DUE).train(40), Run(False, **NOTHING_DUE)
     alone.monitor.close()
     for _ in range(40):
         rows = next(alone.batches)
@@ -221,7 +223,7 @@ def test_training_is_the_same_bit_for_bit() -> None:
 
 def test_another_monitor_may_look_at_its_anchors_meanwhile() -> None:
     def both(late: bool) -> Run:
-        run = Run(late, **CALM)
+        run = Run(late, **NOTHING_DUE)
         held_out = (run.inputs[120:], run.labels[120:])
         second = InfluenceMonitor(run.model, run.optimizer, held_out, max_anchors=24, refresh_every=2)
         for _ in range(20):
@@ -233,7 +235,7 @@ def test_another_monitor_may_look_at_its_anchors_meanwhile() -> None:
         return run
 
     late = both(True)
-    assert glimpses(late)
+    assert head_snapshots(late)
     assert_same(both(False).monitor, late.monitor)
 
 
@@ -246,7 +248,7 @@ def test_an_epoch_that_ends_between_late_steps_parts_them_once(monkeypatch: pyte
         return enqueue(executor, steps)
 
     monkeypatch.setattr(DeferredExecutor, "_enqueue_together", counted)
-    run = Run(True, **CALM, size=120).train(15 + 9)
+    run = Run(True, **NOTHING_DUE, size=120).train(15 + 9)
     late = len(run.monitor.executor.deferred)
     assert late > 15
     run.monitor.executor.drain()
@@ -265,14 +267,14 @@ def test_rows_hold_indices_until_they_are_kept() -> None:
     assert [index.tolist() for index in kept] == [[0, 1, 2], [1, 2, 3], [0, 1, 2], [0, 1, 2, 3]]
 
 
-def test_a_compiled_layer_is_looked_at_in_full(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_compiled_layer_is_captured_in_full(monkeypatch: pytest.MonkeyPatch) -> None:
     """A compiled graph may use the buffer of an output again, so those are copied."""
-    run = Run(True, **CALM).train(10)
-    assert glimpses(run)
-    before = len(glimpses(run))
+    run = Run(True, **NOTHING_DUE).train(10)
+    assert head_snapshots(run)
+    before = len(head_snapshots(run))
     monkeypatch.setattr(run.monitor.capture, "compiled", True)
     run.train(3)
-    assert len(glimpses(run)) == before
+    assert len(head_snapshots(run)) == before
     copies = [step.observation for step in run.monitor.executor.deferred if not isinstance(step, HeadSnapshot)]
     assert [copy is not None and copy.version for copy in copies] == [None] * 3
     assert run.monitor.scores()["n_observations"].sum() == 13 * 8

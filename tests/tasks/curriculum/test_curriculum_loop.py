@@ -185,32 +185,6 @@ def test_scores_of_weighed_training_are_those_of_plain_losses(noisy: Blobs) -> N
     torch.testing.assert_close(mine.influence, theirs.influence, rtol=1e-4, atol=1e-6)
 
 
-def test_resumed_run_goes_on_equally(noisy: Blobs, tmp_path: Path) -> None:
-    def trained_from(first: int, last: int, run: Run, curriculum: Curriculum) -> None:
-        run.epochs(first, last, curriculum.weights)
-
-    whole = Run(noisy)
-    trained_from(0, 8, whole, Curriculum(whole.monitor, warm_up=2))
-    before = Run(noisy)
-    trained_from(0, 5, before, Curriculum(before.monitor, warm_up=2))
-    before.monitor.save(tmp_path / "monitor.npz")
-    before.monitor.pipeline.weighting.save(tmp_path / "curriculum.npz")
-    after = Run(noisy)
-    after.model.load_state_dict(before.model.state_dict())
-    after.optimizer.load_state_dict(before.optimizer.state_dict())
-    after.monitor.load(tmp_path / "monitor.npz")
-    resumed = Curriculum(after.monitor, warm_up=2)
-    resumed.load(tmp_path / "curriculum.npz")
-    trained_from(5, 8, after, resumed)
-    assert np.array_equal(resumed.values(), whole.monitor.pipeline.weighting.values())
-    for mine, theirs in zip(after.model.parameters(), whole.model.parameters(), strict=True):
-        assert torch.equal(mine, theirs)
-    without = {"seconds"}
-    assert [{k: v for k, v in entry.items() if k not in without} for entry in resumed.history] == [
-        {k: v for k, v in entry.items() if k not in without} for entry in whole.monitor.pipeline.weighting.history
-    ]
-
-
 def test_a_curriculum_that_finished_goes_on_from_an_earlier_state_of_its_own(noisy: Blobs) -> None:
     whole, run = Run(noisy), Run(noisy)
     expected = Curriculum(whole.monitor, warm_up=2)
