@@ -30,6 +30,7 @@ HOSTILE = [
     "{{style}} ${x} %s",
     "long" * 50,
     "not-unicode-\udcff\udce9.png",
+    "a;=cmd()\t+1,'x;'y", "\uff1dfull width;\uff20", 'said "=1" and "\'2"',
 ]  # fmt: skip
 
 
