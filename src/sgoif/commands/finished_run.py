@@ -40,8 +40,7 @@ class FinishedRun:
 
     def build_model(self, device: torch.device) -> nn.Module:
         """The network with the weights that the audit ended with."""
-        sizes = {"channels": self.pixels.channels, "classes": len(self.pixels.class_names), "size": self.pixels.size}
-        return build_model(self.model, self.weights, device, **sizes)
+        return build_model(self.model, self.weights, device, self.preparation, len(self.pixels.class_names))
 
     def batches(self, rows: Indices, batch_size: int) -> Iterator[tuple[Indices, Tensor, Tensor]]:
         """Rows, images as the network takes them, and labels."""

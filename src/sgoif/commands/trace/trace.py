@@ -207,19 +207,13 @@ def _summary(
         "to_restore": None
         if restore is None
         else {
-            "count": restore.count,
-            "before": restore.before,
-            "after": restore.after,
-            "control": restore.control,
-            "level": restore.level,
+            **{name: getattr(restore, name) for name in ("count", "before", "after", "control", "level")},
             "curve": [list(point) for point in restore.curve],
         },
         "evidence": [
             {
                 "label": names[item.label],
-                "separation": item.mixture.separation,
-                "contrast": item.mixture.contrast,
-                "share": item.mixture.share,
+                **{name: getattr(item.mixture, name) for name in ("separation", "contrast", "share")},
                 "members": item.members,
                 "passed": item.passed,
             }
