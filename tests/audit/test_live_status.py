@@ -13,7 +13,7 @@ from audit_cases import FLIPPED
 
 from sgoif.audit import live_status as live_module
 from sgoif.audit.audit import audit
-from sgoif.audit.live_status import LIVE, Live, alarms
+from sgoif.audit.live_status import LIVE, LiveStatus, alarms
 from sgoif.audit.preview import Look, expected_aupr
 from sgoif.audit.settings import AuditSettings
 from sgoif.core.score_table import ScoreTable
@@ -56,7 +56,7 @@ def test_a_full_disk_does_not_stop_the_run(monkeypatch: pytest.MonkeyPatch, tmp_
         plan=SimpleNamespace(steps=1, epochs=1, model="m"), monitor=SimpleNamespace(history=[]), look=None,
         estimate=None, loss=float("nan"), step=0, epoch=1, stopped="",
     )  # fmt: skip
-    Live(tmp_path, Two()).tell("training", training, 0.0)  # type: ignore[arg-type]
+    LiveStatus(tmp_path, Two()).tell("training", training, 0.0)  # type: ignore[arg-type]
     assert not (tmp_path / LIVE).exists()
 
 

@@ -14,7 +14,7 @@ from torch.utils.data import TensorDataset
 
 from sgoif import InfluenceMonitor, indexed
 from sgoif.errors import SettingError
-from sgoif.integrations.pictures import CAPTION, LINE, MARGIN, SIDE, grid, pixels
+from sgoif.integrations.image_grid import CAPTION, LINE, MARGIN, SIDE, image_grid, pixels
 from sgoif.integrations.records import Records, follow
 from sgoif.integrations.sinks import Run
 
@@ -194,5 +194,5 @@ def test_captions_name_index_and_class(monkeypatch: pytest.MonkeyPatch) -> None:
         ImageDraw.ImageDraw, "text", lambda self, at, text, **k: (written.append(text), original(self, at, text, **k))
     )
     names = ["größe", "x" * 50, "c"]
-    grid(Dicts(*images()), [3, 4], [1.5, -0.25], names)
+    image_grid(Dicts(*images()), [3, 4], [1.5, -0.25], names)
     assert written == ["3: gr??e", "+1.50", ("4: " + "x" * 50)[:CAPTION], "-0.25"]

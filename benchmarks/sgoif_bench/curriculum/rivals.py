@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from torch import Tensor
 
-from sgoif.tasks.curriculum import robust
+from sgoif.tasks.curriculum import robust_loss
 from sgoif_bench.curriculum.study import Study, Trained
 from sgoif_bench.labels.rivals import coteaching as pairs
 from sgoif_bench.labels.rivals import mixup as mixing
@@ -16,7 +16,7 @@ from sgoif_bench.labels.rivals.common import MeanPerExample
 def sce(study: Study) -> Trained:
     """Symmetric cross entropy."""
     symmetric.train(study.problem, lambda model, epoch: study.look(model))
-    return Trained(details={"alpha": robust.ALPHA, "beta": robust.BETA})
+    return Trained(details={"alpha": robust_loss.ALPHA, "beta": robust_loss.BETA})
 
 
 def mixup(study: Study) -> Trained:

@@ -14,7 +14,7 @@ import numpy as np
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from sgoif.tasks.curriculum.robust import symmetric_cross_entropy
+from sgoif.tasks.curriculum.robust_loss import symmetric_cross_entropy
 from sgoif_bench.curriculum.ours import taught
 from sgoif_bench.curriculum.study import Study, Trained, Weights
 from sgoif_bench.labels.rivals import sce as symmetric

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from problems import striped
 from torch import Tensor, nn
 
-from sgoif.tasks.curriculum import robust
+from sgoif.tasks.curriculum import robust_loss
 from sgoif_bench.labels.problem import Outcome, Problem
 from sgoif_bench.labels.rivals import common, coteaching, incv, mentornet, mixup, sce
 from sgoif_bench.metrics import auroc
@@ -207,12 +207,14 @@ def test_soft_labels_have_the_same_loss_where_they_are_one_hot() -> None:
     logits, labels = torch.randn(6, 4), torch.tensor([0, 3, 1, 2, 2, 0])
     hard, soft = F.one_hot(labels, 4).float(), torch.full((6, 4), 0.25)
     assert torch.allclose(
-        robust.symmetric_cross_entropy(logits, hard), robust.symmetric_cross_entropy(logits, labels), atol=1e-6
+        robust_loss.symmetric_cross_entropy(logits, hard),
+        robust_loss.symmetric_cross_entropy(logits, labels),
+        atol=1e-6,
     )
-    even = robust.ALPHA * F.cross_entropy(logits, soft) + robust.BETA * float(np.log(4))
-    assert torch.allclose(robust.symmetric_cross_entropy(logits, soft), even)
+    even = robust_loss.ALPHA * F.cross_entropy(logits, soft) + robust_loss.BETA * float(np.log(4))
+    assert torch.allclose(robust_loss.symmetric_cross_entropy(logits, soft), even)
     logits.requires_grad_()
-    robust.symmetric_cross_entropy(logits, hard).backward()
+    robust_loss.symmetric_cross_entropy(logits, hard).backward()
     assert logits.grad is not None
     assert logits.grad.isfinite().all()
 
@@ -220,16 +222,16 @@ def test_soft_labels_have_the_same_loss_where_they_are_one_hot() -> None:
 def test_reverse_cross_entropy_is_four_times_the_missing_probability() -> None:
     p = torch.tensor([[0.7, 0.2, 0.1], [0.05, 0.15, 0.8]])
     labels = torch.tensor([0, 1])
-    assert torch.allclose(robust.reverse_cross_entropy(p.log(), labels), torch.tensor([4 * 0.3, 4 * 0.85]))
+    assert torch.allclose(robust_loss.reverse_cross_entropy(p.log(), labels), torch.tensor([4 * 0.3, 4 * 0.85]))
     expected = 0.1 * -(math.log(0.7) + math.log(0.15)) / 2 + 1.0 * 4 * (0.3 + 0.85) / 2
-    assert float(robust.symmetric_cross_entropy(p.log(), labels)) == pytest.approx(expected, rel=1e-5)
+    assert float(robust_loss.symmetric_cross_entropy(p.log(), labels)) == pytest.approx(expected, rel=1e-5)
 
 
 def test_sce_trains_with_the_symmetric_loss(monkeypatch: pytest.MonkeyPatch) -> None:
     problem, _ = striped(size=120, epochs=2, anchors=24)
     usual = sce.sce(problem, lambda line: None).suspicion
-    monkeypatch.setattr(robust, "BETA", 0.0)
-    monkeypatch.setattr(robust, "ALPHA", 1.0)
+    monkeypatch.setattr(robust_loss, "BETA", 0.0)
+    monkeypatch.setattr(robust_loss, "ALPHA", 1.0)
     plain = common.LateLosses(problem, lambda line: None, "plain")
     model = problem.new_model()
     problem.fit(model, problem.batches(), on_epoch=lambda epoch: plain.end_of_epoch(model, epoch))

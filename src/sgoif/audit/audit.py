@@ -24,7 +24,7 @@ from sgoif.audit import outputs, small_classes
 from sgoif.audit.checked import read_checked, write_to_check
 from sgoif.audit.errors import AuditError, AuditInterrupted, ModelError
 from sgoif.audit.interruption import Interruption
-from sgoif.audit.live_status import Live
+from sgoif.audit.live_status import LiveStatus
 from sgoif.audit.models import resolve
 from sgoif.audit.plan import LEAST_TRAINED, Indices, Plan, hold_out, make_plan
 from sgoif.audit.progress import Progress, Silent
@@ -101,7 +101,7 @@ def _run(
         show.say(f"{len(checked)} checked labels of held-out images are used")
     plan = make_plan(settings, len(rows), ranks.size)
     directory.identity = identity(settings, plan, pixels)
-    live = Live(directory.path, pixels) if ranks.rank == 0 else None
+    live = LiveStatus(directory.path, pixels) if ranks.rank == 0 else None
     with ExitStack() as ending:
         with interruption.deferred():  # on every process before the first one says that it trains
             training = Training(pixels, settings, plan, rows, held, ranks)
@@ -198,7 +198,7 @@ def _train(
     show: Progress,
     clock: float,
     ranks: Communicator,
-    live: Live | None,
+    live: LiveStatus | None,
 ) -> None:
     """Train to the end, with checkpoints; `clock` plus the time now is what the run has taken in all.
 
@@ -334,7 +334,7 @@ def _summary(
         "held_out": split[1],
         "skipped": len(pixels.skipped),
         "duplicates": outputs.further(pixels.duplicates),
-        "near_duplicates": outputs.further(pixels.alike),
+        "near_duplicates": outputs.further(pixels.near_duplicates),
         "selected": int(table["is_label_issue"].sum()),
         "fdr": settings.fdr,
         "noise_rate": {"estimate": rate.estimate, "low": rate.low, "high": rate.high, "told": errors.rate_told},

@@ -28,7 +28,7 @@ FEW_BELIEVED, THIN = 0.05, 0.1
 """Share of believed anchors, and coverage of the groups' directions, below which a warning is due."""
 
 
-class Live:
+class LiveStatus:
     """Writes live.json for one run."""
 
     def __init__(self, folder: Path, pixels: Pixels) -> None:

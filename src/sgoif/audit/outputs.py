@@ -70,7 +70,7 @@ def write_copies(folder: Path, pixels: Pixels) -> None:
     """copies.csv: every image that occurs more than once, copies of one image under one number; those first whose
     labels differ, since one of them must be wrong, then those that are nearly the same and whose labels differ.
     """
-    groups = [(group, False) for group in pixels.duplicates] + [(group, True) for group in pixels.alike]
+    groups = [(group, False) for group in pixels.duplicates] + [(group, True) for group in pixels.near_duplicates]
     groups.sort(key=lambda found: not found[0].conflicting)
 
     def write(handle: Any) -> None:
@@ -94,11 +94,11 @@ def data_notes(pixels: Pixels, notes: Sequence[str]) -> list[str]:
     if pixels.duplicates:
         copies = further(pixels.duplicates)
         found.append(f"{plural(copies, 'image is a copy', 'images are copies')} of others; copies.csv names them")
-    if pixels.alike:
-        copies = further(pixels.alike)
+    if pixels.near_duplicates:
+        copies = further(pixels.near_duplicates)
         found.append(f"{plural(copies, 'image is', 'images are')} nearly the same as others; copies.csv names them")
     found += _contradictions(pixels, pixels.duplicates, "the same image has")
-    found += _contradictions(pixels, pixels.alike, "images that are nearly the same have")
+    found += _contradictions(pixels, pixels.near_duplicates, "images that are nearly the same have")
     return found
 
 
@@ -144,7 +144,7 @@ def write_report(
         source=source,
         facts=facts,
         notes=notes,
-        copies=[group.indices for group in (*pixels.duplicates, *pixels.alike)],
+        copies=[group.indices for group in (*pixels.duplicates, *pixels.near_duplicates)],
         unjudged=unjudged,
     )
     write_page(folder / "report.html", page_data(errors, table, fdr, shown), progress=progress)

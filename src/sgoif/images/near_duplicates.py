@@ -27,7 +27,7 @@ DIRECTIONS = 16
 """Principal directions of the first look in which candidates are sought."""
 LEAST, MOST = 8, 200_000
 """Images below which a set has no neighbours to speak of, and above which the search would take minutes."""
-PATIENCE = 200
+MOST_CANDIDATES = 200
 """Candidates for each image, not counting those of one group, from which on all images resemble each other too much."""
 AT_ONCE = 2**14
 """Candidates that are looked at before those of one group are left out again."""
@@ -35,35 +35,35 @@ CELLS = 2**22
 """Numbers that are worked on at once, however many images there are and whatever their size."""
 
 
-def alike(images: Array, rows: Sequence[int] | None = None) -> list[tuple[int, ...]]:
+def find_near_duplicates(images: Array, rows: Sequence[int] | None = None) -> list[tuple[int, ...]]:
     """Groups of rows whose images, uint8 [n, C, H, W], are nearly the same; `rows` are the ones to compare."""
     chosen = np.arange(len(images)) if rows is None else np.asarray(rows, dtype=np.int64)
     if not LEAST <= len(chosen) <= MOST:
         return []
-    looks, contrast = _first_look(images, chosen)
+    thumbnails, contrast = _thumbnails(images, chosen)
     clear = contrast >= FLAT
-    chosen, looks = chosen[clear], looks[clear]
+    chosen, thumbnails = chosen[clear], thumbnails[clear]
     if len(chosen) < LEAST:
         return []
     sample = np.random.default_rng(0).permutation(len(chosen))[: max(LEAST, len(chosen) // QUARTER)]
-    nearest, distance = _nearest(looks[sample])
+    nearest, distance = _nearest(thumbnails[sample])
     finer = _apart(images, chosen[sample], chosen[sample][nearest])
     coarse, fine = (
         min(share * float(np.median(found)), most) for found, (share, most) in ((distance, COARSE), (finer, FINE))
     )
-    leader, left = np.arange(len(chosen)), PATIENCE * len(chosen)
-    for pairs in _candidates(looks, coarse):
+    leader, left = np.arange(len(chosen)), MOST_CANDIDATES * len(chosen)
+    for pairs in _candidates(thumbnails, coarse):
         pairs = pairs[:, leader[pairs[0]] != leader[pairs[1]]]
         left -= pairs.shape[1]
         if left < 0:
             return []
-        pairs = pairs[:, _differences(looks, pairs) <= coarse]
+        pairs = pairs[:, _differences(thumbnails, pairs) <= coarse]
         pairs = pairs[:, _apart(images, *chosen[pairs]) <= fine]
         _join(leader, pairs)
     return [tuple(chosen[leader == number].tolist()) for number in np.flatnonzero(np.bincount(leader) > 1)]
 
 
-def _first_look(images: Array, rows: Array) -> tuple[Array, Array]:
+def _thumbnails(images: Array, rows: Array) -> tuple[Array, Array]:
     """The images as 8 × 8 averages, and their contrast."""
     parts, contrasts = [], []
     size = images.shape[-1]

@@ -59,7 +59,7 @@ class Pixels:
     skipped: list[Skipped]
     duplicates: list[Duplicate]
     """Images with the same pixels at their original size."""
-    alike: list[Duplicate]
+    near_duplicates: list[Duplicate]
     """Images that are nearly the same, one of each group of duplicates among them."""
     files: list[str | None]
     """The file of each image; None where images share a file."""
@@ -90,7 +90,7 @@ class Pixels:
 
     def repeated(self) -> list[int]:
         """Every image that occurs more than once, be it nearly the same."""
-        return sorted({row for group in (*self.duplicates, *self.alike) for row in group.indices})
+        return sorted({row for group in (*self.duplicates, *self.near_duplicates) for row in group.indices})
 
     def thumbnails(self, number: int) -> bytes:
         """A small encoded picture, at most 96 pixels wide and high."""
@@ -184,7 +184,9 @@ def open_pixels(folder: str | Path, *, verify: bool = True) -> Pixels:
             class_names=record["class_names"],
             skipped=[Skipped(*entry) for entry in record["skipped"]],
             duplicates=[Duplicate(tuple(indices), conflicting) for indices, conflicting in record["duplicates"]],
-            alike=[Duplicate(tuple(indices), conflicting) for indices, conflicting in record.get("alike", [])],
+            near_duplicates=[
+                Duplicate(tuple(indices), conflicting) for indices, conflicting in record.get("alike", [])
+            ],
             files=record["files"],
             sizes=np.asarray(record["sizes"], dtype=np.int64).reshape(-1, 2),
             array=array,

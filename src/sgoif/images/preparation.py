@@ -15,7 +15,7 @@ from sgoif.core.serialization import atomic_write
 from sgoif.errors import SettingError
 from sgoif.images.collection import Collection, Skipped
 from sgoif.images.errors import ChangedImagesError, ImagesError, cannot_write
-from sgoif.images.near_duplicates import alike
+from sgoif.images.near_duplicates import find_near_duplicates
 from sgoif.images.open import check, without_empty_classes
 from sgoif.images.pixels import (
     IMAGES,
@@ -110,7 +110,9 @@ def _write(collection: Collection, folder: Path, digest: str, asked: int | None,
             "class_names": survivors.class_names,
             "skipped": [[entry.name, entry.reason] for entry in survivors.skipped],
             "duplicates": [[group.indices, group.conflicting] for group in duplicates],
-            "alike": [[group.indices, group.conflicting] for group in _alike(folder, duplicates, survivors.labels)],
+            "alike": [
+                [group.indices, group.conflicting] for group in _near_duplicates(folder, duplicates, survivors.labels)
+            ],
             "thumbnails": {"type": THUMBNAIL_TYPE, "lengths": file.lengths},
             "names": survivors.names,
             "labels": survivors.labels.tolist(),
@@ -132,12 +134,13 @@ def _duplicates(contents: list[bytes], labels: Any) -> list[Duplicate]:
     return [_duplicate(members, labels) for members in groups.values() if len(members) > 1]
 
 
-def _alike(folder: Path, duplicates: list[Duplicate], labels: Any) -> list[Duplicate]:
+def _near_duplicates(folder: Path, duplicates: list[Duplicate], labels: Any) -> list[Duplicate]:
     """Images that are nearly the same; of those with the same pixels the first stands for all."""
     further = {row for group in duplicates for row in group.indices[1:]}
     pixels = np.load(folder / PIXELS, mmap_mode="r", allow_pickle=False)
     return [
-        _duplicate(rows, labels) for rows in alike(pixels, [row for row in range(len(pixels)) if row not in further])
+        _duplicate(rows, labels)
+        for rows in find_near_duplicates(pixels, [row for row in range(len(pixels)) if row not in further])
     ]
 
 

@@ -90,7 +90,7 @@ class InfluenceCallback(TrainerCallback):  # type: ignore[misc, unused-ignore]
         self._monitor: InfluenceMonitor | None = None
         self._step = OpenStep()
         self._handle: Any = None
-        self._between = False
+        self._in_step = False
         """Whether a batch is being trained on, so that a forward pass belongs to it."""
 
     def attach(self, trainer: Any) -> InfluenceCallback:
@@ -131,7 +131,7 @@ class InfluenceCallback(TrainerCallback):  # type: ignore[misc, unused-ignore]
     def close(self) -> None:
         """Remove every hook, also after a training that failed. Scores stay readable."""
         unfinished = SettingError("training ended in the middle of a step") if self._step else None
-        self._let_go(unfinished)
+        self._release(unfinished)
 
     # --- events of the Trainer ----------------------------------------------------------------------------------
 
@@ -158,29 +158,29 @@ class InfluenceCallback(TrainerCallback):  # type: ignore[misc, unused-ignore]
             group=group,
             **self.settings,
         )
-        self._monitor, self._between = monitor, False
+        self._monitor, self._in_step = monitor, False
         try:
             if state.global_step > 0:
                 self._restore(monitor, args, state)
         except Exception as error:
-            self._let_go(error)
+            self._release(error)
             raise
         self._handle = model.register_forward_pre_hook(uncompiled(self._before_forward), with_kwargs=True)
         self.records = follow(monitor, _Reports(self._trainer)) if self.log else None
 
     def on_step_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
-        self._between = True
+        self._in_step = True
 
     def on_substep_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         self._after_backward()
 
     def on_pre_optimizer_step(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         self._after_backward()
-        self._between = False
+        self._in_step = False
 
     def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         self._after_backward()  # where an old version knows no event before the optimizer steps
-        self._between = False
+        self._in_step = False
         if self.records is not None:
             self.records.update()
 
@@ -190,7 +190,7 @@ class InfluenceCallback(TrainerCallback):  # type: ignore[misc, unused-ignore]
             self._monitor.save(folder / STATE)
 
     def on_train_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
-        self._let_go(None)
+        self._release(None)
 
     # --- inside -------------------------------------------------------------------------------------------------
 
@@ -198,7 +198,7 @@ class InfluenceCallback(TrainerCallback):  # type: ignore[misc, unused-ignore]
         """Take the index out of the inputs; a training forward pass opens a step."""
         found = self.index in kwargs
         index = kwargs.get(self.index)
-        if self._between and not self._step and model.training and torch.is_grad_enabled():
+        if self._in_step and not self._step and model.training and torch.is_grad_enabled():
             try:
                 if not found:
                     raise IndexingError(
@@ -207,7 +207,7 @@ class InfluenceCallback(TrainerCallback):  # type: ignore[misc, unused-ignore]
                     )
                 self._step.open(self.monitor, index, None if self.target is None else kwargs.get(self.target))
             except Exception as error:
-                self._let_go(error)
+                self._release(error)
                 raise
         return (args, {name: value for name, value in kwargs.items() if name != self.index}) if found else None
 
@@ -215,12 +215,12 @@ class InfluenceCallback(TrainerCallback):  # type: ignore[misc, unused-ignore]
         try:
             self._step.close()
         except Exception as error:
-            self._let_go(error)
+            self._release(error)
             raise
 
-    def _let_go(self, error: BaseException | None) -> None:
+    def _release(self, error: BaseException | None) -> None:
         self._step.abandon()
-        self._between = False
+        self._in_step = False
         if self._handle is not None:
             self._handle.remove()
         self._handle = None

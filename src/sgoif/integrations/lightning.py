@@ -7,7 +7,7 @@
     on_train_end           remove the hooks; the same after an error
 
 A strategy that wraps the module (DistributedDataParallel) runs `training_step` in the place of `forward`, so the
-module's own hooks see the loss as if it were its output. `_Veil` keeps it from the monitor, which wants logits.
+module's own hooks see the loss as if it were its output. `_LossHider` keeps it from the monitor, which wants logits.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from torch.utils.data import Dataset
 from sgoif.core.score_table import ScoreTable
 from sgoif.errors import MissingExtraError, SettingError, StepError
 from sgoif.integrations.records import Records, follow
-from sgoif.integrations.steps import OpenStep, Place, find, find_index, release
+from sgoif.integrations.steps import BatchKey, OpenStep, find, find_index, release
 from sgoif.monitor import InfluenceMonitor
 
 if TYPE_CHECKING:
@@ -68,8 +68,8 @@ class InfluenceCallback(Callback):  # type: ignore[misc, unused-ignore]
         self,
         anchors: Any,
         *,
-        index: Place = None,
-        target: Place = None,
+        index: BatchKey = None,
+        target: BatchKey = None,
         model: str | None = None,
         optimizer: int | None = None,
         log: bool = False,
@@ -86,7 +86,7 @@ class InfluenceCallback(Callback):  # type: ignore[misc, unused-ignore]
         self.records: Records | None = None
         self._monitor: InfluenceMonitor | None = None
         self._step = OpenStep()
-        self._veil: _Veil | None = None
+        self._loss_hider: _LossHider | None = None
         self._restored: dict[str, Any] | None = None
 
     # --- results ------------------------------------------------------------------------------------------------
@@ -111,7 +111,7 @@ class InfluenceCallback(Callback):  # type: ignore[misc, unused-ignore]
     # --- life of a fit ------------------------------------------------------------------------------------------
 
     def on_train_start(self, trainer: Any, pl_module: Any) -> None:
-        self._let_go(None)
+        self._release(None)
         model = self._watched(pl_module)
         group = torch.distributed.group.WORLD if trainer.world_size > 1 else None
         monitor = InfluenceMonitor(model, self._optimizer_of(trainer), self.anchors, group=group, **self.settings)
@@ -120,11 +120,11 @@ class InfluenceCallback(Callback):  # type: ignore[misc, unused-ignore]
             if self._restored is not None:
                 monitor.load_state_dict(self._restored)
         except Exception as error:
-            self._let_go(error)
+            self._release(error)
             raise
         self._restored = None
         wrapped = model is pl_module and trainer.strategy.model is not pl_module
-        self._veil = _Veil(model) if wrapped else None
+        self._loss_hider = _LossHider(model) if wrapped else None
         self.records = follow(monitor, *(_Logger(logger, trainer) for logger in trainer.loggers)) if self.log else None
 
     def on_train_batch_start(self, trainer: Any, pl_module: Any, batch: Any, batch_idx: int) -> None:
@@ -156,21 +156,21 @@ class InfluenceCallback(Callback):  # type: ignore[misc, unused-ignore]
 
     def on_train_end(self, trainer: Any, pl_module: Any) -> None:
         self._step.abandon()
-        self._let_go(None)
+        self._release(None)
 
     def on_exception(self, trainer: Any, pl_module: Any, exception: BaseException) -> None:
-        self._let_go(exception)
+        self._release(exception)
 
     def teardown(self, trainer: Any, pl_module: Any, stage: str) -> None:
         if stage == "fit" and self._step:
-            self._let_go(StepError("the fit ended in the middle of a step"))
+            self._release(StepError("the fit ended in the middle of a step"))
 
-    def _let_go(self, error: BaseException | None) -> None:
+    def _release(self, error: BaseException | None) -> None:
         """Remove every hook, and end a step that is still open."""
         self._step.abandon()
-        if self._veil is not None:
-            self._veil.remove()
-        self._veil = None
+        if self._loss_hider is not None:
+            self._loss_hider.remove()
+        self._loss_hider = None
         if self._monitor is not None and not self._monitor.closed:
             release(self._monitor, error)
         if self.records is not None:
@@ -219,14 +219,14 @@ class InfluenceCallback(Callback):  # type: ignore[misc, unused-ignore]
         return optimizers[chosen]
 
 
-class _Hidden:
+class _HiddenOutput:
     """An output that no hook should take for logits."""
 
     def __init__(self, output: Any) -> None:
         self.output = output
 
 
-class _Veil:
+class _LossHider:
     """Two hooks around the monitor's, which are there by now: one hides what a training step returns, one shows it."""
 
     def __init__(self, model: nn.Module) -> None:
@@ -238,11 +238,11 @@ class _Veil:
     @staticmethod
     def _hide(_: nn.Module, args: Any, output: Any) -> Any:
         scalar = isinstance(output, Tensor) and output.dim() == 0
-        return _Hidden(output) if scalar or (isinstance(output, Mapping) and "loss" in output) else None
+        return _HiddenOutput(output) if scalar or (isinstance(output, Mapping) and "loss" in output) else None
 
     @staticmethod
     def _show(_: nn.Module, args: Any, output: Any) -> Any:
-        return output.output if isinstance(output, _Hidden) else None
+        return output.output if isinstance(output, _HiddenOutput) else None
 
     def remove(self) -> None:
         for handle in self._handles:

@@ -86,14 +86,14 @@ class Records:
         Returns:
             The indices of the examples.
         """
-        from sgoif.integrations.pictures import grid
+        from sgoif.integrations.image_grid import image_grid
 
         if count < 1:
             raise SettingError(f"count={count!r} is not valid: expected at least one image")
         worst = self.monitor.scores().worst(count)
         worst = worst.take(np.isfinite(worst["influence"]))
         if len(worst) and self.monitor.ranks.rank == 0:
-            picture: Picture = grid(dataset, worst["index"].tolist(), worst["influence"].tolist(), class_names)
+            picture: Picture = image_grid(dataset, worst["index"].tolist(), worst["influence"].tolist(), class_names)
             for sink in self.sinks:
                 sink.image(self.monitor.steps, PREFIX + "worst_images", picture)
         return np.asarray(worst["index"])

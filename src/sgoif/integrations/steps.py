@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from sgoif.monitor import InfluenceMonitor
 
 INDEX = "index"
-Place = str | int | Callable[[Any], Any] | None
+BatchKey = str | int | Callable[[Any], Any] | None
 """Where something stands in a batch: a key, a position, or a function of the batch."""
 
 
@@ -72,7 +72,7 @@ def release(monitor: InfluenceMonitor | None, error: BaseException | None = None
         monitor.__exit__(type(error), error, error.__traceback__)
 
 
-def find_index(batch: Any, place: Place) -> Any:
+def find_index(batch: Any, place: BatchKey) -> Any:
     """The indices in a batch: under the key "index" or in the last place, unless `place` says where."""
     if place is None:
         place = INDEX if isinstance(batch, Mapping) else -1
@@ -86,7 +86,7 @@ def find_index(batch: Any, place: Place) -> Any:
         raise _missing(batch, f"with an index at {place!r}") from error
 
 
-def find(batch: Any, place: Place) -> Any:
+def find(batch: Any, place: BatchKey) -> Any:
     """What stands at some place of a batch; None where no place is named."""
     if place is None:
         return None

@@ -22,7 +22,7 @@ from collections.abc import Callable
 
 from torch import nn
 
-from sgoif.tasks.curriculum.robust import ALPHA, BETA, LOG_OF_ZERO, symmetric_cross_entropy
+from sgoif.tasks.curriculum.robust_loss import ALPHA, BETA, LOG_OF_ZERO, symmetric_cross_entropy
 from sgoif_bench.command import Say
 from sgoif_bench.labels.problem import Outcome, Problem
 from sgoif_bench.labels.rivals.common import LateLosses

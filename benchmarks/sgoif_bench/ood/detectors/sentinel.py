@@ -2,7 +2,7 @@
 
     s(x) = ½ ln κ(x) + ½ ln ν(x) − g ln E(x)
 
-`tasks.shift.sentinel` explains it. Here it is fitted on the training data as the network sees them, like every other
+`tasks.ood.sentinel` explains it. Here it is fitted on the training data as the network sees them, like every other
 post-hoc detector, and shares the forward pass.
 """
 

@@ -1,9 +1,9 @@
 """Training with wrong labels: examples that are probably mislabelled count less, all others as before.
 
 weights      from probabilities of wrong labels to weights
-judging      from what a monitor knows to such probabilities
+assessment   from what a monitor knows to such probabilities
 curriculum   when examples are judged again, and what their losses are multiplied with
-robust       a loss that lets go of labels that are wrong at random
+robust_loss  a loss that lets go of labels that are wrong at random
 targets      for the last epochs, the network's own answers in place of wrong labels
 sampler      the same as a choice of examples instead of weights
 summary      what the weights do to the data set

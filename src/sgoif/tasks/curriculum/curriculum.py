@@ -25,8 +25,8 @@ judgements in a row (1 − speed)^k of its weight is left, and more where the ju
 
 *The end.* The hold-out joins the training for the last epochs (`finish`) and can then no longer say how many labels are
 wrong, or which examples hurt it; that stays as it was. But what the network answers to an example gets better as the
-learning rate falls. As far as it speaks its mind (`judging`), d, the training examples are judged on, once an epoch,
-while steps are watched:
+learning rate falls. As far as its answers are trusted (`assessment`), d, the training examples are judged on, once an
+epoch, while steps are watched:
 
     w ← w + d (target − w)
 
@@ -34,7 +34,7 @@ Where it does not, d = 0, what it says of examples it is trained on is not worth
 
 *What it costs.* A judgement refreshes the monitor's held-out side, which counts as the monitor's time, asks the anchors
 once more, reads the ledger and sorts it a few times, on the CPU; `report()` says how long that took. Between judgements
-a batch costs one gather, and a second ledger (`memory`) is kept beside the monitor's.
+a batch costs one gather, and a second ledger (`fading_ledgers`) is kept beside the monitor's.
 """
 
 from __future__ import annotations
@@ -55,16 +55,16 @@ from sgoif.core.serialization import load_state, nest, save_state, unnest
 from sgoif.core.types import NO_INDICES, Indices
 from sgoif.distributed.communicator import StepDecision
 from sgoif.errors import SettingError, SgoifError, StateError
-from sgoif.tasks.curriculum.influences import Influences
-from sgoif.tasks.curriculum.judging import Opinion, form_opinion
-from sgoif.tasks.curriculum.memory import Memory
-from sgoif.tasks.curriculum.passes import Passes
-from sgoif.tasks.curriculum.revision import revise
-from sgoif.tasks.curriculum.robust import Robust, robustness, symmetric_cross_entropies
+from sgoif.tasks.argument_checks import check_monitor
+from sgoif.tasks.curriculum.assessment import Assessment, assess_labels
+from sgoif.tasks.curriculum.epoch_counter import EpochCounter
+from sgoif.tasks.curriculum.fading_ledgers import FadingLedgers
+from sgoif.tasks.curriculum.influence_snapshot import InfluenceSnapshot
+from sgoif.tasks.curriculum.label_revision import revise
+from sgoif.tasks.curriculum.robust_loss import RobustWeighting, robustness, symmetric_cross_entropies
 from sgoif.tasks.curriculum.settings import CurriculumSettings
 from sgoif.tasks.curriculum.summary import CurriculumReport, changes, summarise
-from sgoif.tasks.curriculum.targets import blended, decided_answers, doubts
-from sgoif.tasks.given import check_monitor
+from sgoif.tasks.curriculum.targets import blend_targets, doubt_by_index, one_hot_answers
 from sgoif.tasks.labels.channel import Array, Labels
 from sgoif.tracking.validation import check_index, check_target
 
@@ -123,19 +123,19 @@ class Curriculum:
             raise SettingError(f"{error}; known settings are {known}") from error
         self.monitor = monitor
         if isinstance(before := monitor.pipeline.weighting, Curriculum):
-            before.memory.close()
+            before.ledgers.detach()
         monitor.pipeline.weighting = self
-        self.memory: Memory = Memory(monitor)
-        self.passes = Passes()
+        self.ledgers: FadingLedgers = FadingLedgers(monitor)
+        self.epoch_counter = EpochCounter()
         self.finished = False
         """Whether the hold-out may join; see `finish`."""
-        self.influences: Influences | None = None
+        self.influences: InfluenceSnapshot | None = None
         """As they were when the hold-out joined, where labels are judged after that."""
         self.sampled = False
         """Whether a sampler draws by these weights, so that losses must not be multiplied with them too."""
         self.history: list[dict[str, Any]] = []
         """A few figures of every judgement."""
-        self._asked = not self.settings.robust  # whether the robust loss was asked for, or need not be
+        self._loss_used = not self.settings.robust  # whether the robust loss was asked for, or need not be
         self.doubt: Tensor | None = None
         """By example, how far its label is replaced in `targets`: float32 on the monitor's device, after `finish`."""
         self._weights = np.ones(0, dtype=np.float32)
@@ -149,7 +149,7 @@ class Curriculum:
         indices = ranks.capture_error(lambda: self._checked(index), NO_INDICES)
         everyone, _ = ranks.exchange_step_header(indices, StepDecision(in_time=True, stride=1))
         self.advance(everyone)
-        usual, robust = self._parts(indices)
+        usual, robust = self._loss_weights(indices)
         return usual if robust is None else usual + robust
 
     def targets(self, index: Any, labels: Tensor, logits: Tensor) -> Tensor:
@@ -163,48 +163,49 @@ class Curriculum:
                 "targets are for the last epochs: call finish() first. Until then, multiply losses with weights(index)"
             )
         known = len(self.doubt)
-        indices, given = self._answered(index, labels, logits)
+        indices, given = self._checked_batch(index, labels, logits)
         if int(indices.max()) >= known:
             self.doubt = torch.nn.functional.pad(self.doubt, (0, int(indices.max()) + 1 - known))
-        return blended(given, self.doubt[self.monitor.scorer.upload(indices)], decided_answers(logits))
+        return blend_targets(given, self.doubt[self.monitor.scorer.upload(indices)], one_hot_answers(logits))
 
     def revised(self, dataset: Dataset[Any]) -> Tensor:
         """Labels for a second training, of a fresh network on everything: float32 [N, C] on the CPU, rows sum to one.
 
         Most are the label of the item; where that is probably wrong, what the network that was trained here answers
-        takes its place (module `revision`). The data set is the whole one, numbered as in training, without random
-        transforms. Held-out examples are judged by `finish`; without it, or with a hold-out of its own, they are not.
+        takes its place (module `label_revision`). The data set is the whole one, numbered as in training, without
+        random transforms. Held-out examples are judged by `finish`; without it, or with a hold-out of its own, they are
+        not.
         """
         if not self.history:
             raise SgoifError("no label was judged yet, so none can be revised: train with this curriculum first")
         self.monitor.flush()
         doubt = self.doubt
         if doubt is None:
-            opinion = form_opinion(self.memory, self.settings, self._rate_before)
-            assert opinion is not None, "there was one before"
-            doubt = self._doubts(opinion)
+            assessment = assess_labels(self.ledgers, self.settings, self._rate_before)
+            assert assessment is not None, "there was one before"
+            doubt = self._doubt_by_index(assessment)
         return revise(self.monitor, doubt.cpu(), dataset)
 
     def loss(self, index: Any, labels: Tensor, logits: Tensor) -> Tensor:
         """The mean loss of a batch, with labels [B], whose `weights` were asked for before; logits are [B, C].
 
         Tell the monitor both, `monitor.step(index, target=labels, weights=weights)`. It is the weighed cross entropy,
-        and where the settings ask for a `robust` loss, that takes its place as far as labels seem wrong at random.
+        and where the settings ask for a `robust_loss` loss, that takes its place as far as labels seem wrong at random.
         """
-        indices, given = self._answered(index, labels, logits)
-        self._asked = True
-        (usual, robust), answers = self._parts(indices), logits.float()
+        indices, given = self._checked_batch(index, labels, logits)
+        self._loss_used = True
+        (usual, robust), answers = self._loss_weights(indices), logits.float()
         losses = usual * torch.nn.functional.cross_entropy(answers, given, reduction="none")
         if robust is not None:
             losses = losses + robust * symmetric_cross_entropies(answers, given)
         return losses.mean()
 
     @property
-    def robust(self) -> Robust:
+    def robust(self) -> RobustWeighting:
         """What part of `loss` is robust at this moment; none unless the settings ask for it."""
-        return _robust(self.history[-1]) if self.settings.robust and self.history else Robust()
+        return _robust(self.history[-1]) if self.settings.robust and self.history else RobustWeighting()
 
-    def _parts(self, indices: Indices) -> tuple[Tensor, Tensor | None]:
+    def _loss_weights(self, indices: Indices) -> tuple[Tensor, Tensor | None]:
         """What the cross entropy of these examples is multiplied with, and their robust loss, if there is one."""
         monitor, share = self.monitor, self.robust.share
         if self._on_device is None:
@@ -218,7 +219,7 @@ class Curriculum:
         chosen = monitor.scorer.upload(indices)
         return usual[chosen], robust[chosen] if share else None
 
-    def _answered(self, index: Any, labels: Tensor, logits: Tensor) -> tuple[Indices, Tensor]:
+    def _checked_batch(self, index: Any, labels: Tensor, logits: Tensor) -> tuple[Indices, Tensor]:
         """The indices of a batch and its labels on the monitor's device; raises where the logits are not of them."""
         indices, classes = self._checked(index), self.monitor.classes
         given = check_target(labels, len(indices), classes, self.monitor.device)
@@ -242,15 +243,15 @@ class Curriculum:
     def advance(self, indices: Indices) -> None:
         """Take note that these examples come next, on all ranks together, and judge if it is time."""
         s = self.settings
-        if self.goes_on and self.passes.due(indices, s.warm_up, s.every):
-            if not self._asked:
-                self._asked = True
+        if self.goes_on and self.epoch_counter.is_due(indices, s.warm_up, s.every):
+            if not self._loss_used:
+                self._loss_used = True
                 warnings.warn(NOT_ASKED, stacklevel=3)
             if self.influences is None:
                 self.update()
             else:
-                self._judge_on(self.influences)
-        self.passes.add(indices)
+                self._continue_judging(self.influences)
+        self.epoch_counter.add(indices)
 
     def update(self) -> bool:
         """Judge every example now and move the weights; False where too little is known yet."""
@@ -258,15 +259,15 @@ class Curriculum:
             raise SgoifError(
                 "this curriculum is finished: its hold-out has joined. Make a new one with another hold-out"
             )
-        self.passes.mark()
+        self.epoch_counter.mark_judgement()
         self._refresh()
         start = perf_counter()
-        self.memory.look()
-        opinion = form_opinion(self.memory, self.settings, self._rate_before)
-        self.memory.fade(self.settings.fade / (1 if self.history else max(1.0, self.passes.epochs)))
-        if opinion is None:
+        self.ledgers.ask_held_out()
+        assessment = assess_labels(self.ledgers, self.settings, self._rate_before)
+        self.ledgers.fade(self.settings.fade / (1 if self.history else max(1.0, self.epoch_counter.epochs)))
+        if assessment is None:
             return False
-        self._move(opinion, self.settings.speed, start)
+        self._move_weights(assessment, self.settings.speed, start)
         return True
 
     def finish(self) -> None:
@@ -285,52 +286,52 @@ class Curriculum:
             )
         self._refresh()
         start = perf_counter()
-        self.memory.look(everything=True)
-        opinion = form_opinion(self.memory, self.settings, self._rate_before, joining=True)
-        self.memory.fade(self.settings.fade)
-        self.passes.mark()
+        self.ledgers.ask_held_out(everything=True)
+        assessment = assess_labels(self.ledgers, self.settings, self._rate_before, joining=True)
+        self.ledgers.fade(self.settings.fade)
+        self.epoch_counter.mark_judgement()
         self.finished = True
         self.doubt = torch.zeros(0, device=self.monitor.device)
-        if opinion is None:
-            self.memory.close()
+        if assessment is None:
+            self.ledgers.detach()
             return
-        self.doubt = self._doubts(opinion)
+        self.doubt = self._doubt_by_index(assessment)
         # The weights of training examples have been under way for some time; those of held-out ones catch up at once.
-        usual, frank = self.settings.speed, self._frank(opinion)
-        speed = np.full(len(opinion.index), usual + (1 - usual) * frank)
-        speed[opinion.training :] = max(speed[0], 1 - (1 - usual) ** len(self.history))
-        self._move(opinion, speed, start)
-        if frank > 0:
-            self.influences = opinion.influences
+        usual, answer_trust = self.settings.speed, self._answer_trust(assessment)
+        speed = np.full(len(assessment.index), usual + (1 - usual) * answer_trust)
+        speed[assessment.training :] = max(speed[0], 1 - (1 - usual) ** len(self.history))
+        self._move_weights(assessment, speed, start)
+        if answer_trust > 0:
+            self.influences = assessment.influences
         else:
-            self.memory.close()
+            self.ledgers.detach()
 
     @property
     def goes_on(self) -> bool:
         """Whether labels are still judged, so that steps are worth watching."""
         return not self.finished or self.influences is not None
 
-    def _judge_on(self, influences: Influences) -> None:
+    def _continue_judging(self, influences: InfluenceSnapshot) -> None:
         """Judge the training examples again, by the hold-out as it was when it joined; not where nothing is watched."""
-        self.passes.mark()
+        self.epoch_counter.mark_judgement()
         self.monitor.flush()
         if self.monitor.steps == self.history[-1]["step"]:
             return
         start = perf_counter()
-        opinion = form_opinion(self.memory, self.settings, self._rate_before, joined=influences)
-        self.memory.fade(self.settings.fade)
-        if opinion is not None:
-            frank, judged = self._frank(opinion), self.monitor.scorer.upload(opinion.index)
+        assessment = assess_labels(self.ledgers, self.settings, self._rate_before, joined=influences)
+        self.ledgers.fade(self.settings.fade)
+        if assessment is not None:
+            answer_trust, judged = self._answer_trust(assessment), self.monitor.scorer.upload(assessment.index)
             assert self.doubt is not None, "the hold-out has joined"
-            self.doubt[judged] += frank * (self._doubts(opinion)[judged] - self.doubt[judged])
-            self._move(opinion, frank, start)
+            self.doubt[judged] += answer_trust * (self._doubt_by_index(assessment)[judged] - self.doubt[judged])
+            self._move_weights(assessment, answer_trust, start)
 
     # --- a look -------------------------------------------------------------------------------------------------
 
     def values(self, size: int | None = None) -> Array:
         """The weights of examples 0 … size − 1, by default of all that were ever asked for."""
         usual, robust = self.robust.parts(torch.from_numpy(self._weights))
-        return _padded((usual + robust).numpy(), self.passes.size if size is None else size)
+        return _padded((usual + robust).numpy(), self.epoch_counter.size if size is None else size)
 
     def report(self) -> CurriculumReport:
         """What the weights do to the data set at this moment; print it, or take its fields."""
@@ -341,7 +342,7 @@ class Curriculum:
         if self.finished and held is not None:
             labels = np.pad(labels, (0, max(0, int(held.max()) + 1 - len(labels))), constant_values=-1)
             labels[held[monitor.anchors.pool]] = monitor.anchors.labels.numpy()
-        return summarise(self.values(len(labels)), labels, monitor.classes, self.history, self.passes.epochs)
+        return summarise(self.values(len(labels)), labels, monitor.classes, self.history, self.epoch_counter.epochs)
 
     # --- state --------------------------------------------------------------------------------------------------
 
@@ -354,8 +355,8 @@ class Curriculum:
             "history": [dict(entry) for entry in self.history],
             "weights": torch.from_numpy(self._weights.copy()),
             "doubt": None if self.doubt is None else self.doubt.cpu(),
-            **self.passes.state_dict(),
-            **nest("memory", self.memory.state_dict()),
+            **self.epoch_counter.state_dict(),
+            **nest("memory", self.ledgers.state_dict()),
             **({} if self.influences is None else nest("influences", self.influences.state_dict())),
         }
 
@@ -379,13 +380,13 @@ class Curriculum:
         try:
             weights = state["weights"].cpu().numpy().astype(np.float32)
             history, finished = [dict(entry) for entry in state["history"]], bool(state["finished"])
-            passes = Passes.from_state(state)
+            epoch_counter = EpochCounter.from_state(state)
             if self.settings.robust:
                 _ = [_robust(entry) for entry in history]
             doubt = None if version == WITHOUT_DOUBT else state["doubt"]
             doubt = None if doubt is None else doubt.to(self.monitor.device, torch.float32)
             known = unnest("influences", state)
-            influences = Influences.from_state(known) if known else None
+            influences = InfluenceSnapshot.from_state(known) if known else None
         except (KeyError, TypeError, ValueError, AttributeError) as error:
             raise StateError(f"the curriculum's state is damaged or incomplete: {error!r}") from error
         if weights.ndim != 1 or not (np.isfinite(weights) & (weights > 0)).all():
@@ -393,16 +394,16 @@ class Curriculum:
         if doubt is not None and (doubt.ndim != 1 or not bool(((doubt >= 0) & (doubt <= 1)).all())):
             raise StateError("the curriculum's state is damaged: its doubts are no list of shares")
         if version >= WITHOUT_ROBUST:
-            self.memory.load_state_dict(unnest("memory", state))
+            self.ledgers.load_state_dict(unnest("memory", state))
         else:
-            self.memory.adopt()
-        self.history, self.finished, self.passes, self.doubt = history, finished, passes, doubt
+            self.ledgers.copy_monitor()
+        self.history, self.finished, self.epoch_counter, self.doubt = history, finished, epoch_counter, doubt
         self.influences = influences
-        self._asked = True
+        self._loss_used = True
         if self.goes_on and self.monitor.pipeline.weighting is self:
-            self.memory.open()
+            self.ledgers.attach()
         else:
-            self.memory.close()
+            self.ledgers.detach()
         self._set(weights)
 
     def save(self, path: str | os.PathLike[str]) -> None:
@@ -427,39 +428,39 @@ class Curriculum:
     def _rate_before(self) -> float | None:
         return self.history[-1]["noise_rate"] if self.history else None
 
-    def _frank(self, opinion: Opinion) -> float:
-        """d of an opinion: what this one and the last say."""
-        return min(opinion.frank, self.history[-1].get("frank", 0.0)) if self.history else 0.0
+    def _answer_trust(self, assessment: Assessment) -> float:
+        """d: the smaller of what this assessment and the last say."""
+        return min(assessment.answer_trust, self.history[-1].get("frank", 0.0)) if self.history else 0.0
 
-    def _doubts(self, opinion: Opinion) -> Tensor:
-        """What examples give up by an opinion, by index; of several ranks that of the first counts."""
-        doubt = doubts(opinion.index, opinion.weighed.taken)
+    def _doubt_by_index(self, assessment: Assessment) -> Tensor:
+        """What examples give up by an assessment, by index; of several ranks that of the first counts."""
+        doubt = doubt_by_index(assessment.index, assessment.weighed.taken)
         return self.monitor.ranks.gathered(doubt)[: len(doubt)].to(self.monitor.device)
 
-    def _move(self, opinion: Opinion, speed: float | Array, start: float) -> None:
+    def _move_weights(self, assessment: Assessment, speed: float | Array, start: float) -> None:
         """Move the weights of the judged examples so far on their way, and write down what changed."""
-        index = opinion.index
+        index = assessment.index
         before = _padded(self._weights, max(len(self._weights), int(index.max()) + 1))
         after = before.copy()
-        after[index] += speed * (opinion.weighed.weights - before[index])
+        after[index] += speed * (assessment.weighed.weights - before[index])
         # Different speeds leave the mean a little off what it was; and a hold-out that has joined keeps its weights.
         after[index] *= before[index].mean() / after[index].mean()
         # Ranks that round differently must not train with different weights: those of the first count.
         weighed = after[self._with_joined(index)]
-        robust = robustness(self._frank(opinion), opinion.caution, opinion.weighed.sizes, weighed)
+        robust = robustness(self._answer_trust(assessment), assessment.caution, assessment.weighed.sizes, weighed)
         agreed = self.monitor.ranks.gathered(torch.from_numpy(np.append(after, robust)))
-        after, robust = agreed[: len(after)].numpy(), Robust(*agreed[len(after) :][:3].tolist())
+        after, robust = agreed[: len(after)].numpy(), RobustWeighting(*agreed[len(after) :][:3].tolist())
         self.history.append(
             {
-                "epochs": self.passes.epochs,
+                "epochs": self.epoch_counter.epochs,
                 "step": self.monitor.steps,
                 "examples": len(index),
-                "noise_rate": opinion.noise_rate,
-                "trust": opinion.trust,
-                "caution": opinion.caution,
-                "frank": opinion.frank,
+                "noise_rate": assessment.noise_rate,
+                "trust": assessment.trust,
+                "caution": assessment.caution,
+                "frank": assessment.answer_trust,
                 **{f"robust_{name}": value for name, value in robust._asdict().items()},
-                "given_up": float(opinion.weighed.taken.mean()),
+                "given_up": float(assessment.weighed.taken.mean()),
                 **changes(before[index], after[index]),
                 "seconds": perf_counter() - start,
             }
@@ -478,9 +479,9 @@ class Curriculum:
         self._on_device = (usual.to(device), robust.to(device)) if len(weights) else None
 
 
-def _robust(entry: dict[str, Any]) -> Robust:
+def _robust(entry: dict[str, Any]) -> RobustWeighting:
     """As the history has it."""
-    return Robust(*(float(entry[f"robust_{name}"]) for name in Robust._fields))
+    return RobustWeighting(*(float(entry[f"robust_{name}"]) for name in RobustWeighting._fields))
 
 
 def _padded(known: NDArray[np.float32], size: int) -> Array:

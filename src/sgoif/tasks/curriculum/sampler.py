@@ -40,7 +40,7 @@ from sgoif.tasks.curriculum.summary import DOWN
 from sgoif.tasks.labels.channel import Array
 
 Way = Literal["draw", "leave-out"]
-GUESTS = 0.05
+LEAST_SHARE = 0.05
 """Least share of the epochs in which an example comes up."""
 TRIES = 100
 
@@ -106,11 +106,11 @@ class CurriculumSampler(Sampler[int]):
         if self.way == "draw":
             return len(self.index)
         down = int((self._weights() < DOWN).sum())
-        return len(self.index) - down + self._guests(down)
+        return len(self.index) - down + self._returning(down)
 
-    def _guests(self, down: int) -> int:
+    def _returning(self, down: int) -> int:
         """How many of the examples that are left out come along."""
-        return math.ceil(max(self.curriculum.settings.floor, GUESTS) * down)
+        return math.ceil(max(self.curriculum.settings.floor, LEAST_SHARE) * down)
 
     def __iter__(self) -> Iterator[int]:
         self.epoch += 1
@@ -119,10 +119,12 @@ class CurriculumSampler(Sampler[int]):
         weights, ranks = self._weights(), self.curriculum.monitor.ranks
         if self.way == "leave-out":
             down = np.flatnonzero(weights < DOWN)
-            guests = generator.choice(down, self._guests(len(down)), replace=False)
+            guests = generator.choice(down, self._returning(len(down)), replace=False)
             order = generator.permutation(np.concatenate([np.flatnonzero(weights >= DOWN), guests]))
         else:
-            order = spread(copies(np.maximum(weights, GUESTS), generator), self.batch_size * ranks.size, generator)
+            order = spread_copies(
+                copy_counts(np.maximum(weights, LEAST_SHARE), generator), self.batch_size * ranks.size, generator
+            )
         each = len(order) // ranks.size
         yield from order[ranks.rank :: ranks.size][:each].tolist()
 
@@ -130,7 +132,7 @@ class CurriculumSampler(Sampler[int]):
         return self.curriculum.values(int(self.index.max()) + 1)[self.index]
 
 
-def copies(weights: Array, generator: np.random.Generator) -> Indices:
+def copy_counts(weights: Array, generator: np.random.Generator) -> Indices:
     """How often each example comes up: its weight, scaled to mean one, rounded up or down at random; n in all."""
     order = generator.permutation(len(weights))
     sums = np.cumsum(weights[order]) * (len(weights) / weights.sum())
@@ -141,7 +143,7 @@ def copies(weights: Array, generator: np.random.Generator) -> Indices:
     return counts
 
 
-def spread(counts: Indices, batch_size: int, generator: np.random.Generator) -> Indices:
+def spread_copies(counts: Indices, batch_size: int, generator: np.random.Generator) -> Indices:
     """Every position so often, in random order with copies far apart: no batch has a position twice.
 
     Where that cannot be, others take the place of copies.
@@ -151,11 +153,11 @@ def spread(counts: Indices, batch_size: int, generator: np.random.Generator) -> 
     # The k-th of m copies falls into the k-th of m equal parts of the epoch.
     place = (number + generator.random(len(positions))) / counts[positions]
     order: Indices = positions[np.argsort(place, kind="stable")]
-    _part_copies(order, batch_size, generator, len(counts))
+    _separate_copies(order, batch_size, generator, len(counts))
     return order
 
 
-def _part_copies(order: Indices, batch_size: int, generator: np.random.Generator, size: int) -> None:
+def _separate_copies(order: Indices, batch_size: int, generator: np.random.Generator, size: int) -> None:
     """Exchange places until no batch holds a position twice; copies that fell together are few.
 
     Where no exchange is found, another position that the batch lacks comes in the copy's place.

@@ -20,19 +20,19 @@ from torch import Tensor
 from sgoif.tasks.labels.channel import Array, Labels
 
 
-def doubts(index: Labels, taken: Array) -> Tensor:
+def doubt_by_index(index: Labels, taken: Array) -> Tensor:
     """t by example, float32 [n], from that of some examples; it is 0 for all others."""
     found = torch.zeros(int(index.max(initial=-1)) + 1)
     found[torch.from_numpy(index)] = torch.from_numpy(np.asarray(taken, dtype=np.float32))
     return found
 
 
-def blended(labels: Tensor, doubt: Tensor, answers: Tensor) -> Tensor:
+def blend_targets(labels: Tensor, doubt: Tensor, answers: Tensor) -> Tensor:
     """What to learn, float32 [B, C], from labels and doubts [B] and answers [B, C] whose rows sum to one."""
     share = doubt[:, None]
     return (1 - share) * F.one_hot(labels, answers.shape[1]) + share * answers
 
 
-def decided_answers(logits: Tensor) -> Tensor:
+def one_hot_answers(logits: Tensor) -> Tensor:
     """e(ŷ) of a batch, [B, C]: the class that the network answers with."""
     return F.one_hot(logits.detach().argmax(1), logits.shape[1])

@@ -53,7 +53,7 @@ EXTREME = 60.0
 
 
 @dataclass(frozen=True)
-class Weighed:
+class ExampleWeights:
     """Weights of some examples, and what they are made of."""
 
     weights: Array
@@ -77,18 +77,18 @@ def weigh(
     class_floor: float,
     boost: float,
     balance: float,
-) -> Weighed:
+) -> ExampleWeights:
     """Weights from probabilities of wrong labels [n], given and suggested labels [n] and η [C]; `harmful` is h."""
     classes = len(limits)
     sizes: Array = np.bincount(given, minlength=classes).astype(np.float64)
     taken = np.minimum(probability if harmful is None else probability * harmful, 1 - floor)
-    taken = _limited(taken, given, np.minimum(limits, 1 - 1 / boost) * sizes)
+    taken = _limit_by_class(taken, given, np.minimum(limits, 1 - 1 / boost) * sizes)
     lost, gained = (np.bincount(label, weights=taken, minlength=classes) for label in (given, suggested))
     left = np.maximum(sizes - lost, np.finfo(float).tiny)
     factor = np.minimum(boost, _totals((left + gained) / np.maximum(sizes, 1), sizes, class_floor, balance) / left)
     weights = (1 - taken) * factor[given]
     mean = float(weights.mean())
-    return Weighed(weights / mean, factor / mean, taken, left + gained)
+    return ExampleWeights(weights / mean, factor / mean, taken, left + gained)
 
 
 def _totals(growth: Array, sizes: Array, class_floor: float, balance: float) -> Array:
@@ -103,17 +103,17 @@ def _totals(growth: Array, sizes: Array, class_floor: float, balance: float) -> 
     return totals
 
 
-def _limited(taken: Array, given: Labels, allowed: Array) -> Array:
+def _limit_by_class(taken: Array, given: Labels, allowed: Array) -> Array:
     """Odds lowered in the classes that would give up more than they may."""
     lost = np.bincount(given, weights=taken, minlength=len(allowed))
     taken = taken.copy()
     for label in np.flatnonzero(lost > allowed).tolist():
         rows = np.flatnonzero(given == label)
-        taken[rows] = lowered(taken[rows], float(allowed[label]))
+        taken[rows] = lower_odds(taken[rows], float(allowed[label]))
     return taken
 
 
-def lowered(p: Array, total: float) -> Array:
+def lower_odds(p: Array, total: float) -> Array:
     """Probabilities with their odds lowered by the common factor that leaves this total; as they are if it is less."""
     if p.sum() <= total:
         return p
@@ -130,7 +130,7 @@ def lowered(p: Array, total: float) -> Array:
     return out
 
 
-def decided(p: Array, sharpness: float) -> Array:
+def sharpen(p: Array, sharpness: float) -> Array:
     """q: odds to the power of the sharpness, then all multiplied with the factor that leaves their total as it was."""
     if sharpness == 1 or not 0 < p.sum() < len(p):
         return p
@@ -143,7 +143,7 @@ def decided(p: Array, sharpness: float) -> Array:
     return sigmoid(logits + low)
 
 
-def settled(before: float | None, rate: float) -> float:
+def believed_share(before: float | None, rate: float) -> float:
     """The share of an estimated noise rate that is believed, given the one before: less while it falls; 0 at first."""
     if before is None:
         return 0.0
@@ -177,7 +177,7 @@ def class_limits(joint: Array | None, held_out: Array, rate: float, sizes: Array
     return np.clip(limits, 0.0, 1.0)
 
 
-def not_helpful(mean: Array, half_width: Array) -> Array:
+def harmfulness(mean: Array, half_width: Array) -> Array:
     """h of an influence with the interval mean ± half width: 1 from a mean of zero on, 0 where all of it is below."""
     known = np.isfinite(mean) & np.isfinite(half_width)
     width = np.where(known, np.maximum(half_width, np.finfo(float).tiny), 1.0)

@@ -19,7 +19,7 @@ from sgoif.core.data import Indexed, Part, isolated_random_state, read_labels
 from sgoif.core.score_table import ScoreTable
 from sgoif.errors import SettingError, SgoifError
 from sgoif.scoring.ledger import Ledger
-from sgoif.tasks.given import check_monitor, is_share
+from sgoif.tasks.argument_checks import check_monitor, is_share
 from sgoif.tasks.labels.calibration import KNOWS_LITTLE, TOO_LITTLE
 from sgoif.tasks.labels.channel import Array, Labels
 from sgoif.tasks.labels.checked import to_check

@@ -14,7 +14,7 @@ import math
 import torch
 from torch import Tensor
 
-from sgoif.tasks.given import check_share
+from sgoif.tasks.argument_checks import check_share
 
 
 def p_values(scores: Tensor, calibration: Tensor) -> Tensor:

@@ -31,7 +31,7 @@ from torch.utils.data import DataLoader, Dataset, IterableDataset
 
 from sgoif.core.serialization import load_state, save_state
 from sgoif.errors import LayerError, SettingError, SgoifError, StateError
-from sgoif.tasks.given import as_numbers, check_model, check_monitor
+from sgoif.tasks.argument_checks import as_numbers, check_model, check_monitor
 from sgoif.tasks.ood.conformal import p_values, threshold
 from sgoif.tasks.ood.moments import LayerMoments
 from sgoif.tasks.ood.neighbours import Neighbours

@@ -28,7 +28,7 @@ import numpy as np
 from torch import Tensor
 
 from sgoif.errors import SettingError
-from sgoif.tasks.given import check_share
+from sgoif.tasks.argument_checks import check_share
 
 SHARES = (0.02, 0.05, 0.1, 0.2, 0.5, 1.0)
 """w: how many of the inputs are bet to be strange."""

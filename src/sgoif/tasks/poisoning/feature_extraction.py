@@ -15,7 +15,7 @@ from torch.utils.data import DataLoader, Dataset, IterableDataset, Subset, Tenso
 from sgoif.core.data import Indexed, Part, draws, in_order, isolated_random_state
 from sgoif.core.logits import two_classes
 from sgoif.errors import SettingError
-from sgoif.tasks.given import as_numbers, check_model
+from sgoif.tasks.argument_checks import as_numbers, check_model
 from sgoif.tasks.ood.network import Network
 from sgoif.tasks.poisoning.geometry import project
 from sgoif.tracking.evaluation import evaluation

@@ -20,7 +20,7 @@ from torch import Tensor
 
 from sgoif.core.data import isolated_random_state
 from sgoif.errors import SettingError, StateError
-from sgoif.tasks.given import as_numbers, check_monitor
+from sgoif.tasks.argument_checks import as_numbers, check_monitor
 from sgoif.tasks.poisoning.geometry import Geometry, fit_geometry, project
 from sgoif.tasks.poisoning.mixture import Values, robust_units
 from sgoif.tasks.poisoning.signature import LEAST_EXAMPLES, signature

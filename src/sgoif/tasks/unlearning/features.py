@@ -19,7 +19,7 @@ from torch.utils.data import DataLoader, Dataset, Subset
 from sgoif.core.batches import read_items, to_device
 from sgoif.core.data import Indexed, Part, draws, in_order, isolated_random_state
 from sgoif.errors import LayerError, SettingError
-from sgoif.tasks.given import check_model
+from sgoif.tasks.argument_checks import check_model
 from sgoif.tracking.evaluation import evaluation, forward
 from sgoif.tracking.head_detection import bare, find_head
 

@@ -7,7 +7,7 @@ from typing import NamedTuple
 from torch import Tensor, nn
 
 from sgoif.errors import LayerError
-from sgoif.tasks.given import check_model
+from sgoif.tasks.argument_checks import check_model
 from sgoif.tasks.unlearning.newton import FittedHead
 from sgoif.tracking.head_detection import bare
 

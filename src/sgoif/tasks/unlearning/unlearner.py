@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, Self
 import torch
 from torch import Tensor, nn
 
-from sgoif.tasks.given import as_numbers, check_monitor
+from sgoif.tasks.argument_checks import as_numbers, check_monitor
 from sgoif.tasks.unlearning import persistence
 from sgoif.tasks.unlearning.comparison import compare_with_retrained
 from sgoif.tasks.unlearning.errors import RequestError

@@ -21,7 +21,7 @@ CAPTION = 20
 """Most characters of one line under an image of this size."""
 
 
-def grid(
+def image_grid(
     dataset: Dataset[Any], indices: Sequence[int], influences: Sequence[float], class_names: Sequence[str] | None = None
 ) -> Picture:
     """Images of a data set, by index, with index, label and influence."""

@@ -16,8 +16,8 @@ from torch import Tensor
 from sgoif.core.serialization import load_state
 from sgoif.errors import IndexingError, SettingError, SgoifError, StateError, StepError
 from sgoif.tasks import Curriculum, CurriculumSettings
+from sgoif.tasks.curriculum import assessment
 from sgoif.tasks.curriculum import curriculum as module
-from sgoif.tasks.curriculum import judging
 from sgoif.tasks.labels.judgement import Judgement, judge
 
 WARM_UP = 3
@@ -110,13 +110,13 @@ def test_weights_are_decided_only_where_noise_is_certain(
     rate: float, low: float, high: float, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     seen: list[float] = []
-    decided = judging.decided
+    sharpen = assessment.sharpen
 
     def watched(p: Any, sharpness: float) -> Any:
         seen.append(sharpness)
-        return decided(p, sharpness)
+        return sharpen(p, sharpness)
 
-    monkeypatch.setattr(judging, "decided", watched)
+    monkeypatch.setattr(assessment, "sharpen", watched)
     run = Run(blobs(rate=rate))
     curriculum = Curriculum(run.monitor, warm_up=2, sharpness=2.0)
     run.epochs(0, 6, curriculum.weights)
@@ -135,7 +135,7 @@ def test_a_monitor_asks_the_curriculum_that_was_made_last(noisy: Blobs) -> None:
     mine = Curriculum(run.monitor, floor=0.2)
     run.monitor.weights(noisy.rows[:3])
     assert run.monitor.pipeline.weighting is mine
-    assert mine.passes.asked == 3
+    assert mine.epoch_counter.asked == 3
 
 
 def test_a_model_that_knows_nothing_moves_no_weight(noisy: Blobs) -> None:
@@ -194,7 +194,7 @@ def test_a_curriculum_that_finished_goes_on_from_an_earlier_state_of_its_own(noi
     parts = (run.model, run.optimizer, run.monitor, curriculum)
     states = [deepcopy(part.state_dict()) for part in parts]
     curriculum.finish()
-    curriculum.memory.close()  # as where labels are not judged after that
+    curriculum.ledgers.detach()  # as where labels are not judged after that
     run.epochs(5, 6, curriculum.weights)
     for part, state in zip(parts, states, strict=True):
         part.load_state_dict(state)
@@ -290,19 +290,19 @@ def test_judging_goes_on_after_the_hold_out_joined(noisy: Blobs) -> None:
     assert weights[noisy.rows][wrong].mean() < at_first[noisy.rows][wrong].mean()
 
 
-def with_frankness(monkeypatch: pytest.MonkeyPatch, *values: float) -> None:
-    """Let judgements say one after the other how far the network speaks its mind; the last for all that follow."""
+def with_answer_trust(monkeypatch: pytest.MonkeyPatch, *values: float) -> None:
+    """Trust the network's answers so far at one judgement after the other; the last value for all that follow."""
     left = list(values)
 
     def judged(*arguments: Any, **options: Any) -> Judgement:
         found = judge(*arguments, **options)
         return replace(found, weights=replace(found.weights, logits=left.pop(0) if len(left) > 1 else left[0]))
 
-    monkeypatch.setattr(judging, "judge", judged)
+    monkeypatch.setattr(assessment, "judge", judged)
 
 
 def test_judging_ends_where_the_network_does_not_speak_its_mind(noisy: Blobs, monkeypatch: pytest.MonkeyPatch) -> None:
-    with_frankness(monkeypatch, 0.0)
+    with_answer_trust(monkeypatch, 0.0)
     run = Run(noisy)
     curriculum = Curriculum(run.monitor, warm_up=2)
     run.epochs(0, 5, curriculum.weights)
@@ -316,19 +316,19 @@ def test_judging_ends_where_the_network_does_not_speak_its_mind(noisy: Blobs, mo
 
 
 def test_weights_move_as_far_as_two_judgements_say(noisy: Blobs, monkeypatch: pytest.MonkeyPatch) -> None:
-    with_frankness(monkeypatch, 0.9, 0.9, 0.9, 0.2, 0.6)
+    with_answer_trust(monkeypatch, 0.9, 0.9, 0.9, 0.2, 0.6)
     run = Run(noisy)
     curriculum = Curriculum(run.monitor, warm_up=2, speed=0.5)
     run.epochs(0, 5, curriculum.weights)
     assert len(curriculum.history) == 3
     moves: list[tuple[float, float]] = []
-    real = curriculum._move
+    real = curriculum._move_weights
 
-    def noted(opinion: Any, speed: Any, start: float) -> None:
+    def noted(assessment: Any, speed: Any, start: float) -> None:
         moves.append((float(np.min(speed)), float(np.max(speed))))
-        real(opinion, speed, start)
+        real(assessment, speed, start)
 
-    monkeypatch.setattr(curriculum, "_move", noted)
+    monkeypatch.setattr(curriculum, "_move_weights", noted)
     curriculum.finish()
     everything(run, 5, 8, curriculum)
     assert moves[0] == pytest.approx((0.6, 0.875))  # 0.5 + 0.5 · 0.2; held-out ones catch up
@@ -367,7 +367,7 @@ def test_a_hold_out_that_joins_is_limited_like_the_rest(monkeypatch: pytest.Monk
         found = judge(*arguments, **options)
         return replace(found, anchor_probability=np.where(found.anchors.given == 2, 0.99, found.anchor_probability))
 
-    monkeypatch.setattr(judging, "judge", mistaken)
+    monkeypatch.setattr(assessment, "judge", mistaken)
     curriculum.finish()
     held = np.asarray(clean.held_out.indices)
     weights = curriculum.values(len(clean.x))
@@ -477,4 +477,4 @@ def test_wrong_indices_are_named(noisy: Blobs, index: Any) -> None:
     Curriculum(run.monitor)
     with pytest.raises(IndexingError):
         run.monitor.weights(index)
-    assert run.monitor.pipeline.weighting.passes.asked == 0
+    assert run.monitor.pipeline.weighting.epoch_counter.asked == 0

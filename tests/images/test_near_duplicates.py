@@ -11,7 +11,7 @@ from PIL import Image, ImageEnhance
 from sklearn.datasets import load_digits, load_sample_images
 
 from sgoif.images import near_duplicates as module
-from sgoif.images.near_duplicates import alike
+from sgoif.images.near_duplicates import find_near_duplicates
 
 Array = np.ndarray[Any, Any]
 SIDE = 32
@@ -49,7 +49,7 @@ def contrast(images: Array) -> Array:
 def test_a_changed_copy_is_found(tiles: Array, how: str) -> None:
     rows = np.flatnonzero(contrast(tiles) > 30)[::7]
     together = np.concatenate([tiles, np.stack([changed(tiles[row], how) for row in rows])])
-    groups = alike(together)
+    groups = find_near_duplicates(together)
     partners = [{int(row), len(tiles) + number} for number, row in enumerate(rows)]
     found = sum(any(pair <= set(group) for group in groups) for pair in partners)
     assert found > 0.8 * len(rows)
@@ -59,34 +59,34 @@ def test_every_image_may_have_a_copy(tiles: Array) -> None:
     some = tiles[contrast(tiles) > 30][:150]
     together = np.concatenate([some, np.stack([changed(image, "encoded") for image in some])])
     pairs = {(row, len(some) + row) for row in range(len(some))}
-    assert len(pairs & set(alike(together))) > 0.8 * len(some)
+    assert len(pairs & set(find_near_duplicates(together))) > 0.8 * len(some)
 
 
 def test_different_images_are_not_alike_where_all_resemble_each_other() -> None:
-    assert not alike((load_digits().images * 15.9).astype(np.uint8)[:, None])
+    assert not find_near_duplicates((load_digits().images * 15.9).astype(np.uint8)[:, None])
     random = np.random.default_rng(0)
     one = random.integers(0, 256, (1, 3, SIDE, SIDE))
     frames = np.clip(one + random.normal(0, 30, (200, 3, SIDE, SIDE)), 0, 255).astype(np.uint8)
-    assert not alike(frames), "all are a picture with other noise, and none is closer than the others"
+    assert not find_near_duplicates(frames), "all are a picture with other noise, and none is closer than the others"
 
 
 def test_flat_images_have_nothing_to_compare() -> None:
     random = np.random.default_rng(1)
     colours = np.repeat(random.integers(0, 250, (40, 3, 1, 1)), SIDE, 2).repeat(SIDE, 3)
     noisy = (colours + random.integers(0, 5, (40, 3, SIDE, SIDE))).astype(np.uint8)
-    assert not alike(np.concatenate([noisy, noisy]))
+    assert not find_near_duplicates(np.concatenate([noisy, noisy]))
 
 
 def test_groups_rows_and_small_sets(tiles: Array, monkeypatch: pytest.MonkeyPatch) -> None:
     rows = np.flatnonzero(contrast(tiles) > 30)[:60]
     images = np.concatenate([tiles[rows], tiles[rows[:2]], tiles[rows[:1]]])
     expected = [(0, 60, 62), (1, 61)]
-    assert alike(images) == expected
+    assert find_near_duplicates(images) == expected
     monkeypatch.setattr(module, "CELLS", 500)
-    assert alike(images) == expected, "whatever the size of a chunk"
-    assert alike(images, [row for row in range(63) if row != 60]) == [(0, 62), (1, 61)]
-    assert alike(images[-3:]) == []
-    assert alike(images[:0]) == []
+    assert find_near_duplicates(images) == expected, "whatever the size of a chunk"
+    assert find_near_duplicates(images, [row for row in range(63) if row != 60]) == [(0, 62), (1, 61)]
+    assert find_near_duplicates(images[-3:]) == []
+    assert find_near_duplicates(images[:0]) == []
 
 
 def test_a_camera_that_stands_still_is_one_group() -> None:
@@ -94,7 +94,7 @@ def test_a_camera_that_stands_still_is_one_group() -> None:
     random = np.random.default_rng(2)
     others = random.integers(0, 256, (2000, 3, 16, 16))
     still = random.integers(20, 236, (1, 3, 16, 16)) + random.integers(-1, 2, (1000, 3, 16, 16))
-    (found,) = alike(np.concatenate([others, still]).astype(np.uint8))
+    (found,) = find_near_duplicates(np.concatenate([others, still]).astype(np.uint8))
     assert found == tuple(range(2000, 3000))
 
 
@@ -103,7 +103,7 @@ def test_where_everything_resembles_everything_the_search_ends(monkeypatch: pyte
     still = random.integers(20, 236, (1, 3, 16, 16)) + random.integers(-1, 2, (600, 3, 16, 16))
     looked: list[int] = []
     plain = module._differences
-    monkeypatch.setattr(module, "_differences", lambda looks, pairs: looked.append(1) or plain(looks, pairs))
-    monkeypatch.setattr(module, "PATIENCE", 0)
-    assert alike(still.astype(np.uint8)) == []
+    monkeypatch.setattr(module, "_differences", lambda thumbnails, pairs: looked.append(1) or plain(thumbnails, pairs))
+    monkeypatch.setattr(module, "MOST_CANDIDATES", 0)
+    assert find_near_duplicates(still.astype(np.uint8)) == []
     assert not looked

@@ -14,7 +14,7 @@ from sgoif.tasks.labels.evidence import Evidence, Rows
 
 
 @dataclass(frozen=True)
-class Influences:
+class InfluenceSnapshot:
     """Influences, half-widths and parts by group: a hold-out that is trained on says no more about influence."""
 
     index: Labels
@@ -23,7 +23,7 @@ class Influences:
     groups: Rows
 
     @classmethod
-    def of(cls, evidence: Evidence, width: Array) -> Influences:
+    def of(cls, evidence: Evidence, width: Array) -> InfluenceSnapshot:
         """Those of some examples, in the order of their indices."""
         return cls(evidence.index, evidence.influence, width, evidence.groups)
 
@@ -41,7 +41,7 @@ class Influences:
         return {name: torch.from_numpy(part.copy()) for name, part in parts.items()}
 
     @classmethod
-    def from_state(cls, state: Mapping[str, Tensor]) -> Influences:
+    def from_state(cls, state: Mapping[str, Tensor]) -> InfluenceSnapshot:
         """What `state_dict` gave."""
         part = {name: tensor.cpu().numpy() for name, tensor in state.items()}
         return cls(part["index"], part["influence"], part["width"], Rows(part["groups"], part.get("slots")))

@@ -13,7 +13,7 @@ from curriculum_cases import CLASSES, Blobs, Run, blobs, finished_curriculum
 
 from sgoif.errors import IndexingError, SgoifError, StateError, StepError
 from sgoif.tasks import Curriculum
-from sgoif.tasks.curriculum.targets import blended, decided_answers, doubts
+from sgoif.tasks.curriculum.targets import blend_targets, doubt_by_index, one_hot_answers
 
 
 @pytest.fixture(scope="module")
@@ -28,15 +28,15 @@ def finished(noisy: Blobs) -> Curriculum:
 
 def test_what_is_given_up_goes_to_the_answer() -> None:
     logits = torch.tensor([[0.0, 2.0, 1.0], [3.0, 0.0, 0.0], [0.0, 0.0, 5.0]], requires_grad=True)
-    found = blended(torch.tensor([0, 0, 1]), torch.tensor([0.25, 0.9, 1.0]), decided_answers(logits))
+    found = blend_targets(torch.tensor([0, 0, 1]), torch.tensor([0.25, 0.9, 1.0]), one_hot_answers(logits))
     assert not found.requires_grad
     expected = torch.tensor([[0.75, 0.25, 0.0], [1.0, 0.0, 0.0], [0.0, 0.0, 1.0]])
     torch.testing.assert_close(found, expected)
 
 
 def test_doubts_are_zero_where_nobody_was_judged() -> None:
-    assert doubts(np.array([3, 1]), np.array([0.5, 0.25])).tolist() == [0, 0.25, 0, 0.5]
-    assert doubts(np.zeros(0, dtype=np.int64), np.zeros(0)).tolist() == []
+    assert doubt_by_index(np.array([3, 1]), np.array([0.5, 0.25])).tolist() == [0, 0.25, 0, 0.5]
+    assert doubt_by_index(np.zeros(0, dtype=np.int64), np.zeros(0)).tolist() == []
 
 
 def test_wrong_labels_are_replaced_and_right_ones_are_not(noisy: Blobs, finished: Curriculum) -> None:

@@ -1,11 +1,11 @@
 """From what a monitor knows at one moment to the weights that examples should have.
 
-Training examples are judged by what training saw of them (`memory`). Held-out ones are judged too where they are to
-join the training (`joining`); then limits, floors and the mean are those of both together.
+Training examples are judged by what training saw of them (`fading_ledgers`). Held-out ones are judged too where they
+are to join the training (`joining`); then limits, floors and the mean are those of both together.
 
-How far the network speaks its mind (`frank`) is the share that logit margins have in the ranking of labels
-(`labels.fusion`): 1 where the noise has no structure that could be learned and training examples are fitted no better
-than held-out ones, 0 where either is otherwise. Two judgements in a row must say so: the smaller counts.
+How far the network's own answers are trusted (`answer_trust`) is the share that logit margins have in the ranking of
+labels (`labels.fusion`): 1 where the noise has no structure that could be learned and training examples are fitted no
+better than held-out ones, 0 where either is otherwise. Two judgements in a row must say so: the smaller counts.
 """
 
 from __future__ import annotations
@@ -19,10 +19,18 @@ import torch
 from sgoif.analysis.intervals import half_width
 from sgoif.scoring.ledger import Ledger
 from sgoif.stability.step_weight import COUNTED, SUSPICIOUS, concentration, concentration_of
-from sgoif.tasks.curriculum.influences import Influences
-from sgoif.tasks.curriculum.memory import Memory
+from sgoif.tasks.curriculum.fading_ledgers import FadingLedgers
+from sgoif.tasks.curriculum.influence_snapshot import InfluenceSnapshot
 from sgoif.tasks.curriculum.settings import CurriculumSettings
-from sgoif.tasks.curriculum.weights import Weighed, class_limits, decided, lowered, not_helpful, settled, weigh
+from sgoif.tasks.curriculum.weights import (
+    ExampleWeights,
+    believed_share,
+    class_limits,
+    harmfulness,
+    lower_odds,
+    sharpen,
+    weigh,
+)
 from sgoif.tasks.labels.channel import Array, Labels
 from sgoif.tasks.labels.evidence import Evidence, from_ledger
 from sgoif.tasks.labels.judgement import LEAST_EXAMPLES, Judgement, judge, suggestions
@@ -32,56 +40,56 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class Opinion:
+class Assessment:
     """What is believed about labels at one moment, and the weights that follow."""
 
     index: Labels
     """The examples that were judged: training examples, then held-out ones where they join."""
     training: int
     """How many of them are training examples."""
-    weighed: Weighed
+    weighed: ExampleWeights
     noise_rate: float
     trust: float
     caution: float
-    frank: float
-    """By this opinion alone."""
-    influences: Influences
+    answer_trust: float
+    """By this assessment alone."""
+    influences: InfluenceSnapshot
     """Of the training examples."""
 
 
-def form_opinion(
-    memory: Memory,
+def assess_labels(
+    ledgers: FadingLedgers,
     settings: CurriculumSettings,
     rate_before: float | None,
     *,
     joining: bool = False,
-    joined: Influences | None = None,
-) -> Opinion | None:
-    """Judge every label; None where too little is known yet. `rate_before` is the noise rate of the last opinion.
+    joined: InfluenceSnapshot | None = None,
+) -> Assessment | None:
+    """Judge every label; None where too little is known yet. `rate_before` is the noise rate of the last assessment.
 
     Where the hold-out has `joined` the training, influences are what they were then. Strict names are not asked whether
     there is noise: weights move by two judgements that agree, and have a caution of their own.
     """
-    monitor = memory.monitor
+    monitor = ledgers.monitor
     held = monitor.held_out_indices()
-    training, width = _seen(monitor, memory.record())
+    training, width = _training_evidence(monitor, ledgers.record())
     if joined is not None:
         training, width = joined.put_into(training)
     elif held is not None:
         apart = np.flatnonzero(~np.isin(training.index, held))
         training, width = training.take(apart), width[apart]
-    anchors, anchor_width = _heard(memory, joining)
+    anchors, anchor_width = _held_out_evidence(ledgers, joining)
     if len(training) < LEAST_EXAMPLES or not len(anchors):
         return None
     structure = min(monitor.step_weight.structure, structure_of(training, monitor.classes))
     verdict = judge(training, anchors, monitor.classes, structure, strict=False)
-    probability, evidence, influences = verdict.probability, training, Influences.of(training, width)
+    probability, evidence, influences = verdict.probability, training, InfluenceSnapshot.of(training, width)
     if joining:
         probability = np.concatenate([probability, verdict.anchor_probability])
         evidence, width = training.joined(anchors), np.concatenate([width, anchor_width])
     weighed = _weigh(monitor, settings, verdict, evidence, probability, width, rate_before)
     calibration = verdict.calibration
-    return Opinion(
+    return Assessment(
         evidence.index,
         len(training),
         weighed,
@@ -109,17 +117,17 @@ def structure_of(evidence: Evidence, classes: int) -> float:
     return concentration(torch.from_numpy(counts.reshape(classes, classes)))
 
 
-def _seen(monitor: InfluenceMonitor, ledger: Ledger) -> tuple[Evidence, Array]:
+def _training_evidence(monitor: InfluenceMonitor, ledger: Ledger) -> tuple[Evidence, Array]:
     """What a ledger knows about labels, and the half-widths of the influences."""
     found = from_ledger(ledger)
     width: Array = half_width(ledger, monitor.settings.level, monitor.scaling.bound).double().cpu().numpy()[found.index]
     return found, width
 
 
-def _heard(memory: Memory, joining: bool) -> tuple[Evidence, Array]:
+def _held_out_evidence(ledgers: FadingLedgers, joining: bool) -> tuple[Evidence, Array]:
     """The held-out examples: influences by the monitor, who leaves each one's own part out, and answers by memory."""
-    monitor, said = memory.monitor, from_ledger(memory.held_out)
-    found, width = _seen(monitor, monitor.anchor_record() if joining else monitor.anchor_ledger)
+    monitor, said = ledgers.monitor, from_ledger(ledgers.held_out)
+    found, width = _training_evidence(monitor, monitor.anchor_record() if joining else monitor.anchor_ledger)
     known = np.flatnonzero(np.isin(found.index, said.index))
     found, width = found.take(known), width[known]
     said = said.take(np.searchsorted(said.index, found.index))
@@ -136,18 +144,18 @@ def _weigh(
     probability: Array,
     width: Array,
     rate_before: float | None,
-) -> Weighed:
+) -> ExampleWeights:
     rate, bank, classes = verdict.calibration.rate.estimate, monitor.anchors, monitor.classes
     by_class = list(bank.group_names) == list(range(classes)) and torch.equal(bank.groups, bank.labels)
     held_out: Array = np.bincount(verdict.anchors.given, minlength=classes).astype(np.float64)
     sizes: Array = np.bincount(evidence.given, minlength=classes).astype(np.float64)
-    believed = lowered(probability, settled(rate_before, rate) * float(probability.sum()))
+    believed = lower_odds(probability, believed_share(rate_before, rate) * float(probability.sum()))
     return weigh(
-        decided(believed, 1 + verdict.calibration.caution * (settings.sharpness - 1)),
+        sharpen(believed, 1 + verdict.calibration.caution * (settings.sharpness - 1)),
         evidence.given,
         suggestions(evidence, by_group=by_class),
         class_limits(verdict.joint, held_out, rate, sizes),
-        harmful=not_helpful(evidence.influence, width),
+        harmful=harmfulness(evidence.influence, width),
         floor=settings.floor,
         class_floor=settings.class_floor,
         boost=settings.boost,

@@ -10,7 +10,7 @@ import torch
 from sgoif.core.types import Indices
 
 
-class Passes:
+class EpochCounter:
     """Counts examples, all and different ones; an epoch is as many as there are different ones.
 
     During the first epoch nobody knows how many there will be: it has ended when an example comes back.
@@ -30,7 +30,7 @@ class Passes:
         """Epochs so far; 0 during the first."""
         return self.asked / self.different if self.asked > self.different else 0.0
 
-    def due(self, indices: Indices, warm_up: float, every: float) -> bool:
+    def is_due(self, indices: Indices, warm_up: float, every: float) -> bool:
         """Whether it is time to judge, with these examples coming next."""
         if self.asked == self.different and not self._known[indices[indices < self.size]].any():
             return False
@@ -38,7 +38,7 @@ class Passes:
             return False
         return self.judged < 0 or self.asked - self.judged >= every * self.different
 
-    def mark(self) -> None:
+    def mark_judgement(self) -> None:
         """Take note of a judgement."""
         self.judged = self.asked
 
@@ -58,7 +58,7 @@ class Passes:
         return {"asked": self.asked, "judged": self.judged, "known": torch.from_numpy(self._known[: self.size].copy())}
 
     @classmethod
-    def from_state(cls, state: dict[str, Any]) -> Passes:
+    def from_state(cls, state: dict[str, Any]) -> EpochCounter:
         """The counts that `state_dict` gave."""
         passes = cls()
         passes._known = state["known"].cpu().numpy().astype(np.bool_)

@@ -38,7 +38,7 @@ def watched(run: Run) -> list[dict[int, float]]:
 
 def margins(curriculum: Curriculum, rows: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
     curriculum.monitor.flush()
-    found: np.ndarray[Any, Any] = curriculum.memory.record().mean("margin").numpy()[rows]
+    found: np.ndarray[Any, Any] = curriculum.ledgers.record().mean("margin").numpy()[rows]
     return found
 
 
@@ -62,7 +62,7 @@ def test_what_was_said_before_a_judgement_fades(noisy: Blobs) -> None:
     by_epoch = np.array([[epoch[row] for row in noisy.rows.tolist()] for epoch in seen])
     # Two epochs of warm-up count as one, and were faded at both judgements.
     np.testing.assert_allclose(found, np.average(by_epoch, axis=0, weights=[0.125, 0.125, 0.5, 1]), atol=1e-5)
-    counts = curriculum.memory.record().effective_count().numpy()[noisy.rows]
+    counts = curriculum.ledgers.record().effective_count().numpy()[noisy.rows]
     np.testing.assert_allclose(counts, 1.75**2 / (2 * 0.125**2 + 0.5**2 + 1), rtol=1e-5)
 
 
@@ -71,10 +71,10 @@ def test_judgements_ask_the_hold_out(noisy: Blobs) -> None:
     run = Run(noisy, options={"max_anchors": 80})
     curriculum = Curriculum(run.monitor, warm_up=2, fade=1.0)
     run.epochs(0, 5, curriculum.weights)
-    asked = curriculum.memory.held_out.column("count")
+    asked = curriculum.ledgers.held_out.column("count")
     assert 0 < int((asked > 0).sum()) < len(noisy.held_out)
     curriculum.finish()
-    assert int((curriculum.memory.held_out.column("count") > 0).sum()) == len(noisy.held_out)
+    assert int((curriculum.ledgers.held_out.column("count") > 0).sum()) == len(noisy.held_out)
 
 
 def test_one_curriculum_watches_at_a_time(noisy: Blobs) -> None:
@@ -82,8 +82,8 @@ def test_one_curriculum_watches_at_a_time(noisy: Blobs) -> None:
     first, second = Curriculum(run.monitor, warm_up=2), Curriculum(run.monitor, warm_up=2)
     run.epochs(0, 4, second.weights)
     run.monitor.flush()
-    assert float(first.memory.record().column("count").sum()) == 0
-    assert float(second.memory.record().column("count").sum()) > 0
+    assert float(first.ledgers.record().column("count").sum()) == 0
+    assert float(second.ledgers.record().column("count").sum()) > 0
 
 
 def test_a_curriculum_that_begins_late_knows_what_the_monitor_knows(noisy: Blobs) -> None:
@@ -91,7 +91,7 @@ def test_a_curriculum_that_begins_late_knows_what_the_monitor_knows(noisy: Blobs
     run.epochs(0, 4)
     run.monitor.flush()
     late = Curriculum(run.monitor, warm_up=1)
-    torch.testing.assert_close(late.memory.record().mean("margin"), run.monitor.ledger.mean("margin"), equal_nan=True)
+    torch.testing.assert_close(late.ledgers.record().mean("margin"), run.monitor.ledger.mean("margin"), equal_nan=True)
     assert late.update()
 
 
@@ -102,10 +102,10 @@ def test_states_without_a_memory_and_with_a_damaged_one(noisy: Blobs) -> None:
     state = curriculum.state_dict()
     with pytest.raises(StateError):
         curriculum.load_state_dict({**state, "memory.training.sums": state["memory.training.sums"][:, :3]})
-    torch.testing.assert_close(curriculum.memory.state_dict()["training.sums"], state["memory.training.sums"])
+    torch.testing.assert_close(curriculum.ledgers.state_dict()["training.sums"], state["memory.training.sums"])
     older: dict[str, Any] = {name: value for name, value in state.items() if not name.startswith("memory.")}
     older["settings"] = {name: value for name, value in state["settings"].items() if name not in ("fade", "robust")}
     curriculum.load_state_dict({**older, "version": 3})
     torch.testing.assert_close(
-        curriculum.memory.record().mean("margin"), run.monitor.ledger.mean("margin"), equal_nan=True
+        curriculum.ledgers.record().mean("margin"), run.monitor.ledger.mean("margin"), equal_nan=True
     )

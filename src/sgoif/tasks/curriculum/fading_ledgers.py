@@ -26,26 +26,26 @@ if TYPE_CHECKING:
 SQUARED = SUMS.index("weight2")
 
 
-class Memory:
+class FadingLedgers:
     """A second ledger of training examples, and one of held-out examples, beside those of a monitor."""
 
     def __init__(self, monitor: InfluenceMonitor) -> None:
         self.monitor = monitor
         self.training, self.held_out = monitor.ledger.blank(), monitor.anchor_ledger.blank()
-        self.adopt()
-        self.open()
+        self.copy_monitor()
+        self.attach()
 
-    def adopt(self) -> None:
+    def copy_monitor(self) -> None:
         """Begin with what the monitor remembers: little beside what is seen from now on, all where nothing follows."""
         self.training.load_state_dict(self.monitor.ledger.state_dict())
         self.held_out.load_state_dict(self.monitor.anchor_ledger.state_dict())
 
-    def open(self) -> None:
+    def attach(self) -> None:
         """Watch the steps of the monitor."""
         if self._observe not in self.monitor.observers:
             self.monitor.observers.append(self._observe)
 
-    def close(self) -> None:
+    def detach(self) -> None:
         """Watch no more steps; what was seen stays."""
         if self._observe in self.monitor.observers:
             self.monitor.observers.remove(self._observe)
@@ -55,7 +55,7 @@ class Memory:
         ranks = self.monitor.ranks
         return self.training if ranks.size == 1 else merged(self.training, ranks)
 
-    def look(self, *, everything: bool = False) -> None:
+    def ask_held_out(self, *, everything: bool = False) -> None:
         """Ask the anchors, or the whole hold-out, what they answer now."""
         monitor = self.monitor
         asked = (monitor.anchor_ledger.column("count") > 0) | everything

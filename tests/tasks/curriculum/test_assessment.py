@@ -9,8 +9,8 @@ import pytest
 from curriculum_cases import Run, blobs
 
 from sgoif.tasks import Curriculum
-from sgoif.tasks.curriculum import judging
-from sgoif.tasks.curriculum.judging import structure_of
+from sgoif.tasks.curriculum import assessment
+from sgoif.tasks.curriculum.assessment import structure_of
 from sgoif.tasks.labels.evidence import Evidence, Rows
 
 CLASSES, COUNT = 10, 1200
@@ -46,15 +46,15 @@ def test_noise_is_as_structured_as_batches_and_memory_say(monkeypatch: pytest.Mo
     curriculum = Curriculum(run.monitor, warm_up=2)
     run.epochs(0, 3, curriculum.weights)
     found: list[float] = []
-    real = judging.judge
+    real = assessment.judge
 
     def noted(training: Any, anchors: Any, classes: int, structure: float, **options: Any) -> Any:
         found.append(structure)
         return real(training, anchors, classes, structure, **options)
 
-    monkeypatch.setattr(judging, "judge", noted)
-    for batches, memory in ((0.9, 0.2), (0.1, 0.7)):
-        monkeypatch.setattr(judging, "structure_of", lambda *_, memory=memory: memory)
+    monkeypatch.setattr(assessment, "judge", noted)
+    for batches, remembered in ((0.9, 0.2), (0.1, 0.7)):
+        monkeypatch.setattr(assessment, "structure_of", lambda *_, remembered=remembered: remembered)
         monkeypatch.setattr(curriculum, "_refresh", lambda: None)
         run.monitor.step_weight.structure = batches
         assert curriculum.update()

@@ -26,7 +26,7 @@ from sgoif.core.batches import read_items, to_device
 from sgoif.core.data import isolated_random_state
 from sgoif.core.logits import two_classes
 from sgoif.errors import SettingError
-from sgoif.tasks.curriculum.targets import blended
+from sgoif.tasks.curriculum.targets import blend_targets
 from sgoif.tracking.evaluation import evaluation, forward
 from sgoif.tracking.validation import check_target
 
@@ -47,7 +47,7 @@ def revise(monitor: InfluenceMonitor, doubt: Tensor, dataset: Dataset[Any]) -> T
             labels = check_target(given, len(some), monitor.classes, monitor.device)
             assert labels is not None
             answers = two_classes(forward(monitor.model, to_device(inputs, monitor.device)).float()).softmax(1)
-            found[some] = blended(labels, doubt[some].to(monitor.device), answers).cpu()
+            found[some] = blend_targets(labels, doubt[some].to(monitor.device), answers).cpu()
     return found
 
 

@@ -16,8 +16,8 @@ from torch import Tensor
 
 from sgoif.errors import SettingError, StateError
 from sgoif.tasks import Curriculum, CurriculumSampler
-from sgoif.tasks.curriculum import robust
-from sgoif.tasks.curriculum.robust import Robust, robustness
+from sgoif.tasks.curriculum import robust_loss
+from sgoif.tasks.curriculum.robust_loss import RobustWeighting, robustness
 
 EVEN, ONES = np.full(CLASSES, 200.0), np.ones(8)
 
@@ -60,8 +60,8 @@ def trained(noisy: Blobs) -> tuple[Run, Curriculum]:
 
 
 def test_nothing_is_robust_where_noise_is_structured_doubtful_or_a_class_is_rare() -> None:
-    assert robustness(1.0, 1.0, EVEN, ONES) == Robust(1.0, 0.0)
-    assert robustness(0.0, 1.0, EVEN, ONES) == Robust(0.0, 1.0)
+    assert robustness(1.0, 1.0, EVEN, ONES) == RobustWeighting(1.0, 0.0)
+    assert robustness(0.0, 1.0, EVEN, ONES) == RobustWeighting(0.0, 1.0)
     assert robustness(1.0, 0.0, EVEN, ONES).share == 0
     assert robustness(1.0, 1.0, np.array([397.0, 1.0, 1.0, 1.0]), ONES).share == pytest.approx(0.01)
     weights = np.array([0.25, 1.0, 1.75])
@@ -77,11 +77,11 @@ def test_a_class_that_nobody_has_does_not_count() -> None:
 def test_parts_have_the_mean_of_the_weights_and_follow_them_less_the_franker_the_network() -> None:
     weights = torch.tensor([0.02, 0.5, 1.0, 2.48])
     for power in (0.0, 0.4, 1.0):
-        usual, rest = Robust(0.7, power, 1 / float((weights**power).mean())).parts(weights)
+        usual, rest = RobustWeighting(0.7, power, 1 / float((weights**power).mean())).parts(weights)
         torch.testing.assert_close(usual, 0.3 * weights)
         assert float((usual + rest).mean()) == pytest.approx(1, abs=1e-6)
         torch.testing.assert_close(rest / rest[2], weights**power)
-    usual, rest = Robust().parts(weights)
+    usual, rest = RobustWeighting().parts(weights)
     assert torch.equal(usual, weights)
     assert not rest.any()
 
@@ -141,7 +141,7 @@ def test_without_the_setting_it_is_weighed_cross_entropy(noisy: Blobs) -> None:
     curriculum = Curriculum(run.monitor, warm_up=2)
     run.epochs(0, 6, curriculum.weights)
     assert curriculum.history[-1]["robust_share"] > 0.2  # it could be
-    assert curriculum.robust == Robust()
+    assert curriculum.robust == RobustWeighting()
     index = torch.from_numpy(noisy.rows[:40])
     logits, labels = torch.randn(40, CLASSES), labels_of(run)[index]
     weights = torch.from_numpy(curriculum.values(COUNT)).float()[index]
@@ -165,7 +165,7 @@ def test_flips_that_follow_classes_are_weighed_as_ever() -> None:
 
 def test_examples_that_nobody_judged_count_as_one(trained: tuple[Run, Curriculum]) -> None:
     _, curriculum = trained
-    usual, rest = curriculum._parts(np.array([COUNT - 1 + 50]))
+    usual, rest = curriculum._loss_weights(np.array([COUNT - 1 + 50]))
     assert rest is not None
     assert float(usual + rest) == pytest.approx(1, abs=0.2)
 
@@ -239,7 +239,7 @@ def test_states_from_before_are_read_and_others_refused(noisy: Blobs, trained: t
     before = curriculum.values()
     curriculum.load_state_dict(older)
     assert np.array_equal(curriculum.values(), before)
-    assert curriculum.robust == Robust()
+    assert curriculum.robust == RobustWeighting()
     with pytest.raises(StateError, match="was saved with"):
         trained[1].load_state_dict(older)
     whole = trained[1].state_dict()
@@ -254,6 +254,6 @@ def test_a_robust_loss_withstands_what_cross_entropy_does_not() -> None:
     """The pull of a label that the network is sure is wrong: bounded, and near nothing."""
     logits = torch.tensor([[12.0, 0.0, 0.0]], requires_grad=True)
     wrong = torch.tensor([1])
-    (gradient,) = torch.autograd.grad(robust.symmetric_cross_entropy(logits, wrong), logits)
+    (gradient,) = torch.autograd.grad(robust_loss.symmetric_cross_entropy(logits, wrong), logits)
     (usual,) = torch.autograd.grad(F.cross_entropy(logits, wrong), logits)
     assert float(gradient.abs().max()) < 0.11 < 0.99 < float(usual.abs().max())

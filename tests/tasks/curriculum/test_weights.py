@@ -10,12 +10,20 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
-from sgoif.tasks.curriculum.weights import Weighed, class_limits, decided, lowered, not_helpful, settled, weigh
+from sgoif.tasks.curriculum.weights import (
+    ExampleWeights,
+    believed_share,
+    class_limits,
+    harmfulness,
+    lower_odds,
+    sharpen,
+    weigh,
+)
 
 FREE: dict[str, Any] = {"floor": 0.05, "class_floor": 0.0, "boost": 100.0, "balance": 1.0}
 
 
-def by(p: list[float], given_: list[int], suggested: list[int], limits: Any = None, **options: Any) -> Weighed:
+def by(p: list[float], given_: list[int], suggested: list[int], limits: Any = None, **options: Any) -> ExampleWeights:
     classes = max(*given_, *suggested) + 1
     return weigh(
         np.array(p),
@@ -54,7 +62,7 @@ def test_a_bound_on_gains_is_made_up_for_by_everybody() -> None:
 
 
 def test_helpful_examples_keep_their_weight_however_improbable_their_label() -> None:
-    h = not_helpful(np.array([0.5, 0.0, -0.1, -0.2, np.nan]), np.array([0.2, 0.2, 0.2, 0.2, np.inf]))
+    h = harmfulness(np.array([0.5, 0.0, -0.1, -0.2, np.nan]), np.array([0.2, 0.2, 0.2, 0.2, np.inf]))
     np.testing.assert_allclose(h, [1, 1, 0.5, 0, 1])
     found = weigh(
         np.full(4, 0.9), np.array([0, 0, 0, 1]), np.array([1, 1, 1, 0]), np.ones(2), harmful=np.zeros(4), **FREE
@@ -171,12 +179,12 @@ def test_classes_without_examples_are_no_trouble() -> None:
 
 def test_lowering_keeps_the_order_and_meets_the_total() -> None:
     p = np.array([0.0, 0.2, 0.6, 0.95, 1.0])
-    found = lowered(p, 1.5)
+    found = lower_odds(p, 1.5)
     assert found.sum() == pytest.approx(1.5, rel=1e-6)
     assert (np.diff(found) >= 0).all()
     assert (found <= p).all()
-    assert lowered(p, 10.0) is p
-    assert not lowered(p, 0.0).any()
+    assert lower_odds(p, 10.0) is p
+    assert not lower_odds(p, 0.0).any()
 
 
 @pytest.mark.parametrize(
@@ -184,7 +192,7 @@ def test_lowering_keeps_the_order_and_meets_the_total() -> None:
     [(None, 0.2, 0), (0.2, 0.2, 1), (0.1, 0.2, 1), (0.3, 0.2, 0.5), (0.5, 0.2, 0), (0.1, 0.0, 0)],
 )
 def test_a_falling_rate_is_believed_less(before: float | None, rate: float, expected: float) -> None:
-    assert settled(before, rate) == pytest.approx(expected)
+    assert believed_share(before, rate) == pytest.approx(expected)
 
 
 def test_limits_of_classes() -> None:
@@ -219,9 +227,9 @@ def test_a_handful_of_examples_does_not_condemn_a_rare_class() -> None:
 
 def test_decided_weights_by_hand() -> None:
     # Odds 1/3 and 3 become 1/9 and 9, and by symmetry no factor is needed.
-    np.testing.assert_allclose(decided(np.array([0.25, 0.75]), 2.0), [0.1, 0.9])
+    np.testing.assert_allclose(sharpen(np.array([0.25, 0.75]), 2.0), [0.1, 0.9])
     # Odds 1/4, 1, 1 to the power of two, times f: f/16 / (1 + f/16) + 2 f / (1 + f) = 1.2.
-    found = decided(np.array([0.2, 0.5, 0.5]), 2.0)
+    found = sharpen(np.array([0.2, 0.5, 0.5]), 2.0)
     factor = found[1] / (1 - found[1])
     assert found[0] == pytest.approx(factor / 16 / (1 + factor / 16))
     assert found.sum() == pytest.approx(1.2)
@@ -230,7 +238,7 @@ def test_decided_weights_by_hand() -> None:
 @given(p=hnp.arrays(np.float64, st.integers(1, 50), elements=st.floats(0, 1)), sharpness=st.floats(0.5, 8))
 @settings(max_examples=60, deadline=None)
 def test_being_decided_keeps_total_and_order(p: Any, sharpness: float) -> None:
-    found = decided(p, sharpness)
+    found = sharpen(p, sharpness)
     assert found.sum() == pytest.approx(p.sum(), abs=1e-6)
     assert (np.diff(found[np.argsort(p, kind="stable")]) >= -1e-12).all()
     assert ((found >= 0) & (found <= 1)).all()
@@ -241,9 +249,9 @@ def test_the_more_decided_the_less_weight_is_misplaced() -> None:
     generator = np.random.default_rng(1)
     p = generator.beta(0.5, 0.8, 20_000)
     wrong = generator.random(len(p)) < p
-    lost = [float(decided(p, sharpness)[~wrong].sum()) for sharpness in (1.0, 1.5, 3.0, 50.0)]
-    left = [float((1 - decided(p, sharpness))[wrong].sum()) for sharpness in (1.0, 1.5, 3.0, 50.0)]
+    lost = [float(sharpen(p, sharpness)[~wrong].sum()) for sharpness in (1.0, 1.5, 3.0, 50.0)]
+    left = [float((1 - sharpen(p, sharpness))[wrong].sum()) for sharpness in (1.0, 1.5, 3.0, 50.0)]
     assert lost == sorted(lost, reverse=True)
     assert left == sorted(left, reverse=True)
-    assert decided(p, 1.0) is p
-    assert not decided(np.zeros(4), 2.0).any()
+    assert sharpen(p, 1.0) is p
+    assert not sharpen(np.zeros(4), 2.0).any()

@@ -18,7 +18,7 @@ from torch.utils.data import DataLoader
 from sgoif import indexed
 from sgoif.errors import SettingError
 from sgoif.tasks import Curriculum, CurriculumSampler
-from sgoif.tasks.curriculum.sampler import GUESTS, copies, spread
+from sgoif.tasks.curriculum.sampler import LEAST_SHARE, copy_counts, spread_copies
 
 
 @pytest.fixture(scope="module")
@@ -41,7 +41,7 @@ def test_copies_are_weights_rounded_up_or_down(seed: int, count: int) -> None:
     generator = np.random.default_rng(seed)
     weights = generator.gamma(0.7, size=count) + 0.01
     weights /= weights.mean()
-    found = copies(weights, generator)
+    found = copy_counts(weights, generator)
     assert found.sum() == count
     assert (found >= np.floor(weights - 1e-9)).all()
     assert (found <= np.ceil(weights + 1e-9)).all()
@@ -49,7 +49,7 @@ def test_copies_are_weights_rounded_up_or_down(seed: int, count: int) -> None:
 
 def test_copies_have_the_weight_as_their_mean() -> None:
     weights = np.array([0.05, 0.3, 1.0, 1.65, 2.0])
-    total = sum(copies(weights, np.random.default_rng(n)) for n in range(4000)) / 4000
+    total = sum(copy_counts(weights, np.random.default_rng(n)) for n in range(4000)) / 4000
     np.testing.assert_allclose(total, weights / weights.mean(), atol=0.03)
 
 
@@ -59,7 +59,7 @@ def test_no_batch_has_an_example_twice(seed: int, batch_size: int) -> None:
     generator = np.random.default_rng(seed)
     counts = generator.integers(0, 4, 60)
     counts[0] = 4
-    order = spread(counts, batch_size, generator)
+    order = spread_copies(counts, batch_size, generator)
     assert len(order) == counts.sum()
     for start in range(0, len(order), batch_size):
         batch = order[start : start + batch_size]
@@ -68,7 +68,7 @@ def test_no_batch_has_an_example_twice(seed: int, batch_size: int) -> None:
 
 def test_copies_stay_what_they_were_where_there_is_room() -> None:
     counts = np.array([3, 1, 0, 2, 1, 1, 2, 0, 3, 1] * 20)
-    order = spread(counts, 16, np.random.default_rng(0))
+    order = spread_copies(counts, 16, np.random.default_rng(0))
     assert np.array_equal(np.bincount(order, minlength=len(counts)), counts)
 
 
@@ -88,14 +88,14 @@ def test_what_weighs_next_to_nothing_still_comes_up_now_and_then(noisy: Blobs) -
     wrong = noisy.wrong[noisy.rows]
     sampler = weighed(noisy, np.where(wrong, 1e-3, 1.0))
     came = [position for _ in range(60) for position in sampler if wrong[position]]
-    assert len(came) / 60 == pytest.approx(GUESTS * wrong.sum() / (1 - (1 - GUESTS) * wrong.mean()), rel=0.15)
+    assert len(came) / 60 == pytest.approx(LEAST_SHARE * wrong.sum() / (1 - (1 - LEAST_SHARE) * wrong.mean()), rel=0.15)
     assert len(set(came)) > 0.9 * wrong.sum()
 
 
 def test_leaving_out_the_worst(noisy: Blobs) -> None:
     wrong = noisy.wrong[noisy.rows]
     sampler = weighed(noisy, np.where(wrong, 0.1, 1.0), way="leave-out")
-    guests = math.ceil(GUESTS * wrong.sum())
+    guests = math.ceil(LEAST_SHARE * wrong.sum())
     assert len(sampler) == (~wrong).sum() + guests
     epochs = [list(sampler) for _ in range(30)]
     assert all(len(set(epoch)) == len(epoch) == len(sampler) for epoch in epochs)

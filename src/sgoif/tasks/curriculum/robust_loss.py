@@ -13,9 +13,9 @@ that is so,
 
     loss_i = (1 − s) w_i CE_i + s u_i SCE_i,        s = d · caution · min_k m_k / m̄
 
-with d how far the network speaks its mind (`judging`: noise without structure, training examples fitted no better than
-held-out ones), the certainty of the judgement that there is noise, and m_k the estimated true sizes of the classes that
-there are (`weights`).
+with d how far the network's own answers are trusted (`assessment`: noise without structure, training examples fitted no
+better than held-out ones), the certainty of the judgement that there is noise, and m_k the estimated true sizes of the
+classes that there are (`weights`).
 
 SCE multiplies the pull of a label with about what the network gives it. Multiplied with its weight as well, a right
 label that both doubt would be left out twice. But a network that learns by heart is misled by its present answers, and
@@ -45,7 +45,7 @@ STEEP = 5.0
 """How much faster than d the weights of a robust loss go."""
 
 
-class Robust(NamedTuple):
+class RobustWeighting(NamedTuple):
     """How much of the loss is robust, and how far that part is weighed."""
 
     share: float = 0.0
@@ -60,12 +60,12 @@ class Robust(NamedTuple):
         return (1 - self.share) * weights, self.share * self.level * weights**self.power
 
 
-def robustness(frank: float, caution: float, sizes: Array, weights: Array) -> Robust:
+def robustness(answer_trust: float, caution: float, sizes: Array, weights: Array) -> RobustWeighting:
     """By d, the caution, m [C] and w of all judged examples; a class that nobody has does not count."""
     there = sizes[sizes >= 1]
     evenness = float(there.min() / there.mean()) if len(there) else 0.0
-    power = min(1.0, STEEP * (1 - frank))
-    return Robust(frank * caution * evenness, power, float(weights.mean() / (weights**power).mean()))
+    power = min(1.0, STEEP * (1 - answer_trust))
+    return RobustWeighting(answer_trust * caution * evenness, power, float(weights.mean() / (weights**power).mean()))
 
 
 def reverse_cross_entropy(logits: Tensor, labels: Tensor) -> Tensor:
