@@ -2,9 +2,9 @@
 
 The pages are written to be read in the repository, so some of their links leave docs/. Here README, change log and
 guide for contributors become pages of the site, files that a page links to are published beside it, and a link to what
-cannot be published (a folder, a page from elsewhere) becomes plain text. Comments for the tests are taken out. A page of
-the navigation that has not been written yet is left out of it, with a warning; a page that no navigation names makes
-the build fail.
+cannot be published (a folder, a page from elsewhere) becomes plain text. Comments for the tests are taken out. A page
+of the navigation that has not been written yet is left out of it, with a warning; a page that no navigation names
+makes the build fail.
 """
 
 from __future__ import annotations

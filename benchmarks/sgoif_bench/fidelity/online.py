@@ -61,7 +61,7 @@ from sgoif.settings import Settings
 from sgoif.tracking.capture import Capture
 from sgoif.tracking.evaluation import evaluation, forward
 from sgoif.tracking.layers.projection import Projection
-from sgoif.tracking.pass_record import Record
+from sgoif.tracking.pass_record import PassRecord
 from sgoif_bench.fidelity.answer import Relabelled, clock
 from sgoif_bench.fidelity.study import Study
 
@@ -205,7 +205,7 @@ class QueryWatch:
         if self.phi is None:
             yield
             return
-        record = Record(keep=self.names)
+        record = PassRecord(keep=self.names)
         with self.capture.open(record):
             yield
         with torch.no_grad():
@@ -261,7 +261,7 @@ class QueryWatch:
 
     def looked(self, x: Tensor, loss: Callable[[Tensor], Tensor]) -> list[Factors]:
         """Factors of the gradients of a loss of the logits, in evaluation mode; the model is left as it was."""
-        record = Record(differentiate=False)
+        record = PassRecord(differentiate=False)
         with evaluation(self.model), self.capture.open(record), torch.no_grad():
             enabled = self.autocast is not None
             with torch.autocast(x.device.type, dtype=self.autocast, enabled=enabled, cache_enabled=False):
