@@ -2,8 +2,9 @@
 
 The pages are written to be read in the repository, so some of their links leave docs/. Here README, change log and
 guide for contributors become pages of the site, files that a page links to are published beside it, and a link to what
-cannot be published (a folder) becomes plain text. Comments for the tests are taken out. A page of the navigation that
-has not been written yet is left out of it, with a warning; a page that no navigation names makes the build fail.
+cannot be published (a folder, a page from elsewhere) becomes plain text. Comments for the tests are taken out. A page
+of the navigation that has not been written yet is left out of it, with a warning; a page that no navigation names
+makes the build fail.
 """
 
 from __future__ import annotations
@@ -44,7 +45,7 @@ def rewritten(text: str, source: Path, published: dict[str, Path]) -> str:
             there = path.relative_to(DOCS).as_posix()
         elif path.parent == ROOT and path.name in BESIDE:
             there = BESIDE[path.name]
-        elif path.is_file() and path.stat().st_size <= LARGEST:
+        elif path.is_file() and path.suffix != ".md" and path.stat().st_size <= LARGEST:
             there = "files/" + path.relative_to(ROOT).as_posix()
             published[there] = path
         else:

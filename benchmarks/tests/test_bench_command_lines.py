@@ -44,6 +44,8 @@ def _refuse(parser: argparse.ArgumentParser, message: str) -> Any:
 def options_exist(arguments: list[str]) -> None:
     """For a command named in a sentence, which need not be complete."""
     name, *rest = arguments
+    if name in ("--help", "--version"):
+        return
     found = command(name)
     known = {option for parameter in found.params for option in (*parameter.opts, *parameter.secondary_opts)}
     known |= {"--help"}

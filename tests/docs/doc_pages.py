@@ -38,7 +38,8 @@ PROGRAM = re.compile(
 
 def pages() -> list[Path]:
     """Every page a reader can get to: the README and its companions, and what the site is made of."""
-    return [ROOT / "README.md", ROOT / "CONTRIBUTING.md", ROOT / "CHANGELOG.md", *sorted((ROOT / "docs").rglob("*.md"))]
+    beside = [ROOT / name for name in ("README.md", "CONTRIBUTING.md", "CHANGELOG.md", "benchmarks/README.md")]
+    return [*beside, *sorted((ROOT / "docs").rglob("*.md"))]
 
 
 def name_of(page: Path) -> str:
