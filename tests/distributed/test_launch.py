@@ -72,7 +72,7 @@ def test_a_request_to_stop_is_not_taken_for_a_failure_and_does_not_wait_for_ever
     monkeypatch.setattr(launch, "STOPPING", 1.0)
     monkeypatch.setattr(launch, "GRACE", 1.0)
     began = time.monotonic()
-    with pytest.raises(processes.Stopped) as stop:
+    with pytest.raises(launch.Stopped) as stop:
         launch.launch(2, first, lingers)
     assert stop.value.number == signal.SIGTERM
     assert time.monotonic() - began < 300
