@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import sys
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -11,6 +9,7 @@ import pytest
 import torch
 import torch.distributed as dist
 import torch.nn.functional as F
+from rank_cases import EXAMPLES, data, network, on_ranks
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 from torch.utils.data import TensorDataset
@@ -18,9 +17,6 @@ from torch.utils.data import TensorDataset
 from sgoif import InfluenceMonitor, split_holdout
 from sgoif.errors import IndexingError, RankError, SettingError
 from sgoif.tasks import Curriculum, CurriculumSampler
-
-sys.path.append(str(Path(__file__).resolve().parents[2] / "distributed"))
-from rank_cases import EXAMPLES, data, network, on_ranks
 
 pytestmark = pytest.mark.skipif(not dist.is_gloo_available(), reason="needs torch.distributed with gloo")
 BATCH, EPOCHS = 24, 6
