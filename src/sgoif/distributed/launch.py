@@ -24,7 +24,7 @@ from sgoif.errors import RankError, SgoifError
 
 PLACE = ("RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
 """What torchrun tells every process that it starts."""
-PATIENCE = timedelta(days=1)
+JOIN_TIMEOUT = timedelta(days=1)
 """How long processes wait for the first one, which may have millions of images to read."""
 GRACE = 20.0
 """Seconds that the processes have to end once the first has answered or one of them has left."""
@@ -64,7 +64,7 @@ def joined(device: torch.device) -> Iterator[Communicator]:
         return
     mine = not dist.is_initialized()
     if mine:
-        dist.init_process_group("cpu:gloo,cuda:nccl" if device.type == "cuda" else "gloo", timeout=PATIENCE)
+        dist.init_process_group("cpu:gloo,cuda:nccl" if device.type == "cuda" else "gloo", timeout=JOIN_TIMEOUT)
     try:
         yield ProcessGroupCommunicator()
     finally:
@@ -104,7 +104,7 @@ def launch(nproc: int, work: Callable[[], int], others: Callable[[], Any]) -> in
 
 
 def _wait(started: ProcessContext, request: Request, done: Callable[[], bool]) -> Exception | None:
-    """Until all have ended, with patience as long as it helps; returns how one of them failed."""
+    """Until all have ended, waiting as long as it helps; returns how one of them failed."""
     until = math.inf
     try:
         while not started.join(timeout=1.0, grace_period=GRACE):

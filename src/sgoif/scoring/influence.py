@@ -104,7 +104,7 @@ def remember(
     error: Tensor | None = None,
     sizes: Sequence[int] | None = None,
 ) -> None:
-    """Weigh and squash raw scores step by step, gate anomalies out, and fold the rest into a ledger.
+    """Weigh and scale raw scores step by step, gate anomalies out, and fold the rest into a ledger.
 
     `support` [G] is the mean confidence behind each group's direction, `error` [R] a bound on the solver's error where
     there is one.

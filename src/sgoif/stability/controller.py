@@ -105,10 +105,10 @@ class StabilityController:
         gap = s.gap if s.gap == s.gap else 0.0
         variance = s.variance if s.variance == s.variance else 0.0
         energy = s.energy if s.energy == s.energy else 1.0
-        calm = 1 / (1 + variance)
+        steady = 1 / (1 + variance)
         return Control(
-            depth=min(2.0, 1 + gap) * max(0.5, calm),
-            step=max(0.5, calm),
+            depth=min(2.0, 1 + gap) * max(0.5, steady),
+            step=max(0.5, steady),
             rank=min(2.0, max(0.5, 1.5 - energy)),
         )
 

@@ -1,4 +1,4 @@
-"""A look at the head in passing: what a step that is booked late leaves behind, taken in as few moves as can be.
+"""A look at the head in passing: what a deferred step leaves behind, taken in as few moves as can be.
 
 Between two steps of training little of our code is in the processor's caches, and what is called there takes several
 times as long as the same a moment later. So of a step that is as expected (one pass forward, one backward, and the
