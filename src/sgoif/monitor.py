@@ -21,7 +21,6 @@ train the model (DistributedDataParallel, fully_shard), each does this for its p
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
 from contextlib import AbstractContextManager
 from typing import Any
 
@@ -36,26 +35,22 @@ from sgoif.core.losses import Loss, negative_margin
 from sgoif.core.score_table import ScoreTable
 from sgoif.core.serialization import load_state, save_state
 from sgoif.core.types import Indices
-from sgoif.distributed.communicator import SINGLE_PROCESS, find_communicator, unwrapped
-from sgoif.engine.build import build
-from sgoif.engine.held_out import ReadExamples
-from sgoif.engine.setup import fit_bank, probe, trained_by, warn_of_untrained
+from sgoif.distributed.communicator import SINGLE_PROCESS
+from sgoif.engine.build import build, prepare
 from sgoif.errors import SettingError, SgoifError, StepError
 from sgoif.execution.base import TrainingStep
 from sgoif.execution.choose import choose_executor
 from sgoif.scoring.influence import StepScores
 from sgoif.scoring.ledger import Ledger
 from sgoif.settings import Settings
-from sgoif.tracking.capture import Capture
 
 
 class InfluenceMonitor:
     """Watches a training loop and scores its examples; the module docstring says what happens in a step.
 
     `anchors` is the hold-out (labels may be noisy), `loss` the loss of the anchors where it is not cross-entropy,
-    `groups` assigns anchors to groups (their class by default), `size` is the number of training examples where it is
-    known. `group` is the process group that trains the model, where no wrapper around it says so. Everything else
-    is a field of `sgoif.Settings`.
+    `groups` assigns anchors to groups (by default their class), `size` is the number of training examples if known.
+    `group` is the process group of the training, where no wrapper says so. All else is a field of `sgoif.Settings`.
 
     Among several ranks, `refresh`, `flush`, `close`, `last` and everything that reads scores is called by all of them.
     """
@@ -76,17 +71,10 @@ class InfluenceMonitor:
         if settings is not None and options:
             raise SettingError("give either settings=Settings(...) or single options, not both")
         self.settings = settings or Settings.make(options)
-        ranks, self.model, self.optimizer = find_communicator(model, group), unwrapped(model), optimizer
-        trained = trained_by(optimizer, self.model)
-        self._setup = probe(self.model, anchors, self.settings)
-        self.device, self.classes = self._setup.device, self._setup.classes
-        self.layers, self.layout, self.head = self._setup.layers, self._setup.layout, self._setup.layers[-1]
-        warn_of_untrained(self.layers, trained)
-        if self._setup.single_logit and isinstance(loss, nn.BCEWithLogitsLoss):
-            loss = None  # the same as cross-entropy between the two classes
-        self._loss, self._size = loss, size
-        self.anchors = fit_bank(self._setup, groups, self.settings, ranks)
-        self.capture = Capture(model, self.layers)
+        self._prepared = p = prepare(model, optimizer, anchors, loss, groups, size, group, self.settings)
+        self.model, self.optimizer, self.anchors, self.capture = p.model, p.optimizer, p.bank, p.capture
+        self.device, self.classes, self.group_names = p.setup.device, p.setup.classes, p.bank.group_names
+        self.layers, self.layout, self.head = p.setup.layers, p.setup.layout, p.setup.layers[-1]
         try:
             self._assemble()
         except BaseException:
@@ -95,17 +83,15 @@ class InfluenceMonitor:
 
     def _assemble(self) -> None:
         """Make the parts, each of which is described where its class is."""
-        made = self._setup, self.model, self.capture, self.optimizer, self.anchors, self._loss, self._size
-        engine = build(*made, self.settings)
+        engine = build(self._prepared)
         self.pipeline, self.held_out, self.checkpoint = engine.pipeline, engine.held_out, engine.checkpoint
         self.executor = choose_executor(engine.pipeline)
         self.scorer, self.refresher = engine.pipeline.scorer, engine.pipeline.refresher
         self.ledger, self.scaling, self.loss = self.scorer.ledger, self.scorer.scaling, self.scorer.loss
-        self.anchor_ledger, self.anchor_scaling = engine.held_out.ledger, engine.held_out.scaling
+        self.anchor_ledger, self.gradients = engine.held_out.ledger, self.refresher.gradients
         self.curvature, self.solver = self.refresher.curvature, self.refresher.solver
         self.controller, self.step_weight = self.refresher.controller, self.refresher.step_weight
         self.schedule, self.directions = self.refresher.schedule, self.refresher.directions
-        self.gradients = self.refresher.gradients
         self.ranks, self.history, self.observers = self.anchors.ranks, self.refresher.history, self.scorer.observers
 
     def __enter__(self) -> InfluenceMonitor:
@@ -193,27 +179,18 @@ class InfluenceMonitor:
         self.flush()
         return self.held_out.record()
 
-    @guarded
-    def score_examples(self, ledger: Ledger, positions: Tensor, read: ReadExamples) -> None:
-        """Score examples with the model of this moment, out of training, into rows of a ledger of one's own."""
-        self.held_out.score_into(ledger, positions, read)
-
     def held_out_indices(self) -> Indices | None:
         """Indices of the hold-out in the data set it was split off; None where it is numbered apart."""
         return self.held_out.indices
 
     def most_harmed(self, inputs: Any, labels: Tensor, count: int = 4) -> Tensor:
         """Positions in the hold-out of the examples that training on these would hurt most, [B, count]; −1: no more."""
-        if not isinstance(count, int) or count < 1:
-            raise SettingError(f"count={count!r} is not valid: expected a whole number of at least 1")
         self.executor.drain()
         return attribution.most_harmed(self.anchors, self.gradients.of_strangers(inputs, labels, self.classes), count)
 
     def expected_error(self, inputs: Any, labels: Tensor) -> Tensor:
         """How far predicted changes of the margin of these examples will be off, [B], up to a factor all share."""
         self.executor.drain()
-        if not self.curvature.ready:
-            raise SgoifError("there is no curvature yet, so no error can be foretold; run at least one step first")
         gradient = self.gradients.of_strangers(inputs, labels, self.classes, negative_margin)
         return attribution.expected_error(self.curvature, gradient)
 
@@ -232,23 +209,12 @@ class InfluenceMonitor:
 
     def certificate(self, k: int) -> certificates.Certificate:
         """Whether the k most harmful examples are the true ones under the curvature surrogate."""
-        if len(self.layers) > 1:
-            raise SgoifError(
-                "a certificate needs the norm of every example's gradient, which is formed for layers='head' only"
-            )
         self.flush()
-        return certificates.certificate(self.record(), k)
+        return certificates.certificate(self.record(), k, head_alone=len(self.layers) == 1)
 
     def _view(self) -> attribution.LedgerView:
-        s, names = self.settings, self.group_names
-        return attribution.LedgerView(
-            self.record(), self.held_out.record, self.anchors.dataset, names, s.level, self.scaling.bound
-        )
-
-    @property
-    def group_names(self) -> Sequence[Any]:
-        """Names of the groups of anchors."""
-        return self.anchors.group_names
+        given = self.record(), self.held_out.record, self.anchors.dataset, self.group_names
+        return attribution.LedgerView(*given, self.settings.level, self.scaling.bound)
 
     # --- states -------------------------------------------------------------------------------------------------
 
@@ -260,10 +226,8 @@ class InfluenceMonitor:
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Go on from a state; one that does not fit raises and changes nothing."""
         self.executor.drain()
-        try:
-            self.checkpoint.restore(state)
-        finally:
-            self.executor.reset()
+        self.executor.reset()
+        self.checkpoint.restore(state)
         self.scorer.forget_last()
 
     def save(self, path: str | os.PathLike[str]) -> None:

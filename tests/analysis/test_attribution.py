@@ -105,7 +105,7 @@ def test_scores_of_this_moment_are_dot_products_with_the_directions() -> None:
         asked.extend(some.tolist())
         return x[some], y[some]
 
-    monitor.score_examples(ledger, torch.arange(COUNT), read)
+    monitor.held_out.score_into(ledger, torch.arange(COUNT), read)
     assert asked == list(range(COUNT))
     assert monitor.directions.psi is not None
     expected = -(join_blocks(monitor, func_gradients(monitor.model, x, y)) @ monitor.directions.psi.double().T)
@@ -123,7 +123,7 @@ def test_nothing_to_score_leaves_the_ledger_empty() -> None:
         raise AssertionError("nothing should be read before there are directions")
 
     ledger = Ledger(3, 3, monitor.device, 4)
-    monitor.score_examples(ledger, torch.arange(4), read)
+    monitor.held_out.score_into(ledger, torch.arange(4), read)
     assert bool((ledger.column("count") == 0).all())
     assert bool((monitor.anchor_record().column("count") == 0).all())
 

@@ -18,7 +18,7 @@ from sgoif.core.data import Part
 from sgoif.core.precision import full_precision
 from sgoif.core.score_table import ScoreTable
 from sgoif.curvature.base import Curvature
-from sgoif.errors import SgoifError
+from sgoif.errors import SettingError, SgoifError
 from sgoif.scoring.ledger import Ledger
 
 
@@ -100,6 +100,8 @@ def most_harmed(bank: AnchorBank, gradient: Tensor, count: int) -> Tensor:
 
     −1: no more.
     """
+    if not isinstance(count, int) or count < 1:
+        raise SettingError(f"count={count!r} is not valid: expected a whole number of at least 1")
     harm = -(gradient @ (bank.confidence.unsqueeze(1) * bank.ranks.gathered(bank.phi)).T)
     value, member = harm.topk(min(count, harm.shape[1]), dim=1)
     positions = bank.positions().to(member.device)[member]
@@ -115,4 +117,6 @@ def expected_error(curvature: Curvature, gradient: Tensor) -> Tensor:
     The margin, since of the loss of an example that the model is sure of next to no gradient is left; solved in closed
     form with the curvature of this moment, since no direction is kept for examples that are not anchors.
     """
+    if not curvature.ready:
+        raise SgoifError("there is no curvature yet, so no error can be foretold; run at least one step first")
     return (gradient * curvature.solve(gradient)).sum(1).clamp_min(0).sqrt()

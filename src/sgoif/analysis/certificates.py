@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import torch
 
-from sgoif.errors import IndexingError
+from sgoif.errors import IndexingError, SgoifError
 from sgoif.scoring.ledger import Ledger
 from sgoif.stability.bounds import TopKCertificate, misranking_bound, top_k_certificate
 
@@ -25,13 +25,17 @@ def misranking(ledger: Ledger, higher: int, lower: int, bias: float) -> float:
     return float(misranking_bound(float(mean[0] - mean[1]), bias, float(variance.sum()), float(count.min())))
 
 
-def certificate(ledger: Ledger, k: int) -> Certificate:
+def certificate(ledger: Ledger, k: int, *, head_alone: bool = True) -> Certificate:
     """Are these k the true top k under the surrogate? Needs a watched head and, in practice, a converged solver.
 
     Every score deviates from the one with exact H⁻¹ by at most Σ_g ‖r_ψg‖/λ_min · ‖g_i‖ in each step (‖Σ_g r_ψg‖ for a
     plain sum over groups); the ledger keeps the mean of that bound. A residual left large on purpose (few solver steps,
     the default for detection) gives a bound larger than the margins, and the answer is then no.
     """
+    if not head_alone:
+        raise SgoifError(
+            "a certificate needs the norm of every example's gradient, which is formed for layers='head' only"
+        )
     seen = ledger.column("count") > 0
     if not isinstance(k, int) or isinstance(k, bool) or not 1 <= k <= int(seen.sum()):
         raise IndexingError(f"k={k} is out of range: {int(seen.sum())} examples have a score")

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import nn
 
 from sgoif.anchors.bank import AnchorBank
 from sgoif.anchors.gradients import ExampleGradients
+from sgoif.anchors.grouping import Grouping
 from sgoif.core.losses import Loss, per_example
 from sgoif.curvature import make_curvature
+from sgoif.distributed.communicator import find_communicator, unwrapped
 from sgoif.engine.anchor_refresher import AnchorRefresher
 from sgoif.engine.block_scorer import BlockScorer
 from sgoif.engine.checkpoint import Checkpoint, LedgerState, QueueState, Stateful
@@ -19,7 +22,7 @@ from sgoif.engine.group_directions import GroupDirections
 from sgoif.engine.held_out import HeldOutScorer
 from sgoif.engine.pipeline import StepPipeline
 from sgoif.engine.refresh_schedule import RefreshSchedule
-from sgoif.engine.setup import Setup, choose_solver
+from sgoif.engine.setup import Setup, choose_solver, fit_bank, probe, trained_by, warn_of_untrained
 from sgoif.scoring.finite_check import FiniteCheck
 from sgoif.scoring.ledger import Ledger
 from sgoif.scoring.score_queue import ScoreQueue
@@ -39,18 +42,45 @@ class Engine:
     checkpoint: Checkpoint
 
 
-def build(
-    setup: Setup,
+@dataclass(frozen=True)
+class Prepared:
+    """What the parts are made from: the model, probed and with its hooks, and its bank of anchors."""
+
+    setup: Setup
+    model: nn.Module
+    capture: Capture
+    optimizer: torch.optim.Optimizer
+    bank: AnchorBank
+    loss: Loss | None
+    size: int | None
+    settings: Settings
+
+
+def prepare(
     model: nn.Module,
-    capture: Capture,
     optimizer: torch.optim.Optimizer,
-    bank: AnchorBank,
+    anchors: Any,
     loss: Loss | None,
+    groups: Grouping,
     size: int | None,
+    group: Any,
     settings: Settings,
-) -> Engine:
-    """Make the parts for a model that was probed, among the ranks of the bank."""
-    s, device, layers, layout, ranks = settings, setup.device, setup.layers, setup.layout, bank.ranks
+) -> Prepared:
+    """Probe the model, draw its anchors and put the hooks on it."""
+    ranks, inner = find_communicator(model, group), unwrapped(model)
+    trained = trained_by(optimizer, inner)
+    setup = probe(inner, anchors, settings)
+    warn_of_untrained(setup.layers, trained)
+    if setup.single_logit and isinstance(loss, nn.BCEWithLogitsLoss):
+        loss = None  # the same as cross-entropy between the two classes
+    bank = fit_bank(setup, groups, settings, ranks)
+    return Prepared(setup, inner, Capture(model, setup.layers), optimizer, bank, loss, size, settings)
+
+
+def build(prepared: Prepared) -> Engine:
+    """Make the parts and connect them."""
+    setup, bank, s = prepared.setup, prepared.bank, prepared.settings
+    device, layers, layout, ranks = setup.device, setup.layers, setup.layout, bank.ranks
     groups, classes = len(bank.group_names), setup.classes
     turns = s.turns(len(layers) - 1)
     directions = GroupDirections(groups, layers, layout, device, turns, s.seed)
@@ -62,18 +92,29 @@ def build(
     schedule = RefreshSchedule(s.refresh_every, s.budget, len(bank), device, price)
 
     finite = FiniteCheck(device, s.skip_nonfinite)
-    ledger = Ledger(groups, classes, device, size, duplicates=s.allow_duplicates)
+    ledger = Ledger(groups, classes, device, prepared.size, duplicates=s.allow_duplicates)
     scaling = ScoreScaling(s.temperature, device, ranks)
+    loss = prepared.loss
     scorer = BlockScorer(ledger, scaling, directions, step_weight, finite, per_example(loss), loss is None, s, ranks)
     learner = CurvatureLearner(curvature, controller, step_weight, scorer, ranks, s.curvature_every)
-    gradients = ExampleGradients(model, capture, layers, layout, scorer.loss, bank, s.anchor_batch)
+    gradients = ExampleGradients(prepared.model, prepared.capture, layers, layout, scorer.loss, bank, s.anchor_batch)
     own_ledger, own_scaling = Ledger(groups, classes, device, setup.holdout_size), ScoreScaling(s.temperature, device)
     held_out = HeldOutScorer(own_ledger, own_scaling, directions, gradients, step_weight, s.help_weight)
     refresher = AnchorRefresher(
-        gradients, curvature, solver, controller, step_weight, directions, scorer, held_out, schedule, optimizer, s
+        gradients,
+        curvature,
+        solver,
+        controller,
+        step_weight,
+        directions,
+        scorer,
+        held_out,
+        schedule,
+        prepared.optimizer,
+        s,
     )
     queue = ScoreQueue(buffered=device.type == "cpu")
-    pipeline = StepPipeline(capture, classes, scorer, learner, refresher, queue, s, ranks)
+    pipeline = StepPipeline(prepared.capture, classes, scorer, learner, refresher, queue, s, ranks)
     parts: dict[str, Stateful] = {
         "anchors": bank,
         "curvature": curvature,

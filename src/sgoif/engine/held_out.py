@@ -12,6 +12,7 @@ from torch import Tensor
 from sgoif.anchors.bank import AnchorBank
 from sgoif.anchors.gradients import ExampleGradients
 from sgoif.core.data import Part
+from sgoif.core.interrupts import guarded
 from sgoif.core.precision import full_precision
 from sgoif.core.types import Flags, Indices
 from sgoif.engine.group_directions import GroupDirections
@@ -57,6 +58,7 @@ class HeldOutScorer:
         self.score_into(ledger, missing, self.bank.read)
         return ledger
 
+    @guarded
     @full_precision
     def score_into(self, ledger: Ledger, positions: Tensor, read: ReadExamples) -> None:
         """Score examples with the model and the directions of this moment, out of training, into rows of a ledger."""

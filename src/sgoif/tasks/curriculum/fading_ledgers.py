@@ -59,7 +59,7 @@ class FadingLedgers:
         """Ask the anchors, or the whole hold-out, what they answer now."""
         monitor = self.monitor
         asked = (monitor.anchor_ledger.column("count") > 0) | everything
-        monitor.score_examples(self.held_out, asked.nonzero().squeeze(1).cpu(), monitor.anchors.read)
+        monitor.held_out.score_into(self.held_out, asked.nonzero().squeeze(1).cpu(), monitor.anchors.read)
 
     def fade(self, factor: float) -> None:
         """Let what was seen so far count so many times as much beside what comes."""

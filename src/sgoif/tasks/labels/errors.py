@@ -378,7 +378,7 @@ class LabelErrors:
     def _score_now(self, count: int, read: Any, index: Labels) -> Evidence:
         monitor = self.monitor
         ledger = Ledger(len(monitor.group_names), monitor.classes, monitor.device, count)
-        monitor.score_examples(ledger, torch.arange(count), read)
+        monitor.held_out.score_into(ledger, torch.arange(count), read)
         return from_ledger(ledger, index)
 
     def _read(self, dataset: Dataset[Any], indices: Tensor) -> tuple[Any, Tensor]:
