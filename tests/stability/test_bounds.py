@@ -14,7 +14,6 @@ from sgoif.stability.bounds import (
     coverage,
     empirical_bernstein,
     misranking_bound,
-    neumann_truncation_bound,
     solver_error_bound,
     top_k_certificate,
 )
@@ -51,29 +50,6 @@ def test_solver_error_is_unbounded_without_positive_curvature() -> None:
     bound = solver_error_bound(torch.tensor([1.0, 1.0, 1.0]), torch.tensor([0.5, 0.0, -1.0]))
     assert bound.tolist() == [2.0, math.inf, math.inf]
     assert float(solver_error_bound(0.0, 0.0)) == math.inf
-
-
-@settings(max_examples=60, deadline=None)
-@given(
-    seed=seeds, size=st.integers(1, 8), terms=st.integers(1, 25), low=st.floats(0.02, 1.9), high=st.floats(0.02, 1.9)
-)
-def test_neumann_truncation(seed: int, size: int, terms: int, low: float, high: float) -> None:
-    alpha = 0.7
-    values = alpha * torch.linspace(low, high, size, dtype=torch.float64)
-    h, g = symmetric(values, seed), normal(size, seed=seed + 1)
-    r = torch.eye(size, dtype=torch.float64) - h / alpha
-    partial = sum(torch.linalg.matrix_power(r, k) @ g / alpha for k in range(terms))
-    contraction = float((1 - values / alpha).abs().max())
-    error = (torch.linalg.solve(h, g) - partial).norm()
-    assert error <= neumann_truncation_bound(contraction, terms, g.norm(), alpha) * (1 + 1e-8) + 1e-11
-
-
-def test_neumann_truncation_is_exact_in_one_dimension_and_infinite_without_contraction() -> None:
-    q, n, g, alpha = 0.6, 4, 3.0, 2.0  # H = (1 − q) α
-    partial = sum(q**k * g / alpha for k in range(n))
-    assert float(neumann_truncation_bound(q, n, g, alpha)) == pytest.approx(g / ((1 - q) * alpha) - partial)
-    infinite = neumann_truncation_bound(torch.tensor([0.5, 1.0, 1.5]), torch.tensor([1, 2, 3]), 1.0, 1.0)
-    assert infinite.tolist() == [1.0, math.inf, math.inf]
 
 
 def test_empirical_bernstein_is_the_formula() -> None:

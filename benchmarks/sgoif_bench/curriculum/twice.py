@@ -14,7 +14,6 @@ import numpy as np
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from sgoif.tasks.curriculum.robust_loss import symmetric_cross_entropy
 from sgoif_bench.curriculum.ours import taught
 from sgoif_bench.curriculum.study import Study, Trained, Weights
 from sgoif_bench.labels.rivals import sce as symmetric
@@ -35,7 +34,7 @@ def twice_robust(study: Study) -> Trained:
 
 def twice_sce(study: Study) -> Trained:
     """The same with symmetric cross entropy for the revised labels, some of which are still wrong."""
-    return _revised(study, symmetric_cross_entropy)
+    return _revised(study, symmetric.symmetric_cross_entropy)
 
 
 def _revised(study: Study, loss: SoftLoss, *, robust: bool = False) -> Trained:

@@ -207,14 +207,14 @@ def test_soft_labels_have_the_same_loss_where_they_are_one_hot() -> None:
     logits, labels = torch.randn(6, 4), torch.tensor([0, 3, 1, 2, 2, 0])
     hard, soft = F.one_hot(labels, 4).float(), torch.full((6, 4), 0.25)
     assert torch.allclose(
-        robust_loss.symmetric_cross_entropy(logits, hard),
-        robust_loss.symmetric_cross_entropy(logits, labels),
+        sce.symmetric_cross_entropy(logits, hard),
+        sce.symmetric_cross_entropy(logits, labels),
         atol=1e-6,
     )
     even = robust_loss.ALPHA * F.cross_entropy(logits, soft) + robust_loss.BETA * float(np.log(4))
-    assert torch.allclose(robust_loss.symmetric_cross_entropy(logits, soft), even)
+    assert torch.allclose(sce.symmetric_cross_entropy(logits, soft), even)
     logits.requires_grad_()
-    robust_loss.symmetric_cross_entropy(logits, hard).backward()
+    sce.symmetric_cross_entropy(logits, hard).backward()
     assert logits.grad is not None
     assert logits.grad.isfinite().all()
 
@@ -224,7 +224,7 @@ def test_reverse_cross_entropy_is_four_times_the_missing_probability() -> None:
     labels = torch.tensor([0, 1])
     assert torch.allclose(robust_loss.reverse_cross_entropy(p.log(), labels), torch.tensor([4 * 0.3, 4 * 0.85]))
     expected = 0.1 * -(math.log(0.7) + math.log(0.15)) / 2 + 1.0 * 4 * (0.3 + 0.85) / 2
-    assert float(robust_loss.symmetric_cross_entropy(p.log(), labels)) == pytest.approx(expected, rel=1e-5)
+    assert float(sce.symmetric_cross_entropy(p.log(), labels)) == pytest.approx(expected, rel=1e-5)
 
 
 def test_sce_trains_with_the_symmetric_loss(monkeypatch: pytest.MonkeyPatch) -> None:

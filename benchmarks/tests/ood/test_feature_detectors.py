@@ -19,7 +19,7 @@ from sgoif_bench.ood.detector import Bank, Detector
 from sgoif_bench.ood.detectors.ash import ASH, keep_largest, shaping_factor
 from sgoif_bench.ood.detectors.dice import DICE
 from sgoif_bench.ood.detectors.ebo import EBO
-from sgoif_bench.ood.detectors.energy import energy, logit_scale
+from sgoif_bench.ood.detectors.energy import energy, head_answer, logit_scale
 from sgoif_bench.ood.detectors.gen import GEN
 from sgoif_bench.ood.detectors.gradnorm import GradNorm
 from sgoif_bench.ood.detectors.klm import KLM
@@ -91,7 +91,7 @@ def test_features_left_as_they_are_give_the_energy_of_the_logits(bias: Tensor | 
     expected = energy(seen.logits).tolist()
     assert ReAct(percentile=100).fit(bank).score(seen).tolist() == pytest.approx(expected, rel=1e-5)
     # With nothing pruned the factor is e for every input.
-    raised = energy(scale * network.answer(math.e * seen.features)).tolist()
+    raised = energy(scale * head_answer(network, math.e * seen.features)).tolist()
     assert ASH(percentile=0).fit(bank).score(seen).tolist() == pytest.approx(raised, rel=1e-5)
     assert SCALE(percentile=0).fit(bank).score(seen).tolist() == pytest.approx(raised, rel=1e-5)
 

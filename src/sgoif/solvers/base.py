@@ -82,6 +82,18 @@ class Solver(Protocol):
     def load_state_dict(self, state: dict[str, Any]) -> None: ...
 
 
+class Stateless:
+    """A solver that carries nothing from call to call."""
+
+    name: str
+
+    def state_dict(self) -> dict[str, Any]:
+        return {"name": self.name}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        check_state(state, self.name)
+
+
 class Workspace:
     """One call of a solver in flight: clean right-hand sides, where φ starts, and the bill.
 

@@ -19,7 +19,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
 
 import torch
 from torch import Tensor
@@ -30,8 +29,8 @@ from sgoif.solvers.base import (
     Control,
     Operator,
     Solution,
+    Stateless,
     Workspace,
-    check_state,
     orthonormal_rows,
     random_rows,
     row_dot,
@@ -41,7 +40,7 @@ from sgoif.solvers.base import (
 
 
 @dataclass(frozen=True)
-class ConjugateGradient:
+class ConjugateGradient(Stateless):
     """At most `iterations` steps; `sketch` 0 switches the preconditioner off."""
 
     iterations: int = 10
@@ -93,12 +92,6 @@ class ConjugateGradient:
         solution = work.solution(phi, work.residual_of(phi) if steps else residual, steps, history)
         history[-1] = work.mean(solution.norms.residual)
         return solution
-
-    def state_dict(self) -> dict[str, Any]:
-        return {"name": self.name}
-
-    def load_state_dict(self, state: dict[str, Any]) -> None:
-        check_state(state, self.name)
 
     def _preconditioner(self, work: Workspace, rank: int) -> Callable[[Tensor], Tensor]:
         if rank == 0:

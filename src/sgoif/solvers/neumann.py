@@ -19,8 +19,7 @@ predecessor, and as soon as ‖r_v‖ ≤ tolerance · ‖g_v‖ for every right
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-from typing import Any
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor
@@ -31,8 +30,8 @@ from sgoif.solvers.base import (
     Control,
     Operator,
     Solution,
+    Stateless,
     Workspace,
-    check_state,
     largest_eigenvalue,
     power_iteration,
     random_rows,
@@ -44,20 +43,14 @@ POWER_ITERATIONS = 8
 MARGIN = 1.1
 
 
-@dataclass
-class _Memory:
-    depth: int = 0
-
-
 @dataclass(frozen=True)
-class Neumann:
-    """Adaptive Neumann series; `last_depth` terms were used by the last call."""
+class Neumann(Stateless):
+    """Adaptive Neumann series; the steps of its solutions are terms."""
 
     max_terms: int = 20
     tolerance: float = 1e-3
     jump: float = 2.0
     preconditioner: bool = True
-    _memory: _Memory = field(default_factory=_Memory, init=False, repr=False, compare=False)
 
     name = "neumann"
 
@@ -68,10 +61,6 @@ class Neumann:
             raise SettingError(f"tolerance must lie in [0, 1); got {self.tolerance}")
         if not self.jump > 1:
             raise SettingError(f"jump is the factor by which a term may grow, so it must be above 1; got {self.jump}")
-
-    @property
-    def last_depth(self) -> int:
-        return self._memory.depth
 
     def solve(
         self, operator: Operator, rhs: Tensor, start: Tensor | None = None, control: Control = NEUTRAL
@@ -96,14 +85,7 @@ class Neumann:
             previous, term_size = term_size, work.mean_norm(term)
             if not term_size <= self.jump * previous:
                 break
-        self._memory.depth = depth
         return work.solution(phi, residual, depth, history)
-
-    def state_dict(self) -> dict[str, Any]:
-        return {"name": self.name}
-
-    def load_state_dict(self, state: dict[str, Any]) -> None:
-        check_state(state, self.name)
 
     def _diagonal(self, work: Workspace) -> Tensor:
         """Diagonal of M, [P], or [1] for M = αI."""

@@ -1,7 +1,6 @@
 """How wrong a score can be: the inequalities behind the error budget.
 
     solver       ‖H⁻¹g − φ‖ ≤ ‖r‖ / λ_min                                        r = g − Hφ
-    truncation   ‖H⁻¹g − Σ_{k<n} R^k M⁻¹g‖ ≤ qⁿ / (1 − q) · ‖g‖ / α              R = I − M⁻¹H, q = ‖R‖, α = λ_min(M)
     averaging    |X̄ − EX| ≤ √(2V ln(3/α) / m) + 3B ln(3/α) / m                   with probability 1 − α
     misranking   P(Î_z ≤ Î_u) ≤ exp(−(Δ − b)² m / (2σ²))                          Δ > b
     gating       E_conf = (1 − c)|φᵀg|
@@ -30,19 +29,6 @@ def solver_error_bound(residual_norm: Tensor | float, smallest_eigenvalue: Tenso
     """Bound on ‖H⁻¹g − φ‖; infinite where H is not known to be positive definite."""
     smallest = _tensor(smallest_eigenvalue)
     return torch.where(smallest > 0, _tensor(residual_norm) / smallest.clamp_min(0), math.inf)
-
-
-def neumann_truncation_bound(
-    contraction: Tensor | float, terms: Tensor | float, rhs_norm: Tensor | float, alpha: Tensor | float
-) -> Tensor:
-    """Bound on the error of the first `terms` terms of a Neumann series; infinite where it need not converge.
-
-    `contraction` is q = ‖I − M⁻¹H‖ and `alpha` the smallest eigenvalue of M: α itself for M = αI, where q = ‖α⁻¹Δ‖.
-    The paper counts terms from zero, so its K + 1 is `terms`.
-    """
-    q = _tensor(contraction)
-    inside = q.clamp(0, 0.5).where(q >= 1, q)  # a harmless q where the answer is infinite anyway
-    return torch.where(q < 1, inside ** _tensor(terms) / (1 - inside) * _tensor(rhs_norm) / _tensor(alpha), math.inf)
 
 
 def empirical_bernstein(

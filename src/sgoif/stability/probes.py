@@ -58,18 +58,13 @@ def curvature_probe(operator: Operator, like: Tensor, count: int = 1, seed: int 
 
 
 @dataclass
-class _Moments:
-    count: int = 0
-    mean: float = 0.0
-    variance: float = 0.0
-
-
-@dataclass(frozen=True)
 class ProbeVariance:
     """Running relative variance of probe values: plain over the first 1/(1 − decay), exponentially forgetting after."""
 
     decay: float = 0.9
-    _moments: _Moments = field(default_factory=_Moments, init=False, repr=False, compare=False)
+    count: int = field(default=0, init=False)
+    mean: float = field(default=0.0, init=False)
+    variance: float = field(default=0.0, init=False)
 
     def __post_init__(self) -> None:
         if not 0 <= self.decay < 1:
@@ -79,28 +74,21 @@ class ProbeVariance:
         """Fold one probe value in; values that are not finite are skipped."""
         if not math.isfinite(value):
             return
-        moments = self._moments
-        moments.count += 1
-        share = max(1 - self.decay, 1 / moments.count)
-        step = value - moments.mean
-        moments.mean += share * step
-        moments.variance = (1 - share) * (moments.variance + share * step**2)
+        self.count += 1
+        share = max(1 - self.decay, 1 / self.count)
+        step = value - self.mean
+        self.mean += share * step
+        self.variance = (1 - share) * (self.variance + share * step**2)
 
     @property
     def value(self) -> float:
         """Var / mean²; 0 until two values were seen, infinite for a mean of zero that varies."""
-        moments = self._moments
-        if moments.variance == 0:
+        if self.variance == 0:
             return 0.0
-        return moments.variance / moments.mean**2 if moments.mean**2 > 0 else math.inf
+        return self.variance / self.mean**2 if self.mean**2 > 0 else math.inf
 
     def state_dict(self) -> dict[str, Any]:
-        return {"count": self._moments.count, "mean": self._moments.mean, "variance": self._moments.variance}
+        return {"count": self.count, "mean": self.mean, "variance": self.variance}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        moments = self._moments
-        moments.count, moments.mean, moments.variance = (
-            int(state["count"]),
-            float(state["mean"]),
-            float(state["variance"]),
-        )
+        self.count, self.mean, self.variance = int(state["count"]), float(state["mean"]), float(state["variance"])

@@ -254,6 +254,6 @@ def test_a_robust_loss_withstands_what_cross_entropy_does_not() -> None:
     """The pull of a label that the network is sure is wrong: bounded, and near nothing."""
     logits = torch.tensor([[12.0, 0.0, 0.0]], requires_grad=True)
     wrong = torch.tensor([1])
-    (gradient,) = torch.autograd.grad(robust_loss.symmetric_cross_entropy(logits, wrong), logits)
+    (gradient,) = torch.autograd.grad(robust_loss.symmetric_cross_entropies(logits, wrong), logits)
     (usual,) = torch.autograd.grad(F.cross_entropy(logits, wrong), logits)
     assert float(gradient.abs().max()) < 0.11 < 0.99 < float(usual.abs().max())

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import gc
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, nullcontext
@@ -38,7 +37,7 @@ def one_by_one(sentinel: Sentinel, x: Tensor) -> Tensor:
     seen, formula = sentinel.network.see(x), sentinel._score
     with torch.no_grad():
         made = (*seen.stages, seen.features, seen.logits)
-        return formula(torch.cat(formula.feature_columns(made, formula.largest_values(seen.images)), 1))
+        return formula(torch.cat(formula.columns(seen.images, made), 1))
 
 
 def on_another_stream() -> AbstractContextManager[object]:
@@ -65,20 +64,9 @@ def test_what_is_captured_in_one_surrounding_holds_in_another(sentinel: Sentinel
                 x = inputs(seed)
                 torch.testing.assert_close(sentinel.score(x), one_by_one(sentinel, x))
                 torch.cuda.synchronize()
-    caches = sentinel._graphed._in_place, sentinel._graphed._copied
-    graphs = [graph for cache in caches for graph in cache.kept.values()]
+    graphs = list(sentinel._graphed.kept.values())
     assert graphs
     assert None not in graphs
-
-
-def test_batches_of_one_size_find_their_graph_in_place(sentinel: Sentinel, monkeypatch: pytest.MonkeyPatch) -> None:
-    gc.collect()  # what other tests left behind would be given back in the middle, and be used in place of the usual
-    torch.cuda.empty_cache()
-    for seed in range(2 * AFTER + 4):
-        sentinel.score(inputs(seed))
-    monkeypatch.setattr(sentinel._graphed, "_run_elsewhere", lambda *_: pytest.fail("they lay elsewhere"))
-    for seed in range(8):
-        sentinel.score(inputs(seed))
 
 
 def test_threads_share_a_graph(sentinel: Sentinel) -> None:

@@ -20,12 +20,17 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from torch import nn
+from torch import Tensor, nn
 
-from sgoif.tasks.curriculum.robust_loss import ALPHA, BETA, LOG_OF_ZERO, symmetric_cross_entropy
+from sgoif.tasks.curriculum.robust_loss import ALPHA, BETA, LOG_OF_ZERO, symmetric_cross_entropies
 from sgoif_bench.command import Say
 from sgoif_bench.labels.problem import Outcome, Problem
 from sgoif_bench.labels.rivals.common import LateLosses
+
+
+def symmetric_cross_entropy(logits: Tensor, labels: Tensor) -> Tensor:
+    """The loss, averaged over the batch."""
+    return symmetric_cross_entropies(logits, labels).mean()
 
 
 def train(problem: Problem, on_epoch: Callable[[nn.Module, int], None]) -> nn.Module:

@@ -28,7 +28,7 @@ from torch import Tensor
 from sgoif.errors import SettingError
 from sgoif.tasks.ood.network import Network, Seen
 from sgoif_bench.ood.detector import Bank, Detector
-from sgoif_bench.ood.detectors.energy import energy, logit_scale
+from sgoif_bench.ood.detectors.energy import energy, head_answer, logit_scale
 
 PERCENTILE = 90.0
 """q in the authors' configurations of ASH-S for CIFAR-10 and ImageNet, and in OpenOOD's. For CIFAR-100 the authors have
@@ -71,7 +71,7 @@ class Shaping(Detector):
         if self._network is None:
             raise SettingError(f"{self.title} has no head to answer with: call fit(bank) before score(seen)")
         shaped = self.shaped(seen.features, keep_largest(seen.features, self._percentile))
-        return energy(self._scale * self._network.answer(shaped))
+        return energy(self._scale * head_answer(self._network, shaped))
 
     @abstractmethod
     def shaped(self, features: Tensor, pruned: Tensor) -> Tensor:

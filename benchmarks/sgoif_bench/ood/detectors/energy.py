@@ -14,6 +14,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from sgoif.tasks.ood.network import Network
 from sgoif_bench.ood.detector import Bank
 
 
@@ -22,8 +23,14 @@ def energy(logits: Tensor, temperature: float = 1.0) -> Tensor:
     return -temperature * torch.logsumexp(logits / temperature, dim=1)
 
 
+def head_answer(network: Network, features: Tensor) -> Tensor:
+    """The head's logits for features that may have been changed."""
+    bias = None if network.head.bias is None else network.head.bias.detach().float()
+    return torch.nn.functional.linear(features, network.head.weight.detach().float(), bias)
+
+
 def logit_scale(bank: Bank) -> float:
     """The constant s between the head's answers and the logits; 1 where the head comes last."""
-    answers = bank.network.answer(bank.features).double()
+    answers = head_answer(bank.network, bank.features).double()
     size = float(answers.square().sum())
     return float((bank.logits.double() * answers).sum()) / size if size > 0 else 1.0

@@ -21,7 +21,7 @@ from torch import Tensor
 from sgoif.errors import SettingError
 from sgoif.tasks.ood.network import Network, Seen
 from sgoif_bench.ood.detector import Bank, Detector
-from sgoif_bench.ood.detectors.energy import energy, logit_scale
+from sgoif_bench.ood.detectors.energy import energy, head_answer, logit_scale
 
 PERCENTILE = 90.0
 """q of the paper and of OpenOOD's configuration."""
@@ -53,4 +53,4 @@ class ReAct(Detector):
         if self._network is None:
             raise SettingError("ReAct does not know where to clip: call fit(bank) before score(seen)")
         clipped = seen.features.clamp_max(self.threshold)
-        return energy(self._scale * self._network.answer(clipped))
+        return energy(self._scale * head_answer(self._network, clipped))

@@ -77,8 +77,3 @@ def reverse_cross_entropy(logits: Tensor, labels: Tensor) -> Tensor:
 def symmetric_cross_entropies(logits: Tensor, labels: Tensor) -> Tensor:
     """SCE for every example; labels are classes [B] or probabilities [B, C]."""
     return ALPHA * F.cross_entropy(logits, labels, reduction="none") + BETA * reverse_cross_entropy(logits, labels)
-
-
-def symmetric_cross_entropy(logits: Tensor, labels: Tensor) -> Tensor:
-    """SCE, averaged over the batch."""
-    return symmetric_cross_entropies(logits, labels).mean()

@@ -135,13 +135,6 @@ class Network:
         kept = tuple(_positions_last(stage.float(), self._norms_channels) for stage in maps)
         return Seen(images, logits.float(), features.float(), kept)
 
-    def answer(self, features: Tensor) -> Tensor:
-        """The head's logits for features that may have been changed."""
-        return nn.functional.linear(features, self.head.weight.detach().float(), self._bias())
-
-    def _bias(self) -> Tensor | None:
-        return None if self.head.bias is None else self.head.bias.detach().float()
-
 
 @dataclass(frozen=True)
 class _Call:

@@ -32,16 +32,11 @@ class OodScore:
         columns = torch.tensor(factors, device=self.device, dtype=torch.float32).T
         self._origin, self._sign, self._power = columns.unsqueeze(2).unbind()
 
-    def largest_values(self, images: Tensor, out: Tensor | None = None) -> Tensor:
-        """The largest value of each input, [n]."""
-        places = tuple(range(1, images.dim()))
-        largest: Tensor = torch.linalg.vector_norm(images.float(), math.inf, places, out=out)
-        return largest
-
-    def feature_columns(self, made: Sequence[Tensor], largest: Tensor) -> list[Tensor]:
-        """Pooled stages and features in the places of the matrix, logits and what `look` found."""
+    def columns(self, images: Tensor, made: Sequence[Tensor]) -> list[Tensor]:
+        """Pooled stages and features in the places of the matrix, logits, and the largest value of each input."""
         *stages, features, logits = made
         activations = [*map(pooled, stages), features.flatten(1)]
+        largest = torch.linalg.vector_norm(images.float(), math.inf, tuple(range(1, images.dim())))
         return [*self._matrix.padded(activations), logits, largest.unsqueeze(1)]
 
     def __call__(self, rows: Tensor) -> Tensor:

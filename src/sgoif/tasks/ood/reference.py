@@ -20,8 +20,8 @@ from torch import Tensor
 
 from sgoif.core.logits import two_classes
 from sgoif.errors import SettingError
-from sgoif.tasks.ood.moments import LayerMoments, MomentSums
-from sgoif.tasks.ood.neighbours import Neighbours, RandomSample
+from sgoif.tasks.ood.moments import MomentSums
+from sgoif.tasks.ood.neighbours import RandomSample
 from sgoif.tasks.ood.network import Network, Seen
 
 LEAST_TRUST = 0.01
@@ -68,14 +68,6 @@ class Reference:
         for number, (sums, a) in enumerate(zip(self.sums, activations, strict=True)):
             sums.add(torch.nan_to_num(a), y if number == len(activations) - 1 else one, w)
         self.sample.add(activations, here)
-
-    def layers(self) -> list[LayerMoments]:
-        """Where the activations of every layer lie."""
-        return [sums.layer() for sums in self.sums]
-
-    def neighbours(self) -> Neighbours:
-        """Some of the examples themselves."""
-        return self.sample.neighbours()
 
 
 def checked(labels: Tensor, count: int, classes: int) -> Tensor:

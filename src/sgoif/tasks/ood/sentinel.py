@@ -88,14 +88,10 @@ class Sentinel:
         """Scores of inputs that belong, smallest first."""
         self.shape = shape
         """Of one input."""
-        self._trust = trust
+        self.trust = trust
+        """g: how far the network's answers count."""
         self._score = OodScore(layers, neighbours, trust)
         self._graphed = GraphedScore(self._score)
-
-    @property
-    def trust(self) -> float:
-        """g: how far the network's answers count."""
-        return self._trust
 
     @classmethod
     def fit(
@@ -191,9 +187,9 @@ class Sentinel:
         # r̄ of an anchor that took part in C is too small, and every other input would look strange beside it.
         by_layer = zip(*(each.layers for each in without), strict=True)
         scales = [sum(layer.scale for layer in same) / FOLDS for same in by_layer]
-        layers = [replace(layer, scale=scale) for layer, scale in zip(whole.layers(), scales, strict=True)]
+        layers = [replace(sums.layer(), scale=scale) for sums, scale in zip(whole.sums, scales, strict=True)]
         calibration = torch.cat([each.calibration for each in without])
-        return cls(network, layers, whole.neighbours(), calibration, shape, whole.trust)
+        return cls(network, layers, whole.sample.neighbours(), calibration, shape, whole.trust)
 
     @classmethod
     def _calibrated(
@@ -201,8 +197,8 @@ class Sentinel:
     ) -> Self:
         _check_calibration(kept.count, least)
         seen = kept.seen()
-        scaled = [layer.scaled(a) for layer, a in zip(reference.layers(), activations_of(seen), strict=True)]
-        sentinel = cls(reference.network, scaled, reference.neighbours(), torch.zeros(1), shape, reference.trust)
+        scaled = [sums.layer().scaled(a) for sums, a in zip(reference.sums, activations_of(seen), strict=True)]
+        sentinel = cls(reference.network, scaled, reference.sample.neighbours(), torch.zeros(1), shape, reference.trust)
         scores = sentinel.strangeness(seen)
         if not bool(torch.isfinite(scores).all()):
             raise SettingError("the calibration holds inputs for which the network's answer is not a finite number")

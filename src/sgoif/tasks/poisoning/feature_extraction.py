@@ -60,10 +60,7 @@ def extract_features(model: nn.Module, train_set: Any, labels: Any, batch_size: 
 
 def _extract(model: nn.Module, device: torch.device, batches: Iterable[Any], labels: Any) -> TrainingFeatures:
     network: Network | None = None
-    kept: list[Tensor] = []
-    given: list[Tensor] = []
-    places: list[Tensor] = []
-    guesses: list[Tensor] = []
+    rows: list[tuple[Tensor, ...]] = []  # features, labels, indices and guesses of every batch
     stages: list[list[Tensor]] = []
     shape: tuple[int, ...] = ()
     stage_bytes = feature_bytes = seen_so_far = 0
@@ -77,12 +74,10 @@ def _extract(model: nn.Module, device: torch.device, batches: Iterable[Any], lab
         seen = network.see(x.to(device), stages=stage_bytes <= MOST_STAGE_BYTES)
         features = project(seen.features)
         feature_bytes += features.numel() * 4
-        kept.append(features if feature_bytes <= KEEP_ON_DEVICE else features.cpu())
-        given.append(y.to(device))
-        places.append(index)
+        kept = features if feature_bytes <= KEEP_ON_DEVICE else features.cpu()
         logits = two_classes(seen.logits)
         column = y.to(device).long().clamp(0, logits.shape[1] - 1).unsqueeze(1)
-        guesses.append(logits.scatter(1, column, float("-inf")).argmax(1).cpu())
+        rows.append((kept, y, index, logits.scatter(1, column, float("-inf")).argmax(1).cpu()))
         if stage_bytes <= MOST_STAGE_BYTES:
             pooled = [stage.half().cpu() for stage in seen.pooled]
             stages.append(pooled)
@@ -90,21 +85,13 @@ def _extract(model: nn.Module, device: torch.device, batches: Iterable[Any], lab
         seen_so_far += len(x)
     if network is None:
         raise SettingError("the training set is empty: there is nothing to trace anything to")
-    return _joined(
-        network, kept, stages if stage_bytes <= MOST_STAGE_BYTES else [], given, places, guesses, shape, labels
-    )
+    return _joined(network, rows, stages if stage_bytes <= MOST_STAGE_BYTES else [], shape, labels)
 
 
 def _joined(
-    network: Network,
-    kept: list[Tensor],
-    stages: list[Any],
-    given: list[Tensor],
-    places: list[Tensor],
-    guesses: list[Tensor],
-    shape: tuple[int, ...],
-    labels: Any,
+    network: Network, batches: list[tuple[Tensor, ...]], stages: list[Any], shape: tuple[int, ...], labels: Any
 ) -> TrainingFeatures:
+    kept, given, places, guesses = zip(*batches, strict=True)
     where = kept[-1].device
     features = torch.cat([part.to(where) for part in kept])
     index = torch.cat(places).numpy()

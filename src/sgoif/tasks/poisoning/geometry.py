@@ -12,7 +12,6 @@ training features, as inputs with a trigger do, would otherwise be far away in a
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 
 import torch
@@ -57,11 +56,12 @@ def fit_geometry(features: Tensor, labels: Tensor, classes: int) -> Geometry:
     device, size = features.device, features.shape[1]
     counts = torch.bincount(labels, minlength=classes)
     sums = torch.zeros(classes, size, dtype=torch.float64, device=device)
-    for rows in _parts(len(features)):
+    parts = [slice(first, first + ROWS_AT_ONCE) for first in range(0, len(features), ROWS_AT_ONCE)]
+    for rows in parts:
         sums.index_add_(0, labels[rows], features[rows].double())
     means = (sums / counts.clamp_min(1).unsqueeze(1)).float()
     scatter = torch.zeros(size, size, dtype=torch.float64, device=device)
-    for rows in _parts(len(features)):
+    for rows in parts:
         apart = features[rows].float() - means[labels[rows]]
         scatter += (apart.T @ apart).double()
     return Geometry(means, counts, inverse_root(scatter / max(1, len(features))).float())
@@ -85,8 +85,3 @@ def project(features: Tensor, seed: int = 0) -> Tensor:
     matrix = torch.randn(flat.shape[1], WIDEST, generator=generator) / WIDEST**0.5
     projected: Tensor = flat.float() @ matrix.to(flat.device)
     return projected
-
-
-def _parts(total: int) -> Iterator[slice]:
-    for first in range(0, total, ROWS_AT_ONCE):
-        yield slice(first, min(total, first + ROWS_AT_ONCE))

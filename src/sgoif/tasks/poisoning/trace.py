@@ -147,8 +147,10 @@ class PoisonTrace:
                     responsible[number] = self._responsible(label, rows, whitened, own, found)
         finite = np.isfinite(score)
         score[~finite] = (score[finite].min() if finite.any() else 0.0) - 1.0
+        none = np.zeros(0, dtype=np.int64), np.zeros(0)
         explained = [
-            responsible.get(number, _no_causes(int(wrong[number]))) for number in range(min(EXPLAINED, len(wrong)))
+            responsible.get(number, VictimCauses(label, *none))
+            for number, label in enumerate(wrong[:EXPLAINED].tolist())
         ]
         found_all = self._found(score, probability, evidence, notes, explained)
         found_all.estimating = partial(self._estimate_removal, found_all, seen, wrong)
@@ -288,7 +290,3 @@ class PoisonTrace:
             responsible=responsible or [],
             notes=notes,
         )
-
-
-def _no_causes(label: int) -> VictimCauses:
-    return VictimCauses(label, np.zeros(0, dtype=np.int64), np.zeros(0))

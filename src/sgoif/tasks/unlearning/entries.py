@@ -82,7 +82,8 @@ def _is_text(value: Any) -> bool:
     return isinstance(value, str)
 
 
-def _are_texts(value: Any) -> bool:
+def are_texts(value: Any) -> bool:
+    """Whether this is a list of texts."""
     return isinstance(value, list) and all(isinstance(item, str) for item in value)
 
 
@@ -104,8 +105,8 @@ def _is_removal(value: Any) -> bool:
 KINDS: dict[str, dict[str, Callable[[Any], bool]]] = {
     "opened": {},
     "retrained": {},
-    "request": {"request": _is_number, "ids": _are_texts, "reason": _is_text},
-    "refused": {"ids": _are_texts, "reason": _is_text},
+    "request": {"request": _is_number, "ids": are_texts, "reason": _is_text},
+    "refused": {"ids": are_texts, "reason": _is_text},
     "decision": {"request": _is_number, "decision": _is_record},
     "removal": {"removal": _is_removal},
     "check": {"check": _is_record},

@@ -71,7 +71,7 @@ def read_head(model: nn.Module, inputs: Any) -> ModelHead:
         head, _ = find_head(model, lambda: forward(model, few))
         head.require_rows()
         name, layer, _ = head
-        with _record_calls(layer) as kept:
+        with record_calls(layer) as kept:
             logits = forward(model, inputs).float()
     found = kept[-1][1].float()
     logits = logits[:, None] if logits.dim() == 1 else logits
@@ -93,7 +93,7 @@ def read_head(model: nn.Module, inputs: Any) -> ModelHead:
 
 
 @contextmanager
-def _record_calls(layer: nn.Module) -> Iterator[list[tuple[Tensor, Tensor]]]:
+def record_calls(layer: nn.Module) -> Iterator[list[tuple[Tensor, Tensor]]]:
     """Inputs and outputs of a layer, call by call."""
     found: list[tuple[Tensor, Tensor]] = []
     handle = layer.register_forward_hook(lambda _, inputs, output: found.append((inputs[0].detach(), output.detach())))
@@ -117,7 +117,7 @@ def read_features(model: nn.Module, data: Any, head: ModelHead | None = None) ->
             inputs = to_device(x, device)
             if head is None:
                 head = read_head(model, inputs)
-            with evaluation(model), torch.no_grad(), _record_calls(head.layer) as kept:
+            with evaluation(model), torch.no_grad(), record_calls(head.layer) as kept:
                 forward(model, inputs)
             if len(kept) != 1 or len(kept[0][0]) != len(y):
                 raise LayerError(f"the head {head.name!r} was not used once for every example of a batch")

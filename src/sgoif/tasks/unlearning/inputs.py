@@ -1,8 +1,9 @@
-"""From features and labels to a fitted head: what is checked before any work."""
+"""What is checked before any work: features and labels that a head is fitted to, the log, requests."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections import Counter
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,6 +17,7 @@ from sgoif.tasks.unlearning.features import ModelHead
 from sgoif.tasks.unlearning.head import HeadData
 from sgoif.tasks.unlearning.log import AuditLog, Entry
 from sgoif.tasks.unlearning.queries import LEAST, Queries
+from sgoif.tasks.unlearning.records import Request
 from sgoif.tasks.unlearning.text import counted, few
 
 MANY_CLASSES = 100_000
@@ -129,13 +131,7 @@ def as_id_list(ids: Ids) -> list[str]:
 
 def duplicates(names: Sequence[str]) -> list[str]:
     """What stands there more than once."""
-    seen: set[str] = set()
-    twice: dict[str, None] = {}
-    for name in names:
-        if name in seen:
-            twice[name] = None
-        seen.add(name)
-    return list(twice)
+    return [name for name, count in Counter(names).items() if count > 1]
 
 
 def check_log(log: AuditLog | None, continue_log: bool) -> None:
@@ -167,3 +163,25 @@ def check_deleted(entries: Sequence[Entry], ids: Iterable[str], log: AuditLog) -
             f"{counted(len(again), 'example')} of this training set should have been deleted according to the log"
             f" {log.path}: {few(again)}. Train without them; where examples go by their position, give ids that stay"
         )
+
+
+def find_problem(names: Sequence[str], known: Collection[str], requests: Sequence[Request], queries: Queries) -> str:
+    """What is wrong with a request for these, beside the known examples and earlier requests; empty: nothing is."""
+    if not names:
+        return "it names no example"
+    if twice := duplicates(names):
+        return f"it names {few(twice)} more than once"
+    earlier = {name: request for request in requests for name in request.ids}
+    if asked := [name for name in names if name in earlier]:
+        first = earlier[asked[0]]
+        state = "which was carried out" if first.removed else "which is pending"
+        return f"{few(asked)} was asked for before, in request {first.number}, {state}"
+    if unknown := [name for name in names if name not in known]:
+        like = few(list(known)[:3])
+        return f"no example is called {few(unknown)}; the {len(known):,} known ones are called like {like}"
+    pending = sum(len(request.ids) for request in requests if not request.removed)
+    if len(names) + pending >= len(known):
+        return "with what is pending it would delete every example, and no head would be left"
+    if len(queries.without([*names, *earlier])) < LEAST:
+        return "too few examples would be left to judge the removal by; give held_out=... when fitting"
+    return ""

@@ -11,6 +11,7 @@ import torch
 
 from sgoif.core.serialization import DAMAGE, load_state, save_state
 from sgoif.errors import SettingError, StateError
+from sgoif.tasks.unlearning.entries import are_texts
 from sgoif.tasks.unlearning.head import HeadData, Objective
 from sgoif.tasks.unlearning.inputs import UnlearnerInputs
 from sgoif.tasks.unlearning.log import AuditLog
@@ -98,15 +99,11 @@ def _check_kinds(state: dict[str, Any]) -> None:
         ("moved", isinstance(state["moved"], float | int | None)),
         ("class_totals", isinstance(counts, list) and all(type(count) is int for count in counts)),
         ("class_totals", isinstance(counts, list) and len(counts) == int(state["classes"])),
-        *((name, _are_texts(state[name])) for name in ("ids", "query_ids", "class_names") if state[name] is not None),
-        *(("requests", _are_texts(found["ids"])) for found in state["requests"]),
+        *((name, are_texts(state[name])) for name in ("ids", "query_ids", "class_names") if state[name] is not None),
+        *(("requests", are_texts(found["ids"])) for found in state["requests"]),
     ):
         if not sound:
             raise ValueError(f"{name} is not what it should be")
-
-
-def _are_texts(values: Any) -> bool:
-    return isinstance(values, list) and all(isinstance(value, str) for value in values)
 
 
 def _read(path: Path) -> dict[str, Any]:

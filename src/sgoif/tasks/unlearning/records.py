@@ -39,7 +39,7 @@ class Decision:
 
     def record(self) -> dict[str, Any]:
         """In terms of JSON."""
-        return {**asdict(self), "effect": self.effect.record(), "certificate": self.certificate.record()}
+        return {**asdict(self), "certificate": self.certificate.record()}
 
     @classmethod
     def from_record(cls, record: dict[str, Any]) -> Decision:
@@ -104,7 +104,7 @@ class Removal:
 
     def record(self) -> dict[str, Any]:
         """In terms of JSON."""
-        return {**asdict(self), "effect": self.effect.record(), "certificate": self.certificate.record()}
+        return {**asdict(self), "certificate": self.certificate.record()}
 
     def __str__(self) -> str:
         return (

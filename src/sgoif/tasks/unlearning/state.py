@@ -5,7 +5,10 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 import secrets
+import time
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import cached_property
@@ -14,17 +17,17 @@ from typing import Any
 import numpy as np
 import torch
 from torch import Tensor
+from torch.nn.functional import cross_entropy
 
 from sgoif import __version__
-from sgoif.tasks.unlearning.digests import data_digest, digest
 from sgoif.tasks.unlearning.entries import Entry
-from sgoif.tasks.unlearning.head import Objective
+from sgoif.tasks.unlearning.head import HeadData, Objective
 from sgoif.tasks.unlearning.influence import QueryEffects, query_effects
 from sgoif.tasks.unlearning.inputs import UnlearnerInputs, requested
 from sgoif.tasks.unlearning.log import AuditLog
-from sgoif.tasks.unlearning.newton import FittedHead
+from sgoif.tasks.unlearning.newton import FittedHead, minimise
 from sgoif.tasks.unlearning.priority import Counts, Size, judge
-from sgoif.tasks.unlearning.records import Decision, Removal, Request
+from sgoif.tasks.unlearning.records import Check, Decision, Removal, Request
 from sgoif.tasks.unlearning.removal import Certificate, RemovedHead, certify, remove_rows
 from sgoif.tasks.unlearning.settings import UnlearnerSettings
 
@@ -163,7 +166,8 @@ class UnlearnerState:
 
     def data_digest(self) -> str:
         """Changes when any example that the head rests on does."""
-        return data_digest(self.ids, self.fitted.data)
+        named, data = hashlib.sha256(json.dumps(self.ids).encode()).hexdigest(), self.fitted.data
+        return hashlib.sha256(f"{named} {digest(data.features, data.labels)}".encode()).hexdigest()
 
     # --- the log -------------------------------------------------------------------------------------------------
 
@@ -230,3 +234,40 @@ class UnlearnerState:
 def in_double(device: torch.device) -> torch.autocast:
     """float64 stays float64, whatever the caller has switched on."""
     return torch.autocast(device.type, enabled=False)
+
+
+def digest(*tensors: Tensor) -> str:
+    """Changes when any number does."""
+    sha = hashlib.sha256()
+    for tensor in tensors:
+        sha.update(f"{tensor.dtype} {tuple(tensor.shape)};".encode())
+        for part in tensor.detach().reshape(-1).split(2**24):
+            sha.update(part.cpu().contiguous().view(torch.uint8).numpy().tobytes())
+    return sha.hexdigest()
+
+
+def compare_with_retrained(fitted: FittedHead, queries: HeadData, moved: float | None) -> Check:
+    """Train a head from zeros on what is left, and compare; `moved` is how far the last removal moved this one."""
+    start = time.perf_counter()
+    objective, w = fitted.objective, fitted.w
+    bound = certify(objective, w, fitted.gradient).bound
+    again = minimise(objective)
+    slack = certify(objective, again.w, again.gradient).bound
+    distance = float(torch.linalg.vector_norm(w - again.w))
+    ours, theirs = queries.logits(w), queries.logits(again.w)
+    closed = None
+    if moved is not None:
+        before = moved - distance  # the head before the removal was at least so far from the retrained one
+        closed = max(0.0, 1 - distance / before) if before > 0 else 0.0
+    return Check(
+        distance=distance,
+        bound=bound,
+        holds=distance <= bound + slack,
+        closed=closed,
+        largest_logit=float((ours - theirs).abs().max()),
+        differing=int((ours.argmax(1) != theirs.argmax(1)).sum()),
+        queries=len(queries),
+        loss_difference=float(cross_entropy(ours, queries.labels) - cross_entropy(theirs, queries.labels)),
+        retrained_gradient=again.gradient_norm,
+        seconds=time.perf_counter() - start,
+    )

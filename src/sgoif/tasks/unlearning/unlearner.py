@@ -21,7 +21,6 @@ from torch import Tensor, nn
 
 from sgoif.tasks.argument_checks import as_numbers, check_monitor
 from sgoif.tasks.unlearning import persistence
-from sgoif.tasks.unlearning.comparison import compare_with_retrained
 from sgoif.tasks.unlearning.errors import RequestError
 from sgoif.tasks.unlearning.features import ModelHead, read_features
 from sgoif.tasks.unlearning.influence import QueryEffects, first_order_influence
@@ -32,6 +31,7 @@ from sgoif.tasks.unlearning.inputs import (
     check_deleted,
     check_log,
     duplicates,
+    find_problem,
     gather_inputs,
 )
 from sgoif.tasks.unlearning.layer import Head, head_of, layer_for
@@ -39,9 +39,8 @@ from sgoif.tasks.unlearning.log import AuditLog, as_log
 from sgoif.tasks.unlearning.newton import fit_head
 from sgoif.tasks.unlearning.records import Check, Decision, Removal, Request
 from sgoif.tasks.unlearning.replay import replay_log
-from sgoif.tasks.unlearning.request_validation import find_problem
 from sgoif.tasks.unlearning.settings import UnlearnerSettings
-from sgoif.tasks.unlearning.state import UnlearnerState, in_double
+from sgoif.tasks.unlearning.state import UnlearnerState, compare_with_retrained, in_double
 from sgoif.tasks.unlearning.text import counted, few, quoted
 
 if TYPE_CHECKING:
