@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 import typer
 
-from sgoif.cli.options import AsJson, FollowLinks, ImageColumn, LabelColumn, Layout, Root, Split, call_with
+from sgoif.cli.options import AsJson, FollowLinks, ImageColumn, LabelColumn, Layout, Root, Split
 from sgoif.cli.terminal import print_json, with_progress
 
 
@@ -31,10 +31,24 @@ def apply_command(
 
     Files that cannot be read as images are left out of the copy and named.
     """
-    arguments = dict(locals())
     from sgoif.audit.apply import apply_decisions
 
-    applied = with_progress(lambda show: call_with(apply_decisions, arguments, "as_json", progress=show))
+    applied = with_progress(
+        lambda show: apply_decisions(
+            decisions,
+            to,
+            source=source,
+            links=links,
+            dry_run=dry_run,
+            layout=layout,
+            split=split,
+            root=root,
+            image_column=image_column,
+            label_column=label_column,
+            follow_links=follow_links,
+            progress=show,
+        )
+    )
     if as_json:
         print_json(_facts(applied))
     else:

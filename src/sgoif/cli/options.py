@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
 if TYPE_CHECKING:
     from sgoif.commands.settings import DataSettings
 
-Result = TypeVar("Result")
 AsJson = Annotated[
     bool, typer.Option("--json", help="Print one JSON object on standard output and nothing else there.")
 ]
@@ -48,12 +46,6 @@ FollowLinks = Annotated[
 ]
 BatchSize = Annotated[int, typer.Option(help="Images in a batch; results do not depend on it.")]
 Device = Annotated[str, typer.Option(help="auto, cpu or cuda.")]
-
-
-def call_with(called: Callable[..., Result], arguments: dict[str, Any], leave: str, **others: Any) -> Result:
-    """Call with the arguments of a command, which go by the same names, but for those that `leave` lists."""
-    given = {name: value for name, value in arguments.items() if name not in (*leave.split(), *others)}
-    return called(**given, **others)
 
 
 def device_of(name: str) -> Literal["auto", "cpu", "cuda"]:

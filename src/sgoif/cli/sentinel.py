@@ -22,7 +22,6 @@ from sgoif.cli.options import (
     Split,
     Spread,
     Weights,
-    call_with,
     data_of,
     device_of,
 )
@@ -118,19 +117,27 @@ def fit_command(
 
     p-values and alarms are as honest as the calibration: give images that the model was not trained on.
     """
-    arguments = dict(locals())
     from sgoif.audit.models import is_harmless
     from sgoif.commands.sentinel.fitting import fit
     from sgoif.commands.sentinel.settings import FitSettings
     from sgoif.commands.settings import numbers
 
-    settings = call_with(
-        FitSettings,
-        arguments,
-        "layout split root image_column label_column limit as_json",
+    settings = FitSettings(
         data=data_of(data, layout, split, root, image_column, label_column, limit),
+        run=run,
+        model=model,
+        weights=weights,
+        calibration=calibration,
+        out=out,
+        classes=classes,
+        ignore_labels=ignore_labels,
+        gate=gate,
+        image_size=image_size,
+        channels=channels,
         mean=numbers(mean, "--mean"),
         spread=numbers(spread, "--spread"),
+        batch_size=batch_size,
+        device=device_of(device),
     )
     summary = with_progress(lambda show: fit(settings, show))
     if as_json:
@@ -183,8 +190,13 @@ def score_command(
 
     found = data_of(data, layout, split, root, image_column, label_column, limit)
     assert found is not None
-    opened = OpenSettings(sentinel, model, weights, device_of(device), batch_size)
-    settings = ScoreSettings(found, opened, out=out, false_alarms=false_alarms, show=show)
+    settings = ScoreSettings(
+        data=found,
+        sentinel=OpenSettings(sentinel, model, weights, device_of(device), batch_size),
+        out=out,
+        false_alarms=false_alarms,
+        show=show,
+    )
     scored = with_progress(lambda progress: score(settings, progress))
     if as_json:
         print_json({**scored.summary, "strangest": _rows(scored)})
@@ -229,9 +241,12 @@ def watch_command(
     from sgoif.commands.sentinel.image_stream import watch
     from sgoif.commands.sentinel.settings import OpenSettings, WatchSettings
 
-    opened = OpenSettings(sentinel, model, weights, device_of(device), batch_size)
-    found = data_of(data, layout, split, root, image_column, label_column, limit)
-    settings = WatchSettings(opened, found, listing=listing, false_alarms=false_alarms)
+    settings = WatchSettings(
+        sentinel=OpenSettings(sentinel, model, weights, device_of(device), batch_size),
+        data=data_of(data, layout, split, root, image_column, label_column, limit),
+        listing=listing,
+        false_alarms=false_alarms,
+    )
     watched = with_progress(lambda show: watch(settings, show))
     if as_json:
         print_json(watched.record())

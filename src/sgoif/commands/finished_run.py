@@ -40,7 +40,8 @@ class FinishedRun:
 
     def build_model(self, device: torch.device) -> nn.Module:
         """The network with the weights that the audit ended with."""
-        return build_model(self.model, self.weights, device, self.preparation, len(self.pixels.class_names))
+        sizes = {"channels": self.pixels.channels, "classes": len(self.pixels.class_names), "size": self.pixels.size}
+        return build_model(self.model, self.weights, device, **sizes)
 
     def batches(self, rows: Indices, batch_size: int) -> Iterator[tuple[Indices, Tensor, Tensor]]:
         """Rows, images as the network takes them, and labels."""

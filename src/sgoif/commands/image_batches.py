@@ -12,11 +12,9 @@ import torch
 from torch import Tensor
 
 from sgoif.audit.batches import LOOKED_AT, Normalisation
-from sgoif.audit.progress import Progress
 from sgoif.images.backends import Store
-from sgoif.images.collection import Collection, Skipped
-from sgoif.images.errors import ImagesError, UnreadableImageError
-from sgoif.images.pixels import thumbnail
+from sgoif.images.collection import Skipped
+from sgoif.images.errors import ImagesError
 from sgoif.images.reading import common_size, readings
 from sgoif.images.text import shown
 
@@ -102,26 +100,6 @@ def batches(
         yield Batch(numbers, prepare(pixels))
 
 
-def collection_batches(
-    data: Collection, prepare: Preparation, batch_size: int, unreadable: Unreadable, show: Progress, what: str
-) -> Iterator[Batch]:
-    """The images of a collection, with progress; `unreadable` is told of those that are left out."""
-    for entry in data.skipped:
-        unreadable(entry.name, entry.reason)
-    show.stage(what, len(data))
-    for batch in batches(data.store, prepare, batch_size, lambda row, reason: unreadable(data.names[row], reason)):
-        yield batch
-        show.advance(batch.numbers[-1] + 1, len(data))
-
-
-def thumbnail_of(data: Collection, number: int) -> bytes | None:
-    """A small picture; None where the image can no longer be read."""
-    try:
-        return thumbnail(data.image(number))
-    except UnreadableImageError:
-        return None
-
-
 class Unreadable:
     """Images that were left out, told as they are met."""
 
@@ -138,8 +116,3 @@ class Unreadable:
         """Say how many more there were."""
         if len(self.found) > NAMED:
             self._say(f"left out {len(self.found) - NAMED} more that could not be read")
-
-    def none_read(self, what: str) -> ImagesError:
-        """The error where nothing is left."""
-        first = self.found[0]
-        return ImagesError(f"{what} can be read; the first, {shown(first.name)}: {first.reason}")

@@ -10,7 +10,6 @@ from torch import nn
 
 from sgoif.audit.errors import ModelError
 from sgoif.audit.models import BUILT_IN, load_weights, make_model, resolve
-from sgoif.commands.image_batches import Preparation
 from sgoif.core.serialization import load_state, unnest
 from sgoif.errors import SettingError
 from sgoif.images.text import shown
@@ -35,10 +34,10 @@ def check_model(name: str, weights: Path | None, device: torch.device) -> None:
 
 
 def build_model(
-    name: str, weights: Path | None, device: torch.device, prepared: Preparation, classes: int
+    name: str, weights: Path | None, device: torch.device, *, channels: int, classes: int, size: int
 ) -> nn.Module:
-    """The model with its trained weights, on the device, for images that are prepared like this."""
-    model = make_model(name, prepared.channels, classes, prepared.size)
+    """The model with its trained weights, on the device."""
+    model = make_model(name, channels, classes, size)
     if weights is not None and weights.suffix == CHECKPOINT:
         load_checkpoint(model, weights)
     elif weights is not None:

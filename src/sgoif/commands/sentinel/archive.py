@@ -6,6 +6,7 @@ stay where they are; their digest is kept, since a sentinel says nothing true ab
 
 from __future__ import annotations
 
+import os
 import tempfile
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, replace
@@ -104,7 +105,14 @@ def load_sentinel(settings: OpenSettings, say: Callable[[str], None]) -> LoadedS
     description = replace(description, model=name)
     weights = settings.weights or _weights(path, description)
     check_model(name, weights, device)
-    model = build_model(name, weights, device, description.preparation, len(description.class_names))
+    model = build_model(
+        name,
+        weights,
+        device,
+        channels=description.channels,
+        classes=len(description.class_names),
+        size=description.image_size,
+    )
     if digest(model) != description.digest:
         where = f"those of {shown(weights)}" if weights else f"those that {shown(description.model)} loads"
         raise StateError(
@@ -171,7 +179,7 @@ def _is_sentinel(path: Path) -> bool:
 
 
 def _state(path: Path) -> dict[str, Any]:
-    if path.is_dir():
+    if os.path.isdir(path):
         raise StateError(f"{path} is a folder, not a sentinel; make one with {FIT}")
     try:
         return load_state(path)

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from sgoif.audit.plan import Indices
 from sgoif.audit.progress import Progress
 from sgoif.commands.finished_run import FinishedRun, open_run
-from sgoif.commands.image_batches import Preparation, Unreadable, collection_batches, preparation_for
+from sgoif.commands.image_batches import Preparation, Unreadable, batches, preparation_for
 from sgoif.commands.sentinel.archive import KEPT_BACK, SentinelDescription, check_target, save
 from sgoif.commands.sentinel.settings import FitSettings
 from sgoif.commands.trained_model import build_model, check_model, digest, read_classes
@@ -43,7 +43,9 @@ class Setup:
 
     def build(self, device: torch.device) -> nn.Module:
         """The model with its weights."""
-        return build_model(self.model, self.weights, device, self.preparation, len(self.class_names))
+        prepared = self.preparation
+        sizes = {"channels": prepared.channels, "classes": len(self.class_names), "size": prepared.size}
+        return build_model(self.model, self.weights, device, **sizes)
 
     def describe(self, model: nn.Module, images: int, calibrated_on: str) -> SentinelDescription:
         """What goes into the file beside the sentinel."""
@@ -71,10 +73,7 @@ def fit(settings: FitSettings, show: Progress) -> dict[str, Any]:
         check_model(settings.model, settings.weights, device)
     run = None if settings.run is None else open_run(settings.run, settings.model, show.say)
     data = None if settings.data is None else _open(settings, show)
-    if run is not None:
-        setup = Setup(run.model, run.weights, run.pixels.class_names, run.preparation)
-    else:
-        setup = _of_data(settings, data, show)
+    setup = _of_run(run) if run is not None else _of_data(settings, data, show)
     model = setup.build(device)
     source = _Source(settings, setup.preparation, show)
     if data is not None:
@@ -131,6 +130,10 @@ def _open(settings: FitSettings, show: Progress) -> Collection:
     for note in collection.notes:
         show.say(note)
     return collection
+
+
+def _of_run(run: FinishedRun) -> Setup:
+    return Setup(run.model, run.weights, run.pixels.class_names, run.preparation)
 
 
 def _of_data(settings: FitSettings, data: Collection | None, show: Progress) -> Setup:
@@ -214,9 +217,17 @@ class _Source:
     def of_collection(
         self, data: Collection, labels: Indices | None, what: str, *, learned: bool = True
     ) -> Iterator[Pair]:
-        for batch in collection_batches(data, self._prepare, self._batch_size, self.unreadable, self._show, what):
+        for entry in data.skipped:
+            self.unreadable(entry.name, entry.reason)
+        self._show.stage(what, len(data))
+
+        def skip(number: int, reason: str) -> None:
+            self.unreadable(data.names[number], reason)
+
+        for batch in batches(data.store, self._prepare, self._batch_size, skip):
             self.taken += learned * len(batch.numbers)
             yield batch.images, None if labels is None else torch.from_numpy(labels[batch.numbers])
+            self._show.advance(batch.numbers[-1] + 1, len(data))
 
     def of_run(self, run: FinishedRun, rows: Indices, what: str, *, learned: bool = True) -> Iterator[Pair]:
         self._show.stage(what, len(rows))

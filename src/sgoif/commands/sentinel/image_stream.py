@@ -19,9 +19,9 @@ from sgoif.commands.sentinel.archive import LoadedSentinel, load_sentinel
 from sgoif.commands.sentinel.prediction import predict
 from sgoif.commands.sentinel.settings import WatchSettings
 from sgoif.errors import SettingError
-from sgoif.images import Collection, open_unlabelled
+from sgoif.images import Collection, ImagesError, open_unlabelled
 from sgoif.images.backends import Files, Store
-from sgoif.images.text import as_unicode
+from sgoif.images.text import as_unicode, shown
 from sgoif.reports.page_json import natural_order
 from sgoif.tasks.ood import Alarm
 
@@ -63,7 +63,8 @@ def watch(settings: WatchSettings, show: Progress) -> WatchOutput:
     names, alarm = _follow(loaded, parts, settings.false_alarms, unreadable, show)
     unreadable.summarise()
     if not names and unreadable.found:
-        raise unreadable.none_read("no image")
+        first = unreadable.found[0]
+        raise ImagesError(f"no image can be read; the first, {shown(first.name)}: {first.reason}")
     change_name = None if alarm is None else names[alarm.change]
     return WatchOutput(len(names), alarm, change_name, len(unreadable.found), time.monotonic() - start)
 

@@ -14,14 +14,15 @@ import torch
 
 from sgoif.audit.outputs import write_skipped, write_tables
 from sgoif.audit.progress import Progress
-from sgoif.commands.image_batches import Unreadable, collection_batches, thumbnail_of
+from sgoif.commands.image_batches import Unreadable, batches
 from sgoif.commands.sentinel.archive import KEPT_BACK, LoadedSentinel, load_sentinel
 from sgoif.commands.sentinel.prediction import predict
 from sgoif.commands.sentinel.settings import ScoreSettings
 from sgoif.core.provenance import package_version
 from sgoif.core.score_table import ScoreTable, texts
-from sgoif.images import Collection, open_unlabelled
+from sgoif.images import Collection, ImagesError, UnreadableImageError, open_unlabelled
 from sgoif.images.errors import cannot_write, make_writable
+from sgoif.images.pixels import thumbnail
 from sgoif.images.text import plural, shown
 from sgoif.reports.ood_report import OodReport, ScoredImage, write_ood_report
 
@@ -74,15 +75,26 @@ def score(settings: ScoreSettings, show: Progress) -> ScoreOutput:
 def _table(
     settings: ScoreSettings, loaded: LoadedSentinel, data: Collection, unreadable: Unreadable, show: Progress
 ) -> ScoreTable:
+    for entry in data.skipped:
+        unreadable(entry.name, entry.reason)
+
+    def skip(number: int, reason: str) -> None:
+        unreadable(data.names[number], reason)
+
     numbers: list[int] = []
     predictions = []
-    prepared, size = loaded.description.preparation, loaded.batch_size
-    for batch in collection_batches(data, prepared, size, unreadable, show, "scoring images"):
+    show.stage("scoring images", len(data))
+    for batch in batches(data.store, loaded.description.preparation, loaded.batch_size, skip):
         numbers += batch.numbers
         predictions.append(predict(loaded, batch.images))
+        show.advance(batch.numbers[-1] + 1, len(data))
     unreadable.summarise()
     if not predictions:
-        raise unreadable.none_read(f"none of the {len(data)} images of {shown(data.source)}")
+        first = unreadable.found[0]
+        raise ImagesError(
+            f"none of the {len(data)} images of {shown(data.source)} can be read; the first, {shown(first.name)}:"
+            f" {first.reason}"
+        )
     scores, p, predicted = (torch.cat(parts).numpy() for parts in zip(*predictions, strict=True))
     order = np.argsort(-scores, kind="stable")
     table = ScoreTable(
@@ -133,7 +145,7 @@ def _page(
                 p_value=float(table["p_value"][row]),
                 strange=bool(table["is_strange"][row]),
                 predicted=str(table["predicted_label"][row]),
-                picture=thumbnail_of(data, int(table["index"][row])),
+                picture=_picture(data, int(table["index"][row])),
             )
         )
         show.advance(row + 1, count)
@@ -156,6 +168,13 @@ def _page(
         },
         notes=notes,
     )
+
+
+def _picture(data: Collection, number: int) -> bytes | None:
+    try:
+        return thumbnail(data.image(number))
+    except UnreadableImageError:  # it was there a moment ago
+        return None
 
 
 @contextmanager

@@ -16,12 +16,13 @@ from sgoif.audit.progress import Progress
 from sgoif.audit.run_directory import RUN, RunDirectory
 from sgoif.audit.settings import AuditSettings
 from sgoif.commands.finished_run import FinishedRun, open_run
-from sgoif.commands.image_batches import Preparation, Unreadable, collection_batches, preparation_for, thumbnail_of
+from sgoif.commands.image_batches import Preparation, Unreadable, batches, preparation_for
 from sgoif.commands.trace.settings import TraceSettings
 from sgoif.commands.trained_model import build_model, check_model, read_classes
 from sgoif.device.selection import choose_device
 from sgoif.errors import SettingError
-from sgoif.images import Collection, ImagesError, open_images
+from sgoif.images import Collection, ImagesError, UnreadableImageError, open_images
+from sgoif.images.pixels import thumbnail
 from sgoif.images.text import few, shown
 from sgoif.tasks.labels.decoys import flip_some
 
@@ -124,8 +125,14 @@ class FileSource:
             mean=settings.mean,
             spread=settings.spread,
         )
-        classes = len(self.class_names)
-        self.model = build_model(settings.model, settings.weights, device, self.preparation, classes)
+        self.model = build_model(
+            settings.model,
+            settings.weights,
+            device,
+            channels=self.preparation.channels,
+            classes=len(self.class_names),
+            size=self.preparation.size,
+        )
         self._batch_size, self._say = settings.batch_size, show.say
         self.described = {
             "images": str(self.source),
@@ -136,9 +143,17 @@ class FileSource:
 
     def batches(self, show: Progress) -> Iterator[Batch]:
         unreadable = Unreadable(self._say)
-        what = "looking at the training images"
-        for batch in collection_batches(self._data, self.preparation, self._batch_size, unreadable, show, what):
-            yield batch.images, torch.from_numpy(self._labels[batch.numbers]), torch.tensor(batch.numbers)
+        for entry in self._data.skipped:
+            unreadable(entry.name, entry.reason)
+        show.stage("looking at the training images", len(self._data))
+
+        def skip(number: int, reason: str) -> None:
+            unreadable(self._data.names[number], reason)
+
+        for batch in batches(self._data.store, self.preparation, self._batch_size, skip):
+            numbers = torch.tensor(batch.numbers)
+            yield batch.images, torch.from_numpy(self._labels[batch.numbers]), numbers
+            show.advance(batch.numbers[-1] + 1, len(self._data))
         unreadable.summarise()
         if unreadable.found:
             self.notes.append(f"{len(unreadable.found)} files could not be read and were left out")
@@ -147,7 +162,10 @@ class FileSource:
         return self._data.names[number]
 
     def picture(self, number: int) -> bytes | None:
-        return thumbnail_of(self._data, number)
+        try:
+            return thumbnail(self._data.image(number))
+        except UnreadableImageError:  # it was there a moment ago
+            return None
 
 
 def _named(data: Collection, classes: str | None) -> tuple[list[str], Rows]:

@@ -207,13 +207,19 @@ def _summary(
         "to_restore": None
         if restore is None
         else {
-            **{name: getattr(restore, name) for name in ("count", "before", "after", "control", "level")},
+            "count": restore.count,
+            "before": restore.before,
+            "after": restore.after,
+            "control": restore.control,
+            "level": restore.level,
             "curve": [list(point) for point in restore.curve],
         },
         "evidence": [
             {
                 "label": names[item.label],
-                **{name: getattr(item.mixture, name) for name in ("separation", "contrast", "share")},
+                "separation": item.mixture.separation,
+                "contrast": item.mixture.contrast,
+                "share": item.mixture.share,
                 "members": item.members,
                 "passed": item.passed,
             }
