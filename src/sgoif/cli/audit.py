@@ -17,7 +17,7 @@ from sgoif.cli.options import (
     Limit,
     Root,
     Split,
-    device_of,
+    made_from,
 )
 from sgoif.cli.terminal import SHOWN, add_row, message, new_table, print_json, print_sentence, results
 
@@ -82,6 +82,7 @@ def audit_command(
     The run directory gets issues.csv, issues.parquet, summary.json and report.html, a page to decide image by image.
     Interrupted runs go on with --resume.
     """
+    given = locals()
     from functools import partial
 
     from sgoif.audit.audit import audit
@@ -91,33 +92,7 @@ def audit_command(
     from sgoif.distributed.launch import Stopped, launch, placed
     from sgoif.errors import RankError
 
-    settings = AuditSettings(
-        path=path,
-        out=out,
-        layout=layout,
-        split=split,
-        root=root,
-        image_column=image_column,
-        label_column=label_column,
-        limit=limit,
-        follow_links=follow_links,
-        model=model,
-        weights=weights,
-        epochs=epochs,
-        batch_size=batch_size,
-        image_size=image_size,
-        learning_rate=learning_rate,
-        holdout=holdout,
-        decoys=decoys,
-        augment=augment,
-        early_stop=early_stop,
-        budget=budget,
-        fdr=fdr,
-        checked=checked,
-        seed=seed,
-        device=device_of(device),
-        nproc=nproc,
-    )
+    settings = made_from(AuditSettings, given)
     if nproc > 1 and not placed():
         first = partial(_explained, settings, resume, as_json)
         try:
