@@ -15,6 +15,7 @@ from sgoif.audit.batches import Normalisation
 from sgoif.audit.errors import RunDirectoryError
 from sgoif.audit.models import trusted_model
 from sgoif.audit.plan import Indices, hold_out
+from sgoif.audit.progress import Progress
 from sgoif.audit.run_directory import CACHE, IDENTITY, NEWEST, RunDirectory, raise_if_foreign, to_go_on
 from sgoif.audit.settings import AuditSettings
 from sgoif.commands.image_batches import Preparation
@@ -43,13 +44,17 @@ class FinishedRun:
         sizes = {"channels": self.pixels.channels, "classes": len(self.pixels.class_names), "size": self.pixels.size}
         return build_model(self.model, self.weights, device, **sizes)
 
-    def batches(self, rows: Indices, batch_size: int) -> Iterator[tuple[Indices, Tensor, Tensor]]:
-        """Rows, images as the network takes them, and labels."""
+    def batches(
+        self, rows: Indices, batch_size: int, what: str, show: Progress
+    ) -> Iterator[tuple[Indices, Tensor, Tensor]]:
+        """Rows, images as the network takes them, and labels, while `what` goes on."""
         prepared = self.preparation
+        show.stage(what, len(rows))
         for first in range(0, len(rows), batch_size):
             some = rows[first : first + batch_size]
             images = prepared.normalise(torch.from_numpy(np.array(self.pixels.array[some])))
             yield some, images, torch.from_numpy(np.asarray(self.pixels.labels[some], dtype=np.int64))
+            show.advance(first + len(some), len(rows))
 
     @property
     def preparation(self) -> Preparation:

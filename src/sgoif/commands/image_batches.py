@@ -12,9 +12,11 @@ import torch
 from torch import Tensor
 
 from sgoif.audit.batches import LOOKED_AT, Normalisation
+from sgoif.audit.progress import Progress
 from sgoif.images.backends import Store
-from sgoif.images.collection import Skipped
-from sgoif.images.errors import ImagesError
+from sgoif.images.collection import Collection, Skipped
+from sgoif.images.errors import ImagesError, UnreadableImageError
+from sgoif.images.pixels import thumbnail
 from sgoif.images.reading import common_size, readings
 from sgoif.images.text import shown
 
@@ -72,12 +74,54 @@ def preparation_for(
     return Preparation(size, channels, Normalisation.of(np.stack([in_channels(image, channels) for image in found])))
 
 
+def thumbnail_of(data: Collection, number: int) -> bytes | None:
+    """A small picture of an image of a collection; None where it can no longer be read."""
+    try:
+        return thumbnail(data.image(number))
+    except UnreadableImageError:  # it was there a moment ago
+        return None
+
+
 @dataclass(frozen=True)
 class Batch:
     """Some images of a store, by their numbers, and as the network takes them."""
 
     numbers: list[int]
     images: Tensor
+
+
+class Unreadable:
+    """Images that were left out, told as they are met."""
+
+    def __init__(self, say: Callable[[str], None]) -> None:
+        self.found: list[Skipped] = []
+        self._say = say
+
+    def __call__(self, name: str, reason: str) -> None:
+        self.found.append(Skipped(name, reason))
+        if len(self.found) <= NAMED:
+            self._say(f"left out {shown(name)}: {reason}")
+
+    def first(self) -> str:
+        """The first of them, for the message that nothing is left."""
+        return f"the first, {shown(self.found[0].name)}: {self.found[0].reason}"
+
+    def summarise(self) -> None:
+        """Say how many more there were."""
+        if len(self.found) > NAMED:
+            self._say(f"left out {len(self.found) - NAMED} more that could not be read")
+
+
+def collection_batches(
+    data: Collection, prepare: Preparation, batch_size: int, what: str, unreadable: Unreadable, show: Progress
+) -> Iterator[Batch]:
+    """All images in order, while `what` goes on; what cannot be read is told."""
+    for entry in data.skipped:
+        unreadable(entry.name, entry.reason)
+    show.stage(what, len(data))
+    for batch in batches(data.store, prepare, batch_size, lambda n, why: unreadable(data.names[n], why)):
+        yield batch
+        show.advance(batch.numbers[-1] + 1, len(data))
 
 
 def batches(
@@ -98,21 +142,3 @@ def batches(
                 numbers, pixels = [], []
     if numbers:
         yield Batch(numbers, prepare(pixels))
-
-
-class Unreadable:
-    """Images that were left out, told as they are met."""
-
-    def __init__(self, say: Callable[[str], None]) -> None:
-        self.found: list[Skipped] = []
-        self._say = say
-
-    def __call__(self, name: str, reason: str) -> None:
-        self.found.append(Skipped(name, reason))
-        if len(self.found) <= NAMED:
-            self._say(f"left out {shown(name)}: {reason}")
-
-    def summarise(self) -> None:
-        """Say how many more there were."""
-        if len(self.found) > NAMED:
-            self._say(f"left out {len(self.found) - NAMED} more that could not be read")

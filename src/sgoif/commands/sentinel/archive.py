@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from torch import Tensor
 
 from sgoif.audit.batches import Normalisation
 from sgoif.audit.errors import ModelError
@@ -28,6 +29,7 @@ from sgoif.errors import StateError
 from sgoif.images.errors import cannot_write, make_writable
 from sgoif.images.text import shown
 from sgoif.tasks.ood import Sentinel
+from sgoif.tasks.ood.conformal import p_values
 
 FIT = "`sgoif sentinel fit`"
 KEPT_BACK = "one image in five"
@@ -72,6 +74,14 @@ class LoadedSentinel:
     def smallest_p(self) -> float:
         """No p-value is smaller with this calibration."""
         return 1 / (len(self.sentinel.calibration) + 1)
+
+    @torch.no_grad()
+    def predict(self, images: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """Of every image its score, its p-value and the number of the class that the network answers, in one pass."""
+        seen = self.sentinel.network.see(images.to(self.device))
+        scores = self.sentinel.strangeness(seen)
+        answers = torch.nan_to_num(seen.logits, nan=-torch.inf).argmax(1)
+        return scores.cpu(), p_values(scores, self.sentinel.calibration).cpu(), answers.cpu()
 
 
 def check_target(path: Path) -> None:

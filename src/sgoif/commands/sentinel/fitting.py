@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from sgoif.audit.plan import Indices
 from sgoif.audit.progress import Progress
 from sgoif.commands.finished_run import FinishedRun, open_run
-from sgoif.commands.image_batches import Preparation, Unreadable, batches, preparation_for
+from sgoif.commands.image_batches import Preparation, Unreadable, collection_batches, preparation_for
 from sgoif.commands.sentinel.archive import KEPT_BACK, SentinelDescription, check_target, save
 from sgoif.commands.sentinel.settings import FitSettings
 from sgoif.commands.trained_model import build_model, check_model, digest, read_classes
@@ -217,26 +217,14 @@ class _Source:
     def of_collection(
         self, data: Collection, labels: Indices | None, what: str, *, learned: bool = True
     ) -> Iterator[Pair]:
-        for entry in data.skipped:
-            self.unreadable(entry.name, entry.reason)
-        self._show.stage(what, len(data))
-
-        def skip(number: int, reason: str) -> None:
-            self.unreadable(data.names[number], reason)
-
-        for batch in batches(data.store, self._prepare, self._batch_size, skip):
+        for batch in collection_batches(data, self._prepare, self._batch_size, what, self.unreadable, self._show):
             self.taken += learned * len(batch.numbers)
             yield batch.images, None if labels is None else torch.from_numpy(labels[batch.numbers])
-            self._show.advance(batch.numbers[-1] + 1, len(data))
 
     def of_run(self, run: FinishedRun, rows: Indices, what: str, *, learned: bool = True) -> Iterator[Pair]:
-        self._show.stage(what, len(rows))
-        seen = 0
-        for some, images, labels in run.batches(rows, self._batch_size):
+        for some, images, labels in run.batches(rows, self._batch_size, what, self._show):
             self.taken += learned * len(some)
             yield images, labels
-            seen += len(some)
-            self._show.advance(seen, len(rows))
 
 
 class _Agreement:

@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -14,15 +11,13 @@ import torch
 
 from sgoif.audit.outputs import write_skipped, write_tables
 from sgoif.audit.progress import Progress
-from sgoif.commands.image_batches import Unreadable, batches
+from sgoif.commands.image_batches import Unreadable, collection_batches, thumbnail_of
 from sgoif.commands.sentinel.archive import KEPT_BACK, LoadedSentinel, load_sentinel
-from sgoif.commands.sentinel.prediction import predict
 from sgoif.commands.sentinel.settings import ScoreSettings
 from sgoif.core.provenance import package_version
 from sgoif.core.score_table import ScoreTable, texts
-from sgoif.images import Collection, ImagesError, UnreadableImageError, open_unlabelled
-from sgoif.images.errors import cannot_write, make_writable
-from sgoif.images.pixels import thumbnail
+from sgoif.images import Collection, ImagesError, open_unlabelled
+from sgoif.images.errors import make_writable, written
 from sgoif.images.text import plural, shown
 from sgoif.reports.ood_report import OodReport, ScoredImage, write_ood_report
 
@@ -50,7 +45,7 @@ def score(settings: ScoreSettings, show: Progress) -> ScoreOutput:
     unreadable = Unreadable(show.say)
     table = _table(settings, loaded, data, unreadable, show)
     notes = _notes(settings, loaded, unreadable)
-    with _written(folder):
+    with written(folder):
         notes += write_tables(folder, table, STEM)
         write_skipped(folder, unreadable.found)
         for note in notes:
@@ -75,26 +70,15 @@ def score(settings: ScoreSettings, show: Progress) -> ScoreOutput:
 def _table(
     settings: ScoreSettings, loaded: LoadedSentinel, data: Collection, unreadable: Unreadable, show: Progress
 ) -> ScoreTable:
-    for entry in data.skipped:
-        unreadable(entry.name, entry.reason)
-
-    def skip(number: int, reason: str) -> None:
-        unreadable(data.names[number], reason)
-
     numbers: list[int] = []
     predictions = []
-    show.stage("scoring images", len(data))
-    for batch in batches(data.store, loaded.description.preparation, loaded.batch_size, skip):
+    prepare = loaded.description.preparation
+    for batch in collection_batches(data, prepare, loaded.batch_size, "scoring images", unreadable, show):
         numbers += batch.numbers
-        predictions.append(predict(loaded, batch.images))
-        show.advance(batch.numbers[-1] + 1, len(data))
+        predictions.append(loaded.predict(batch.images))
     unreadable.summarise()
     if not predictions:
-        first = unreadable.found[0]
-        raise ImagesError(
-            f"none of the {len(data)} images of {shown(data.source)} can be read; the first, {shown(first.name)}:"
-            f" {first.reason}"
-        )
+        raise ImagesError(f"none of the {len(data)} images of {shown(data.source)} can be read; {unreadable.first()}")
     scores, p, predicted = (torch.cat(parts).numpy() for parts in zip(*predictions, strict=True))
     order = np.argsort(-scores, kind="stable")
     table = ScoreTable(
@@ -145,7 +129,7 @@ def _page(
                 p_value=float(table["p_value"][row]),
                 strange=bool(table["is_strange"][row]),
                 predicted=str(table["predicted_label"][row]),
-                picture=_picture(data, int(table["index"][row])),
+                picture=thumbnail_of(data, int(table["index"][row])),
             )
         )
         show.advance(row + 1, count)
@@ -168,19 +152,3 @@ def _page(
         },
         notes=notes,
     )
-
-
-def _picture(data: Collection, number: int) -> bytes | None:
-    try:
-        return thumbnail(data.image(number))
-    except UnreadableImageError:  # it was there a moment ago
-        return None
-
-
-@contextmanager
-def _written(folder: Path) -> Iterator[None]:
-    """Turn a disk that fills up into a sentence."""
-    try:
-        yield
-    except OSError as error:
-        raise cannot_write(folder.absolute(), error) from error

@@ -4,61 +4,34 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Protocol
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch import Tensor, nn
+from torch import Tensor
 
 from sgoif.audit.errors import RunDirectoryError
 from sgoif.audit.progress import Progress
 from sgoif.audit.run_directory import RUN, RunDirectory
 from sgoif.audit.settings import AuditSettings
 from sgoif.commands.finished_run import FinishedRun, open_run
-from sgoif.commands.image_batches import Preparation, Unreadable, batches, preparation_for
+from sgoif.commands.image_batches import Unreadable, collection_batches, preparation_for, thumbnail_of
 from sgoif.commands.trace.settings import TraceSettings
 from sgoif.commands.trained_model import build_model, check_model, read_classes
 from sgoif.device.selection import choose_device
 from sgoif.errors import SettingError
-from sgoif.images import Collection, ImagesError, UnreadableImageError, open_images
-from sgoif.images.pixels import thumbnail
+from sgoif.images import Collection, ImagesError, open_images
 from sgoif.images.text import few, shown
 from sgoif.tasks.labels.decoys import flip_some
 
 Rows = NDArray[np.int64]
 Batch = tuple[Tensor, Tensor, Tensor]
-
-
-class ModelSource(Protocol):
-    """A model and its training images."""
-
-    model: nn.Module
-    class_names: list[str]
-    preparation: Preparation
-    source: Path
-    """Where the images come from; absolute."""
-    described: dict[str, str]
-    """Facts for the page."""
-    notes: list[str]
-
-    def batches(self, show: Progress) -> Iterator[Batch]:
-        """(x, y, number) of the training images, in order."""
-
-    def name(self, number: int) -> str:
-        """What an image is called."""
-
-    def picture(self, number: int) -> bytes | None:
-        """A thumbnail."""
-
-
-def open_source(settings: TraceSettings, show: Progress) -> ModelSource:
-    """The model and images that the settings name."""
-    return RunSource(settings, show) if settings.run is not None else FileSource(settings, show)
+"""(x, y, number) of training images."""
+LOOKING = "looking at the training images"
 
 
 class RunSource:
-    """What a finished audit left behind."""
+    """What a finished audit left behind: a model, and its training images by number."""
 
     def __init__(self, settings: TraceSettings, show: Progress) -> None:
         path = settings.run
@@ -90,13 +63,8 @@ class RunSource:
         }
 
     def batches(self, show: Progress) -> Iterator[Batch]:
-        rows = self._rows
-        show.stage("looking at the training images", len(rows))
-        seen = 0
-        for some, images, labels in self._run.batches(rows, self._batch_size):
+        for some, images, labels in self._run.batches(self._rows, self._batch_size, LOOKING, show):
             yield images, labels, torch.from_numpy(some)
-            seen += len(some)
-            show.advance(seen, len(rows))
 
     def name(self, number: int) -> str:
         return self._run.pixels.names[number]
@@ -106,7 +74,7 @@ class RunSource:
 
 
 class FileSource:
-    """A model from a factory and a file of weights, and images in any layout."""
+    """The same from a factory, a file of weights, and images in any layout."""
 
     def __init__(self, settings: TraceSettings, show: Progress) -> None:
         assert settings.data is not None
@@ -133,7 +101,7 @@ class FileSource:
             classes=len(self.class_names),
             size=self.preparation.size,
         )
-        self._batch_size, self._say = settings.batch_size, show.say
+        self._batch_size = settings.batch_size
         self.described = {
             "images": str(self.source),
             "model": settings.model,
@@ -142,18 +110,9 @@ class FileSource:
         }
 
     def batches(self, show: Progress) -> Iterator[Batch]:
-        unreadable = Unreadable(self._say)
-        for entry in self._data.skipped:
-            unreadable(entry.name, entry.reason)
-        show.stage("looking at the training images", len(self._data))
-
-        def skip(number: int, reason: str) -> None:
-            unreadable(self._data.names[number], reason)
-
-        for batch in batches(self._data.store, self.preparation, self._batch_size, skip):
-            numbers = torch.tensor(batch.numbers)
-            yield batch.images, torch.from_numpy(self._labels[batch.numbers]), numbers
-            show.advance(batch.numbers[-1] + 1, len(self._data))
+        unreadable = Unreadable(show.say)
+        for batch in collection_batches(self._data, self.preparation, self._batch_size, LOOKING, unreadable, show):
+            yield batch.images, torch.from_numpy(self._labels[batch.numbers]), torch.tensor(batch.numbers)
         unreadable.summarise()
         if unreadable.found:
             self.notes.append(f"{len(unreadable.found)} files could not be read and were left out")
@@ -162,10 +121,15 @@ class FileSource:
         return self._data.names[number]
 
     def picture(self, number: int) -> bytes | None:
-        try:
-            return thumbnail(self._data.image(number))
-        except UnreadableImageError:  # it was there a moment ago
-            return None
+        return thumbnail_of(self._data, number)
+
+
+ModelSource = RunSource | FileSource
+
+
+def open_source(settings: TraceSettings, show: Progress) -> ModelSource:
+    """The model and images that the settings name."""
+    return RunSource(settings, show) if settings.run is not None else FileSource(settings, show)
 
 
 def _named(data: Collection, classes: str | None) -> tuple[list[str], Rows]:

@@ -20,7 +20,7 @@ from sgoif.commands.trace.victims import Victims, open_victims, wrong_label
 from sgoif.core.provenance import package_version
 from sgoif.core.score_table import ScoreTable, texts, to_cell
 from sgoif.core.serialization import atomic_write
-from sgoif.images.errors import cannot_write, make_writable
+from sgoif.images.errors import make_writable, written
 from sgoif.images.text import plural
 from sgoif.reports.trace_report import FamilyImages, TraceReport, TrainingImage, Victim, write_trace_report
 from sgoif.tasks.poisoning import PoisonTrace, TraceResult
@@ -61,15 +61,13 @@ def trace(settings: TraceSettings, show: Progress) -> TraceOutput:
     found.to_restore  # noqa: B018  (worked out here, while progress says so)
     notes = [*source.notes, *_notes(found, victims, source.class_names)]
     table = _table(found, source)
-    try:
+    with written(folder):
         notes += write_tables(folder, table, STEM)
         _write_decisions(folder / DECISIONS, table, source.source)
         for note in notes:
             show.say(note)
         show.stage("writing the page", 0)
         write_trace_report(folder / PAGE, _page(settings, source, victims, found, notes))
-    except OSError as error:
-        raise cannot_write(folder.absolute(), error) from error
     return TraceOutput(table, _summary(folder, source, victims, found, notes, time.monotonic() - start))
 
 

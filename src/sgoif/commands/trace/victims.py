@@ -10,10 +10,9 @@ import torch
 from torch import Tensor
 
 from sgoif.audit.progress import Progress
-from sgoif.commands.image_batches import Preparation, Unreadable, batches
+from sgoif.commands.image_batches import Preparation, Unreadable, collection_batches, thumbnail_of
 from sgoif.errors import SettingError
-from sgoif.images import Collection, ImagesError, UnreadableImageError, open_unlabelled
-from sgoif.images.pixels import thumbnail
+from sgoif.images import Collection, ImagesError, open_unlabelled
 from sgoif.images.text import few, shown
 
 
@@ -30,35 +29,21 @@ class Victims:
 
     def picture(self, position: int) -> bytes | None:
         """A thumbnail of one of them."""
-        try:
-            return thumbnail(self.collection.image(self.numbers[position]))
-        except UnreadableImageError:  # it was there a moment ago
-            return None
+        return thumbnail_of(self.collection, self.numbers[position])
 
 
 def open_victims(path: Path, prepare: Preparation, batch_size: int, show: Progress) -> Victims:
     """Read victims; files that cannot be read are left out and told."""
     collection = open_unlabelled(path)
     unreadable = Unreadable(show.say)
-    for entry in collection.skipped:
-        unreadable(entry.name, entry.reason)
-
-    def skip(number: int, reason: str) -> None:
-        unreadable(collection.names[number], reason)
-
-    show.stage("looking at the victims", len(collection))
     numbers: list[int] = []
     parts: list[Tensor] = []
-    for batch in batches(collection.store, prepare, batch_size, skip):
+    for batch in collection_batches(collection, prepare, batch_size, "looking at the victims", unreadable, show):
         numbers += batch.numbers
         parts.append(batch.images)
-        show.advance(batch.numbers[-1] + 1, len(collection))
     unreadable.summarise()
     if not parts:
-        first = unreadable.found[0]
-        raise ImagesError(
-            f"none of the victims in {shown(path)} can be read; the first, {shown(first.name)}: {first.reason}"
-        )
+        raise ImagesError(f"none of the victims in {shown(path)} can be read; {unreadable.first()}")
     names = [collection.names[number] for number in numbers]
     return Victims(torch.cat(parts), names, numbers, collection, len(unreadable.found))
 
