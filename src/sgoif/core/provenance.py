@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from sgoif.core.serialization import atomic_write
+from sgoif.core.serialization import write_text
 from sgoif.core.version import __version__
 
 
@@ -67,8 +67,7 @@ def plain(value: Any) -> Any:
 
 def write_json(path: Path, value: Any) -> None:
     """Write the value so that a reader sees the old file or the whole new one, never a part."""
-    text = json.dumps(plain(value), indent=1, allow_nan=False) + "\n"
-    atomic_write(path, lambda file: file.write(text), text=True)
+    write_text(path, json.dumps(plain(value), indent=1, allow_nan=False) + "\n")
 
 
 def _processor() -> str:
