@@ -144,16 +144,7 @@ def _read_images(
 ) -> tuple[Collection, Pixels]:
     from sgoif.images import open_images, prepare
 
-    collection = open_images(
-        settings.path,
-        layout=settings.layout,
-        split=settings.split,
-        root=settings.root,
-        image_column=settings.image_column,
-        label_column=settings.label_column,
-        limit=settings.limit,
-        follow_links=settings.follow_links,
-    )
+    collection = open_images(settings.path, **settings.options)
     _split(settings, collection.labels)  # too few images are noticed before they are read
     show.stage("reading images", len(collection.names))
 

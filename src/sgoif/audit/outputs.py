@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import csv
 from collections.abc import Mapping, Sequence
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from sgoif.core.provenance import write_json
-from sgoif.core.score_table import Array, ScoreTable, texts, to_cell
-from sgoif.core.serialization import atomic_write
+from sgoif.core.score_table import Array, ScoreTable, texts, write_csv
 from sgoif.reports.label_report import ReportExtras, page_data
 from sgoif.reports.page import write_page
 
@@ -57,13 +55,7 @@ def write_tables(folder: Path, table: ScoreTable, stem: str = "issues") -> list[
 
 def write_skipped(folder: Path, skipped: Sequence[Any]) -> None:
     """skipped.csv, also when it is empty: a file from an earlier run would mislead."""
-
-    def write(handle: Any) -> None:
-        writer = csv.writer(handle)
-        writer.writerow(["name", "reason"])
-        writer.writerows([to_cell(str(item.name)), to_cell(str(item.reason))] for item in skipped)
-
-    atomic_write(folder / "skipped.csv", write, text=True)
+    write_csv(folder / "skipped.csv", ("name", "reason"), ((str(item.name), str(item.reason)) for item in skipped))
 
 
 def write_copies(folder: Path, pixels: Pixels) -> None:
@@ -72,16 +64,12 @@ def write_copies(folder: Path, pixels: Pixels) -> None:
     """
     groups = [(group, False) for group in pixels.duplicates] + [(group, True) for group in pixels.near_duplicates]
     groups.sort(key=lambda found: not found[0].conflicting)
-
-    def write(handle: Any) -> None:
-        writer = csv.writer(handle)
-        writer.writerow(["copies", "labels_differ", "nearly", "path", "given_label"])
-        for number, (group, nearly) in enumerate(groups, start=1):
-            for i in group.indices:
-                given = to_cell(pixels.class_names[int(pixels.labels[i])])
-                writer.writerow([number, group.conflicting, nearly, to_cell(pixels.names[i]), given])
-
-    atomic_write(folder / "copies.csv", write, text=True)
+    rows = (
+        (number, group.conflicting, nearly, pixels.names[i], pixels.class_names[int(pixels.labels[i])])
+        for number, (group, nearly) in enumerate(groups, start=1)
+        for i in group.indices
+    )
+    write_csv(folder / "copies.csv", ("copies", "labels_differ", "nearly", "path", "given_label"), rows)
 
 
 def data_notes(pixels: Pixels, notes: Sequence[str]) -> list[str]:

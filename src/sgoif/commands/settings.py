@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, get_args
 
-from sgoif.audit.settings import LARGEST_IMAGE, SMALLEST_IMAGE
+from sgoif.audit.settings import LARGEST_IMAGE, READING, SMALLEST_IMAGE
 from sgoif.device.selection import Device
 from sgoif.errors import SettingError
 
@@ -26,8 +26,7 @@ class DataSettings:
     @property
     def options(self) -> dict[str, Any]:
         """Everything but the path."""
-        names = ("layout", "split", "root", "image_column", "label_column", "limit")
-        return {name: getattr(self, name) for name in names}
+        return {name: getattr(self, name) for name in READING}
 
 
 @dataclass(frozen=True)
