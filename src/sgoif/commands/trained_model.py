@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+from dataclasses import dataclass
 from pathlib import Path
 
 import torch
@@ -10,6 +11,7 @@ from torch import nn
 
 from sgoif.audit.errors import ModelError
 from sgoif.audit.models import BUILT_IN, load_weights, make_model, resolve
+from sgoif.commands.image_batches import Preparation
 from sgoif.core.serialization import load_state, unnest
 from sgoif.errors import SettingError
 from sgoif.images.text import shown
@@ -19,6 +21,22 @@ CHECKPOINT = ".npz"
 LONGEST_REASON = 200
 """Characters of what torch says about weights that do not fit; it lists all of them."""
 MOST_CLASSES = 100_000
+
+
+@dataclass(frozen=True)
+class TrainedModel:
+    """A network as it is to be built, and how its images are prepared."""
+
+    model: str
+    weights: Path | None
+    class_names: list[str]
+    preparation: Preparation
+
+    def build(self, device: torch.device) -> nn.Module:
+        """The network with its weights."""
+        prepared = self.preparation
+        sizes = {"channels": prepared.channels, "classes": len(self.class_names), "size": prepared.size}
+        return build_model(self.model, self.weights, device, **sizes)
 
 
 def check_model(name: str, weights: Path | None, device: torch.device) -> None:

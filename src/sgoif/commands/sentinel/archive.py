@@ -22,7 +22,7 @@ from sgoif.audit.models import trusted_model
 from sgoif.audit.settings import LARGEST_IMAGE, SMALLEST_IMAGE
 from sgoif.commands.image_batches import Preparation
 from sgoif.commands.sentinel.settings import OpenSettings
-from sgoif.commands.trained_model import build_model, check_model, digest
+from sgoif.commands.trained_model import TrainedModel, check_model, digest
 from sgoif.core.serialization import load_state, save_state
 from sgoif.device.selection import choose_device
 from sgoif.errors import StateError
@@ -115,14 +115,7 @@ def load_sentinel(settings: OpenSettings, say: Callable[[str], None]) -> LoadedS
     description = replace(description, model=name)
     weights = settings.weights or _weights(path, description)
     check_model(name, weights, device)
-    model = build_model(
-        name,
-        weights,
-        device,
-        channels=description.channels,
-        classes=len(description.class_names),
-        size=description.image_size,
-    )
+    model = TrainedModel(name, weights, description.class_names, description.preparation).build(device)
     if digest(model) != description.digest:
         where = f"those of {shown(weights)}" if weights else f"those that {shown(description.model)} loads"
         raise StateError(

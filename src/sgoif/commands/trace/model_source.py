@@ -17,7 +17,7 @@ from sgoif.audit.settings import AuditSettings
 from sgoif.commands.finished_run import FinishedRun, open_run
 from sgoif.commands.image_batches import Unreadable, collection_batches, preparation_for, thumbnail_of
 from sgoif.commands.trace.settings import TraceSettings
-from sgoif.commands.trained_model import build_model, check_model, read_classes
+from sgoif.commands.trained_model import TrainedModel, check_model, read_classes
 from sgoif.device.selection import choose_device
 from sgoif.errors import SettingError
 from sgoif.images import Collection, ImagesError, open_images
@@ -46,10 +46,10 @@ class RunSource:
         assert recorded is not None  # open_run has read it
         audit = AuditSettings.from_record(recorded["settings"])
         pixels = self._run.pixels
-        self.class_names, self.preparation = pixels.class_names, self._run.preparation
+        self.class_names, self.preparation = pixels.class_names, self._run.setup.preparation
         self.source = Path(audit.path).absolute()
         self._batch_size = settings.batch_size
-        self.model = self._run.build_model(choose_device(settings.device))
+        self.model = self._run.setup.build(choose_device(settings.device))
         given = np.asarray(pixels.labels, dtype=np.int64)
         # Decoys were trained on with a label that is wrong on purpose; what they cause is the audit's own doing.
         _, decoys = flip_some(given, self._run.trained, len(self.class_names), share=audit.decoys, seed=audit.seed)
@@ -93,14 +93,7 @@ class FileSource:
             mean=settings.mean,
             spread=settings.spread,
         )
-        self.model = build_model(
-            settings.model,
-            settings.weights,
-            device,
-            channels=self.preparation.channels,
-            classes=len(self.class_names),
-            size=self.preparation.size,
-        )
+        self.model = TrainedModel(settings.model, settings.weights, self.class_names, self.preparation).build(device)
         self._batch_size = settings.batch_size
         self.described = {
             "images": str(self.source),

@@ -42,7 +42,7 @@ def fit_unlearner(settings: InitSettings, show: Progress, log: AuditLog) -> Unle
 def _of_run(path: Path, settings: InitSettings, options: dict[str, Any], show: Progress) -> Unlearner:
     """The model of an audit and the images that it was trained on; those that it held out judge removals."""
     run = open_run(path, settings.model, show.say)
-    model = run.build_model(choose_device(settings.device))
+    model = run.setup.build(choose_device(settings.device))
 
     def batches(rows: Indices, what: str) -> Iterator[tuple[Any, Any, list[str]]]:
         for some, images, labels in run.batches(rows, settings.batch_size, what, show):
