@@ -1,22 +1,16 @@
-"""What an audit leaves behind: tables, a page, a summary. Each file is worked out whole and moved into place."""
+"""The tables that an audit leaves behind, and what it says about the data."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from sgoif.core.provenance import write_json
 from sgoif.core.score_table import Array, ScoreTable, texts, write_csv
-from sgoif.reports.label_report import ReportExtras, page_data
-from sgoif.reports.page import write_page
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from sgoif.images.pixels import Duplicate, Pixels
-    from sgoif.tasks import LabelErrors
 
 COLUMNS = (
     "path",
@@ -109,35 +103,3 @@ def _contradictions(pixels: Pixels, groups: Sequence[Duplicate], what: str) -> l
         more = plural(len(conflicting) - NAMED, "more image occurs", "more images occur")
         found.append(f"{more} under different labels; they come first in copies.csv")
     return found
-
-
-def write_report(
-    folder: Path,
-    errors: LabelErrors,
-    table: ScoreTable,
-    pixels: Pixels,
-    *,
-    source: str,
-    fdr: float,
-    facts: Mapping[str, str],
-    notes: Sequence[str],
-    unjudged: Sequence[int] = (),
-    progress: Callable[[int, int], None] | None = None,
-) -> None:
-    """report.html. `table` is `errors.table()`, with numbers; labels of `unjudged` classes are taken as given."""
-    shown = ReportExtras(
-        title=Path(source).name or source,
-        names=pixels.names.__getitem__,
-        picture=pixels.thumbnails,
-        source=source,
-        facts=facts,
-        notes=notes,
-        copies=[group.indices for group in (*pixels.duplicates, *pixels.near_duplicates)],
-        unjudged=unjudged,
-    )
-    write_page(folder / "report.html", page_data(errors, table, fdr, shown), progress=progress)
-
-
-def write_summary(folder: Path, summary: Mapping[str, Any]) -> None:
-    """summary.json; written last, so that it says that everything else is there."""
-    write_json(folder / "summary.json", summary)
