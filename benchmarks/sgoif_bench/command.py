@@ -15,10 +15,11 @@ from pathlib import Path
 from types import UnionType
 from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
-from sgoif.core.provenance import command_line, machine, plain, versions, write_json
+from sgoif.core.provenance import machine, plain, versions, write_json
 from sgoif.core.serialization import check_writable
 from sgoif.device.selection import Device, choose_device
 from sgoif.errors import SettingError, SgoifError, sentence
+from sgoif_bench.result_texts import command_line
 
 __all__ = [
     "Device",

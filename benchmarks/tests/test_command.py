@@ -9,9 +9,10 @@ from typing import Any
 
 import pytest
 
-from sgoif.core.provenance import command_line, plain, write_json
+from sgoif.core.provenance import plain, write_json
 from sgoif.errors import SettingError
 from sgoif_bench.command import Device, Say, run_command, setting
+from sgoif_bench.result_texts import command_line
 
 
 @dataclass(frozen=True)

@@ -19,10 +19,11 @@ from typing import Any
 
 import torch
 
-from sgoif.core.provenance import command_line, machine, plain, versions, write_json
+from sgoif.core.provenance import machine, plain, versions, write_json
 from sgoif.errors import SettingError
 from sgoif_bench.command import Say, answered, check_writable, option_parser, say
 from sgoif_bench.faults.settings import FaultSettings
+from sgoif_bench.result_texts import command_line
 
 PROGRAM = "python -m sgoif_bench.faults.run"
 DEFAULT_OUT = "runs/faults.json"

@@ -9,7 +9,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from sgoif.core.provenance import rounded
 from sgoif.errors import SettingError
 from sgoif_bench.fidelity.answer import Answer, Relabelled
 from sgoif_bench.fidelity.grid import Judging
@@ -29,6 +28,7 @@ from sgoif_bench.fidelity.study import Study
 from sgoif_bench.fidelity.together import can_stack, train_together
 from sgoif_bench.fidelity.truth import ALL, ALONE, HALF, LABEL, OUT, Truth, read_truth
 from sgoif_bench.metrics import auroc, average_precision
+from sgoif_bench.result_texts import rounded
 from sgoif_bench.unlearning.measures import spearman
 
 DIGITS = 4

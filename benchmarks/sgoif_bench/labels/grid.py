@@ -17,7 +17,6 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from sgoif.core.provenance import rounded
 from sgoif.errors import MissingExtraError, SettingError
 from sgoif_bench.command import Say
 from sgoif_bench.journal import Kind, Line, read_lines
@@ -33,6 +32,7 @@ from sgoif_bench.metrics import (
     precision_recall_curve,
     top_kendall,
 )
+from sgoif_bench.result_texts import rounded
 
 RANKS = "ranks_over_epochs"
 """In an outcome's details: [epochs, examples], how suspicious each example was after each epoch (higher = more so).

@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from torch.nn.functional import cross_entropy
 
-from sgoif.core.provenance import machine, plain, rounded, versions
+from sgoif.core.provenance import machine, plain, versions
 from sgoif.errors import SettingError
 from sgoif.tasks.unlearning.features import ModelHead, read_head
 from sgoif.tasks.unlearning.head import HeadData
@@ -24,6 +24,7 @@ from sgoif_bench.labels.kept import KeptSets
 from sgoif_bench.labels.problem import Problem, Rows
 from sgoif_bench.memory import Peak
 from sgoif_bench.ood.recipes import OodTraining
+from sgoif_bench.result_texts import rounded
 from sgoif_bench.unlearning.deletions import Deletion, choose_groups, choose_singles
 from sgoif_bench.unlearning.full import compared, train_without
 from sgoif_bench.unlearning.grid import Job

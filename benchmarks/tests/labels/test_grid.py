@@ -13,7 +13,6 @@ import pytest
 import torch
 from labels_stand_ins import bench, calls, duo, results
 
-from sgoif.core.provenance import rounded
 from sgoif.errors import MissingExtraError, SettingError
 from sgoif_bench.jobs import Result
 from sgoif_bench.labels import grid
@@ -23,6 +22,7 @@ from sgoif_bench.labels.recipes import Training
 from sgoif_bench.memory import Peak
 from sgoif_bench.metrics import average_precision, top_kendall
 from sgoif_bench.progress import Progress
+from sgoif_bench.result_texts import rounded
 from sgoif_bench.workers import device_of
 
 

@@ -32,13 +32,14 @@ from sgoif.audit.run_directory import RunDirectory, claimed, identity
 from sgoif.audit.settings import AuditSettings
 from sgoif.audit.training import Training
 from sgoif.core.data import isolated_random_state
-from sgoif.core.provenance import package_version, versions
+from sgoif.core.provenance import package_version, versions, write_json
 from sgoif.core.score_table import ScoreTable
 from sgoif.device.selection import choose_device
 from sgoif.distributed.communicator import Communicator
 from sgoif.distributed.launch import choose_gpu, joined
 from sgoif.errors import StateError
-from sgoif.reports.label_report import precision, sort_worst_first
+from sgoif.reports.label_report import ReportExtras, page_data, precision, sort_worst_first
+from sgoif.reports.page import write_page
 
 if TYPE_CHECKING:
     from sgoif.images import Collection, Pixels
@@ -144,16 +145,7 @@ def _read_images(
 ) -> tuple[Collection, Pixels]:
     from sgoif.images import open_images, prepare
 
-    collection = open_images(
-        settings.path,
-        layout=settings.layout,
-        split=settings.split,
-        root=settings.root,
-        image_column=settings.image_column,
-        label_column=settings.label_column,
-        limit=settings.limit,
-        follow_links=settings.follow_links,
-    )
+    collection = open_images(settings.path, **settings.options)
     _split(settings, collection.labels)  # too few images are noticed before they are read
     show.stage("reading images", len(collection.names))
 
@@ -283,21 +275,21 @@ def _write(
     outputs.write_copies(folder, pixels)
     write_to_check(folder, errors, pixels)
     show.stage("writing the page", len(table))
-    outputs.write_report(
-        folder,
-        errors,
-        numbers,
-        pixels,
-        source=str(collection.source),
-        fdr=settings.fdr,
+    source = str(collection.source)
+    extras = ReportExtras(
+        title=collection.source.name or source,
+        names=pixels.names.__getitem__,
+        picture=pixels.thumbnails,
+        source=source,
         facts=_facts(settings, training, counts, seconds),
         notes=about_data,
+        copies=[group.indices for group in (*pixels.duplicates, *pixels.near_duplicates)],
         unjudged=unjudged.tolist(),
-        progress=show.advance,
     )
+    write_page(folder / "report.html", page_data(errors, numbers, settings.fdr, extras), progress=show.advance)
     summary = _summary(settings, training.plan, pixels, errors, numbers, counts, seconds)
     summary |= {"stopped": training.stopped, "steps": training.step, "notes": notes}
-    outputs.write_summary(folder, summary)
+    write_json(folder / "summary.json", summary)  # last, so that it says that everything else is there
     return AuditResult(folder, table, summary)
 
 

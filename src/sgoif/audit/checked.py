@@ -7,14 +7,12 @@ Decisions about other images are for `sgoif apply` and are left alone here.
 
 from __future__ import annotations
 
-import csv
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from sgoif.audit.decisions import DROPPED, NEEDED, DecisionsError, new_labels, read_decisions
-from sgoif.core.score_table import to_cell
-from sgoif.core.serialization import atomic_write
+from sgoif.core.score_table import write_csv
 from sgoif.errors import SgoifError
 from sgoif.images.collection import Collection
 from sgoif.images.text import plural, shown
@@ -68,10 +66,4 @@ def write_to_check(folder: Path, errors: LabelErrors, pixels: Pixels) -> None:
     for index in errors.to_check().tolist():
         given = pixels.class_names[int(pixels.labels[index])]
         rows.setdefault(pixels.names[index], ("", given, ""))
-
-    def write(handle: Any) -> None:
-        writer = csv.writer(handle)
-        writer.writerow(NEEDED)
-        writer.writerows([to_cell(cell) for cell in (name, *cells)] for name, cells in rows.items())
-
-    atomic_write(folder / TO_CHECK, write, text=True)
+    write_csv(folder / TO_CHECK, NEEDED, ((name, *cells) for name, cells in rows.items()))

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from sgoif.audit.stopping import memorises
+from sgoif.core.provenance import plain
 from sgoif.core.serialization import atomic_write
 
 if TYPE_CHECKING:
@@ -40,7 +41,7 @@ class LiveStatus:
         if not now and time.monotonic() < self._next:
             return
         self._next = time.monotonic() + EVERY
-        text = json.dumps(_plain(self._content(state, training, seconds)), allow_nan=False)
+        text = json.dumps(plain(self._content(state, training, seconds)), allow_nan=False)
         with suppress(OSError):
             atomic_write(self._path, lambda file: file.write(text), text=True)
 
@@ -94,12 +95,3 @@ def alarms(training: Training) -> list[str]:
     if memorises(history):
         found.append("the model has begun to learn the training images by heart; later steps hardly count")
     return found
-
-
-def _plain(value: Any) -> Any:
-    """Numbers that JSON has no word for become null."""
-    if isinstance(value, dict):
-        return {key: _plain(entry) for key, entry in value.items()}
-    if isinstance(value, list):
-        return [_plain(entry) for entry in value]
-    return None if isinstance(value, float) and not math.isfinite(value) else value

@@ -1,24 +1,16 @@
-"""What an audit leaves behind: tables, a page, a summary. Each file is worked out whole and moved into place."""
+"""The tables that an audit leaves behind, and what it says about the data."""
 
 from __future__ import annotations
 
-import csv
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from sgoif.core.provenance import write_json
-from sgoif.core.score_table import Array, ScoreTable, texts, to_cell
-from sgoif.core.serialization import atomic_write
-from sgoif.reports.label_report import ReportExtras, page_data
-from sgoif.reports.page import write_page
+from sgoif.core.score_table import Array, ScoreTable, texts, write_csv
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from sgoif.images.pixels import Duplicate, Pixels
-    from sgoif.tasks import LabelErrors
 
 COLUMNS = (
     "path",
@@ -57,13 +49,7 @@ def write_tables(folder: Path, table: ScoreTable, stem: str = "issues") -> list[
 
 def write_skipped(folder: Path, skipped: Sequence[Any]) -> None:
     """skipped.csv, also when it is empty: a file from an earlier run would mislead."""
-
-    def write(handle: Any) -> None:
-        writer = csv.writer(handle)
-        writer.writerow(["name", "reason"])
-        writer.writerows([to_cell(str(item.name)), to_cell(str(item.reason))] for item in skipped)
-
-    atomic_write(folder / "skipped.csv", write, text=True)
+    write_csv(folder / "skipped.csv", ("name", "reason"), ((str(item.name), str(item.reason)) for item in skipped))
 
 
 def write_copies(folder: Path, pixels: Pixels) -> None:
@@ -72,16 +58,12 @@ def write_copies(folder: Path, pixels: Pixels) -> None:
     """
     groups = [(group, False) for group in pixels.duplicates] + [(group, True) for group in pixels.near_duplicates]
     groups.sort(key=lambda found: not found[0].conflicting)
-
-    def write(handle: Any) -> None:
-        writer = csv.writer(handle)
-        writer.writerow(["copies", "labels_differ", "nearly", "path", "given_label"])
-        for number, (group, nearly) in enumerate(groups, start=1):
-            for i in group.indices:
-                given = to_cell(pixels.class_names[int(pixels.labels[i])])
-                writer.writerow([number, group.conflicting, nearly, to_cell(pixels.names[i]), given])
-
-    atomic_write(folder / "copies.csv", write, text=True)
+    rows = (
+        (number, group.conflicting, nearly, pixels.names[i], pixels.class_names[int(pixels.labels[i])])
+        for number, (group, nearly) in enumerate(groups, start=1)
+        for i in group.indices
+    )
+    write_csv(folder / "copies.csv", ("copies", "labels_differ", "nearly", "path", "given_label"), rows)
 
 
 def data_notes(pixels: Pixels, notes: Sequence[str]) -> list[str]:
@@ -121,35 +103,3 @@ def _contradictions(pixels: Pixels, groups: Sequence[Duplicate], what: str) -> l
         more = plural(len(conflicting) - NAMED, "more image occurs", "more images occur")
         found.append(f"{more} under different labels; they come first in copies.csv")
     return found
-
-
-def write_report(
-    folder: Path,
-    errors: LabelErrors,
-    table: ScoreTable,
-    pixels: Pixels,
-    *,
-    source: str,
-    fdr: float,
-    facts: Mapping[str, str],
-    notes: Sequence[str],
-    unjudged: Sequence[int] = (),
-    progress: Callable[[int, int], None] | None = None,
-) -> None:
-    """report.html. `table` is `errors.table()`, with numbers; labels of `unjudged` classes are taken as given."""
-    shown = ReportExtras(
-        title=Path(source).name or source,
-        names=pixels.names.__getitem__,
-        picture=pixels.thumbnails,
-        source=source,
-        facts=facts,
-        notes=notes,
-        copies=[group.indices for group in (*pixels.duplicates, *pixels.near_duplicates)],
-        unjudged=unjudged,
-    )
-    write_page(folder / "report.html", page_data(errors, table, fdr, shown), progress=progress)
-
-
-def write_summary(folder: Path, summary: Mapping[str, Any]) -> None:
-    """summary.json; written last, so that it says that everything else is there."""
-    write_json(folder / "summary.json", summary)

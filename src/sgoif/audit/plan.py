@@ -7,7 +7,7 @@ takes a larger learning rate; a set with many classes needs held-out images of e
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from math import ceil, sqrt
 from typing import Any
 
@@ -55,14 +55,7 @@ class Plan:
 
     def record(self) -> dict[str, Any]:
         """In terms of JSON, for run.json and the summary."""
-        return {
-            "device": self.device.type,
-            "model": self.model,
-            "batch_size": self.batch_size,
-            "epochs": self.epochs,
-            "steps_per_epoch": self.steps_per_epoch,
-            "learning_rate": self.learning_rate,
-        }
+        return {**asdict(self), "device": self.device.type}
 
 
 def make_plan(settings: AuditSettings, examples: int, processes: int = 1) -> Plan:

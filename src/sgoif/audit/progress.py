@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import sys
 import time
-from typing import Any, Protocol
+from typing import Any
 
 LINE_EVERY = 15.0
 """Seconds between two lines where there is no terminal."""
 
 
-class Progress(Protocol):
-    """What an audit tells while it works."""
+class Progress:
+    """What an audit tells while it works: here nothing, which is for others to override."""
 
     def stage(self, name: str, total: int, done: int = 0) -> None:
         """A new piece of work begins, of which `done` is there already."""
@@ -26,23 +26,11 @@ class Progress(Protocol):
         """The audit is over."""
 
 
-class Silent:
+class Silent(Progress):
     """Says nothing; what Python users get unless they ask for more."""
 
-    def stage(self, name: str, total: int, done: int = 0) -> None:
-        pass
 
-    def advance(self, done: int, total: int, note: str = "") -> None:
-        pass
-
-    def say(self, message: str) -> None:
-        pass
-
-    def close(self) -> None:
-        pass
-
-
-class Lines:
+class Lines(Progress):
     """One line at the start and the end of a piece of work and every few seconds between, on standard error."""
 
     def __init__(self, every: float = LINE_EVERY) -> None:
@@ -65,11 +53,8 @@ class Lines:
     def say(self, message: str) -> None:
         print(message, file=sys.stderr, flush=True)
 
-    def close(self) -> None:
-        pass
 
-
-class Bar:
+class Bar(Progress):
     """A bar with the time left, drawn by rich. Text from data never counts as markup."""
 
     def __init__(self) -> None:

@@ -13,6 +13,8 @@ from sgoif.errors import SettingError
 
 AUTOMATIC = "auto"
 """The model where none is named."""
+READING = ("layout", "split", "root", "image_column", "label_column", "limit")
+"""Settings that say how images are read."""
 SMALLEST_IMAGE, LARGEST_IMAGE = 8, 1024
 FREE = frozenset({"path", "out", "fdr", "checked", "nproc"})
 """Settings that may differ on resume: where things lie (the data have a digest of their own), what only the outputs
@@ -114,6 +116,11 @@ class AuditSettings:
     def directory(self) -> Path:
         """The run directory."""
         return self.out or Path(f"sgoif-audit-{folder_name(self.path)}")
+
+    @property
+    def options(self) -> dict[str, Any]:
+        """How the images are read, as `sgoif.images.open_images` takes it."""
+        return {name: getattr(self, name) for name in (*READING, "follow_links")}
 
     def record(self) -> dict[str, Any]:
         """The settings in terms of JSON, as written into run.json."""

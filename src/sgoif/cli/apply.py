@@ -7,8 +7,8 @@ from typing import Annotated, Any
 
 import typer
 
-from sgoif.cli.options import AsJson, FollowLinks, ImageColumn, LabelColumn, Layout, Root, Split, call_with
-from sgoif.cli.terminal import print_json, with_progress
+from sgoif.cli.options import AsJson, FollowLinks, ImageColumn, LabelColumn, Layout, Root, Split, made_from
+from sgoif.cli.terminal import print_result, with_progress
 
 
 def apply_command(
@@ -31,14 +31,11 @@ def apply_command(
 
     Files that cannot be read as images are left out of the copy and named.
     """
-    arguments = dict(locals())
+    given = locals()
     from sgoif.audit.apply import apply_decisions
 
-    applied = with_progress(lambda show: call_with(apply_decisions, arguments, "as_json", progress=show))
-    if as_json:
-        print_json(_facts(applied))
-    else:
-        print(applied.summary())
+    applied = with_progress(lambda show: made_from(apply_decisions, given, progress=show))
+    print_result(_facts(applied), as_json, applied.summary())
 
 
 def _facts(applied: Any) -> dict[str, Any]:

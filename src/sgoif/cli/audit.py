@@ -17,7 +17,7 @@ from sgoif.cli.options import (
     Limit,
     Root,
     Split,
-    call_with,
+    made_from,
 )
 from sgoif.cli.terminal import SHOWN, add_row, message, new_table, print_json, print_sentence, results
 
@@ -82,7 +82,7 @@ def audit_command(
     The run directory gets issues.csv, issues.parquet, summary.json and report.html, a page to decide image by image.
     Interrupted runs go on with --resume.
     """
-    arguments = dict(locals())
+    given = locals()
     from functools import partial
 
     from sgoif.audit.audit import audit
@@ -92,7 +92,7 @@ def audit_command(
     from sgoif.distributed.launch import Stopped, launch, placed
     from sgoif.errors import RankError
 
-    settings = call_with(AuditSettings, arguments, "resume as_json")
+    settings = made_from(AuditSettings, given)
     if nproc > 1 and not placed():
         first = partial(_explained, settings, resume, as_json)
         try:

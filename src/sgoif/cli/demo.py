@@ -8,11 +8,12 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from sgoif.cli.options import AsJson
-from sgoif.cli.terminal import message, new_table, print_json, results
+from sgoif.cli.terminal import message, new_table, print_json, results, with_progress
 
 if TYPE_CHECKING:
     from rich.table import Table
 
+    from sgoif.audit.progress import Progress
     from sgoif.commands.demo.demo import DemoSettings
     from sgoif.commands.demo.training import Epoch
 
@@ -33,16 +34,13 @@ def demo_command(
 ) -> None:
     """Find wrong labels in scikit-learn's digits while a small network trains; about half a minute."""
     from sgoif.commands.demo.demo import DemoSettings, brief, save
-    from sgoif.core.provenance import command_line
     from sgoif.core.serialization import check_writable
 
     settings = DemoSettings(epochs=epochs, noise_rate=noise_rate, seed=seed)
     check_writable(out / "demo.json")
     page = out / "report.html"
     result = _run_demo(settings, page)
-    command = command_line(
-        "sgoif demo", ["--seed", str(seed), "--epochs", str(epochs), "--noise-rate", str(noise_rate)]
-    )
+    command = f"sgoif demo --seed {seed} --epochs {epochs} --noise-rate {noise_rate}"
     data, picture = save(result, out, command)
     message(f"results in {data}, picture in {picture}")
     message(f"page of suspicious digits: {page}")
@@ -63,32 +61,25 @@ def _demo_sentence(result: dict[str, Any]) -> str:
 
 
 def _run_demo(settings: DemoSettings, page: Path) -> dict[str, Any]:
-    from rich.console import Console
-    from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
-
     from sgoif.audit.interruption import Interruption
     from sgoif.commands.demo.demo import run_demo
 
     interruption = Interruption()
-    columns = (
-        TextColumn("training"),
-        BarColumn(),
-        TextColumn("epoch {task.completed}/{task.total}"),
-        TextColumn("{task.fields[found]}"),
-        TimeElapsedColumn(),
-        TimeRemainingColumn(),
-    )
     message(f"training a small network on handwritten digits for {settings.epochs} epochs")
-    with interruption.watching(), Progress(*columns, console=Console(stderr=True)) as progress:
-        task = progress.add_task("training", total=settings.epochs, found="")
 
+    def work(progress: Progress) -> dict[str, Any]:
         def show(record: Epoch) -> None:
             if interruption.asked is not None:  # compiled packages can swallow an interrupt while they are imported
                 raise KeyboardInterrupt
             aupr = record["methods"]["influence"]["aupr"]
-            progress.update(task, advance=1, found=f"loss {record['train_loss']:.3f}  AUPR {100 * aupr:.1f}")
+            found = f"loss {record['train_loss']:.3f}  AUPR {100 * aupr:.1f}"
+            progress.advance(record["epoch"], settings.epochs, found)
 
+        progress.stage("training", settings.epochs)
         return run_demo(settings, on_epoch=show, page=page)
+
+    with interruption.watching():
+        return with_progress(work)
 
 
 def _demo_table(result: dict[str, Any]) -> Table:

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from inspect import signature
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import typer
 
 if TYPE_CHECKING:
     from sgoif.commands.settings import DataSettings
 
-Result = TypeVar("Result")
+Made = TypeVar("Made")
 AsJson = Annotated[
     bool, typer.Option("--json", help="Print one JSON object on standard output and nothing else there.")
 ]
@@ -50,27 +51,14 @@ BatchSize = Annotated[int, typer.Option(help="Images in a batch; results do not 
 Device = Annotated[str, typer.Option(help="auto, cpu or cuda.")]
 
 
-def call_with(called: Callable[..., Result], arguments: dict[str, Any], leave: str, **others: Any) -> Result:
-    """Call with the arguments of a command, which go by the same names, but for those that `leave` lists."""
-    given = {name: value for name, value in arguments.items() if name not in (*leave.split(), *others)}
-    return called(**given, **others)
+def made_from(make: Callable[..., Made], given: Mapping[str, Any], **other: Any) -> Made:
+    """What `make` returns for those options of a command that have the names of its arguments; `other` comes first."""
+    options = {name: given[name] for name in signature(make).parameters if name in given}
+    return make(**{**options, **other})
 
 
-def device_of(name: str) -> Literal["auto", "cpu", "cuda"]:
-    """A device as settings take it, which refuse what is none of them."""
-    return name  # type: ignore[return-value]  # the settings refuse what is none of them
-
-
-def data_of(
-    path: Path | None,
-    layout: str,
-    split: str | None,
-    root: Path | None,
-    image_column: str | None,
-    label_column: str | None,
-    limit: int | None,
-) -> DataSettings | None:
+def data_of(path: Path | None, given: Mapping[str, Any]) -> DataSettings | None:
     """Where the images are and how they are read; None where none are named."""
     from sgoif.commands.settings import DataSettings
 
-    return None if path is None else DataSettings(path, layout, split, root, image_column, label_column, limit)
+    return None if path is None else made_from(DataSettings, given, path=path)

@@ -22,9 +22,8 @@ from sgoif.cli.options import (
     Split,
     Spread,
     Weights,
-    call_with,
     data_of,
-    device_of,
+    made_from,
 )
 from sgoif.cli.terminal import SHOWN, add_row, message, new_table, print_json, print_sentence, results, with_progress
 
@@ -118,20 +117,14 @@ def fit_command(
 
     p-values and alarms are as honest as the calibration: give images that the model was not trained on.
     """
-    arguments = dict(locals())
+    given = locals()
     from sgoif.audit.models import is_harmless
     from sgoif.commands.sentinel.fitting import fit
     from sgoif.commands.sentinel.settings import FitSettings
     from sgoif.commands.settings import numbers
 
-    settings = call_with(
-        FitSettings,
-        arguments,
-        "layout split root image_column label_column limit as_json",
-        data=data_of(data, layout, split, root, image_column, label_column, limit),
-        mean=numbers(mean, "--mean"),
-        spread=numbers(spread, "--spread"),
-    )
+    normalised = {"mean": numbers(mean, "--mean"), "spread": numbers(spread, "--spread")}
+    settings = made_from(FitSettings, given, data=data_of(data, given), **normalised)
     summary = with_progress(lambda show: fit(settings, show))
     if as_json:
         print_json(summary)
@@ -178,13 +171,12 @@ def score_command(
 
     Files that cannot be read are left out and named in skipped.csv.
     """
+    given = locals()
     from sgoif.commands.sentinel.scoring import score
     from sgoif.commands.sentinel.settings import OpenSettings, ScoreSettings
 
-    found = data_of(data, layout, split, root, image_column, label_column, limit)
-    assert found is not None
-    opened = OpenSettings(sentinel, model, weights, device_of(device), batch_size)
-    settings = ScoreSettings(found, opened, out=out, false_alarms=false_alarms, show=show)
+    opened = made_from(OpenSettings, given, path=sentinel)
+    settings = made_from(ScoreSettings, given, data=data_of(data, given), sentinel=opened)
     scored = with_progress(lambda progress: score(settings, progress))
     if as_json:
         print_json({**scored.summary, "strangest": _rows(scored)})
@@ -226,12 +218,12 @@ def watch_command(
     Exit code 0: the stream ended without an alarm. 3: an alarm was raised. 2: a mistake in what was asked.
     A list on standard input is followed as it grows: tail -f list.txt | sgoif sentinel watch --list - ...
     """
+    given = locals()
     from sgoif.commands.sentinel.image_stream import watch
     from sgoif.commands.sentinel.settings import OpenSettings, WatchSettings
 
-    opened = OpenSettings(sentinel, model, weights, device_of(device), batch_size)
-    found = data_of(data, layout, split, root, image_column, label_column, limit)
-    settings = WatchSettings(opened, found, listing=listing, false_alarms=false_alarms)
+    opened = made_from(OpenSettings, given, path=sentinel)
+    settings = made_from(WatchSettings, given, data=data_of(data, given), sentinel=opened)
     watched = with_progress(lambda show: watch(settings, show))
     if as_json:
         print_json(watched.record())

@@ -43,6 +43,14 @@ def print_json(value: dict[str, Any]) -> None:
     print(json.dumps(plain(value), allow_nan=False))
 
 
+def print_result(record: dict[str, Any], as_json: bool, text: object) -> None:
+    """What was found, as one object or for a person."""
+    if as_json:
+        print_json(record)
+    else:
+        print(text)
+
+
 def print_sentence(text: str) -> None:
     """A line of the results, taken as it is."""
     results().print(text, markup=False, highlight=False)

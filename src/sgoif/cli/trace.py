@@ -22,8 +22,8 @@ from sgoif.cli.options import (
     Split,
     Spread,
     Weights,
-    call_with,
     data_of,
+    made_from,
 )
 from sgoif.cli.terminal import SHOWN, add_row, message, new_table, print_json, print_sentence, results, with_progress
 from sgoif.errors import SettingError
@@ -88,25 +88,19 @@ def trace_command(
     Writes culprits.csv, culprits.parquet, culprits.html (each victim beside the images behind it) and decisions.csv,
     with which `sgoif apply` makes a cleaned copy.
     """
-    arguments = dict(locals())
+    given = locals()
     from sgoif.commands.settings import numbers
     from sgoif.commands.trace.settings import TraceSettings
     from sgoif.commands.trace.trace import trace
 
-    where = data_of(data, layout, split, root, image_column, label_column, limit)
+    where = data_of(data, given)
     if where is None:
         about = {"--split": split, "--root": root, "--label-column": label_column, "--limit": limit}
         idle = [name for name, value in about.items() if value is not None]
         if idle := idle + (["--layout"] if layout != "auto" else []):
             raise SettingError(f"{', '.join(idle)} say how --data is read, and there is none; leave them away")
-    settings = call_with(
-        TraceSettings,
-        arguments,
-        "layout split root image_column label_column limit as_json",
-        data=where,
-        mean=numbers(mean, "--mean"),
-        spread=numbers(spread, "--spread"),
-    )
+    normalised = {"mean": numbers(mean, "--mean"), "spread": numbers(spread, "--spread")}
+    settings = made_from(TraceSettings, given, data=where, **normalised)
     traced = with_progress(lambda progress: trace(settings, progress))
     if as_json:
         print_json(traced.summary)

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from sgoif.cli.options import AsJson, BatchSize, Device, call_with
-from sgoif.cli.terminal import new_table, print_json, print_sentence, results, with_progress
+from sgoif.cli.options import AsJson, BatchSize, Device, made_from
+from sgoif.cli.terminal import new_table, print_json, print_result, print_sentence, results, with_progress
 
 if TYPE_CHECKING:
     from sgoif.tasks.unlearning import Decision
@@ -82,16 +82,14 @@ def init_command(
     as_json: AsJson = False,
 ) -> None:
     """Read the features of a trained network's data, fit its last layer to them, and begin an audit log."""
-    arguments = dict(locals())
+    given = locals()
     from sgoif.commands.unlearn.session import init, status
     from sgoif.commands.unlearn.settings import InitSettings
     from sgoif.tasks.unlearning import Limits
     from sgoif.tasks.unlearning.settings import UnlearnerSettings
 
     limits = Limits(logits=max_logits, flips=max_flips, loss=max_loss, share=max_share, class_share=max_class_share)
-    head = UnlearnerSettings(l2=l2, steps=steps, limits=limits)
-    left = "key l2 steps max_logits max_flips max_loss max_share max_class_share as_json"
-    settings = call_with(InitSettings, arguments, left, head=head)
+    settings = made_from(InitSettings, given, head=UnlearnerSettings(l2=l2, steps=steps, limits=limits))
     unlearner = with_progress(lambda show: init(settings, show, key))
     if as_json:
         print_json({"state": str(state), **status(unlearner)})
@@ -173,7 +171,7 @@ def remove_command(
     with session(state, log, key, device) as unlearner:
         removal = unlearner.remove(request or None)
         found = {**removal.record(), "log_head": unlearner.last_hash}
-    _answer(found, as_json, removal)
+    print_result(found, as_json, removal)
 
 
 @app.command("check")
@@ -186,7 +184,7 @@ def check_command(
     with session(state, log, key, device) as unlearner:
         check = unlearner.check()
         found = {**check.record(), "log_head": unlearner.last_hash}
-    _answer(found, as_json, check)
+    print_result(found, as_json, check)
 
 
 @app.command("head")
@@ -208,7 +206,7 @@ def head_command(
     with session(state, log, key) as unlearner:
         write_head(unlearner, out)
         found = {"out": str(out), "layer": unlearner.head_name, **status(unlearner)}
-    _answer(found, as_json, f"{out}: weight and bias of the layer {found['layer'] or 'after the features'}")
+    print_result(found, as_json, f"{out}: weight and bias of the layer {found['layer'] or 'after the features'}")
 
 
 @app.command("verify")
@@ -232,19 +230,9 @@ def verify_command(
     from sgoif.commands.unlearn.verification import verify
 
     verified = verify(log, expect=expect, key=key, no_key=no_key, state=state)
-    if as_json:
-        print_json(verified.record())
-    else:
-        print("\n".join(verified.lines()))
+    print_result(verified.record(), as_json, "\n".join(verified.lines()))
     if not verified.found.intact:
         raise typer.Exit(BROKEN)
-
-
-def _answer(found: dict[str, Any], as_json: bool, text: object) -> None:
-    if as_json:
-        print_json(found)
-    else:
-        print(text)
 
 
 def _tell_decision(decision: Decision) -> None:

@@ -5,20 +5,22 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 
 import numpy as np
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from sgoif.audit.batches import Normalisation
 from sgoif.audit.errors import RunDirectoryError
 from sgoif.audit.models import trusted_model
 from sgoif.audit.plan import Indices, hold_out
+from sgoif.audit.progress import Progress
 from sgoif.audit.run_directory import CACHE, IDENTITY, NEWEST, RunDirectory, raise_if_foreign, to_go_on
 from sgoif.audit.settings import AuditSettings
 from sgoif.commands.image_batches import Preparation
-from sgoif.commands.trained_model import build_model
+from sgoif.commands.trained_model import TrainedModel
 from sgoif.core.serialization import load_state
 from sgoif.images import ImagesError, Pixels, open_pixels
 from sgoif.images.errors import ChangedImagesError
@@ -38,21 +40,24 @@ class FinishedRun:
     trained: Indices
     held: Indices
 
-    def build_model(self, device: torch.device) -> nn.Module:
-        """The network with the weights that the audit ended with."""
-        return build_model(self.model, self.weights, device, self.preparation, len(self.pixels.class_names))
-
-    def batches(self, rows: Indices, batch_size: int) -> Iterator[tuple[Indices, Tensor, Tensor]]:
-        """Rows, images as the network takes them, and labels."""
-        prepared = self.preparation
+    def batches(
+        self, rows: Indices, batch_size: int, what: str, show: Progress
+    ) -> Iterator[tuple[Indices, Tensor, Tensor]]:
+        """Rows, images as the network takes them, and labels, while `what` goes on."""
+        prepared = self.setup.preparation
+        show.stage(what, len(rows))
         for first in range(0, len(rows), batch_size):
             some = rows[first : first + batch_size]
             images = prepared.normalise(torch.from_numpy(np.array(self.pixels.array[some])))
             yield some, images, torch.from_numpy(np.asarray(self.pixels.labels[some], dtype=np.int64))
+            show.advance(first + len(some), len(rows))
 
-    @property
-    def preparation(self) -> Preparation:
-        return Preparation(self.pixels.size, self.pixels.channels, Normalisation.of(self.pixels.array))
+    @cached_property
+    def setup(self) -> TrainedModel:
+        """The network with the weights that the audit ended with."""
+        pixels = self.pixels
+        prepare = Preparation(pixels.size, pixels.channels, Normalisation.of(pixels.array))
+        return TrainedModel(self.model, self.weights, pixels.class_names, prepare)
 
 
 def open_run(path: Path, model: str | None, say: Callable[[str], None]) -> FinishedRun:

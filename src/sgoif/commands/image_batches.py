@@ -74,12 +74,54 @@ def preparation_for(
     return Preparation(size, channels, Normalisation.of(np.stack([in_channels(image, channels) for image in found])))
 
 
+def thumbnail_of(data: Collection, number: int) -> bytes | None:
+    """A small picture of an image of a collection; None where it can no longer be read."""
+    try:
+        return thumbnail(data.image(number))
+    except UnreadableImageError:  # it was there a moment ago
+        return None
+
+
 @dataclass(frozen=True)
 class Batch:
     """Some images of a store, by their numbers, and as the network takes them."""
 
     numbers: list[int]
     images: Tensor
+
+
+class Unreadable:
+    """Images that were left out, told as they are met."""
+
+    def __init__(self, say: Callable[[str], None]) -> None:
+        self.found: list[Skipped] = []
+        self._say = say
+
+    def __call__(self, name: str, reason: str) -> None:
+        self.found.append(Skipped(name, reason))
+        if len(self.found) <= NAMED:
+            self._say(f"left out {shown(name)}: {reason}")
+
+    def first(self) -> str:
+        """The first of them, for the message that nothing is left."""
+        return f"the first, {shown(self.found[0].name)}: {self.found[0].reason}"
+
+    def summarise(self) -> None:
+        """Say how many more there were."""
+        if len(self.found) > NAMED:
+            self._say(f"left out {len(self.found) - NAMED} more that could not be read")
+
+
+def collection_batches(
+    data: Collection, prepare: Preparation, batch_size: int, what: str, unreadable: Unreadable, show: Progress
+) -> Iterator[Batch]:
+    """All images in order, while `what` goes on; what cannot be read is told."""
+    for entry in data.skipped:
+        unreadable(entry.name, entry.reason)
+    show.stage(what, len(data))
+    for batch in batches(data.store, prepare, batch_size, lambda n, why: unreadable(data.names[n], why)):
+        yield batch
+        show.advance(batch.numbers[-1] + 1, len(data))
 
 
 def batches(
@@ -100,46 +142,3 @@ def batches(
                 numbers, pixels = [], []
     if numbers:
         yield Batch(numbers, prepare(pixels))
-
-
-def collection_batches(
-    data: Collection, prepare: Preparation, batch_size: int, unreadable: Unreadable, show: Progress, what: str
-) -> Iterator[Batch]:
-    """The images of a collection, with progress; `unreadable` is told of those that are left out."""
-    for entry in data.skipped:
-        unreadable(entry.name, entry.reason)
-    show.stage(what, len(data))
-    for batch in batches(data.store, prepare, batch_size, lambda row, reason: unreadable(data.names[row], reason)):
-        yield batch
-        show.advance(batch.numbers[-1] + 1, len(data))
-
-
-def thumbnail_of(data: Collection, number: int) -> bytes | None:
-    """A small picture; None where the image can no longer be read."""
-    try:
-        return thumbnail(data.image(number))
-    except UnreadableImageError:
-        return None
-
-
-class Unreadable:
-    """Images that were left out, told as they are met."""
-
-    def __init__(self, say: Callable[[str], None]) -> None:
-        self.found: list[Skipped] = []
-        self._say = say
-
-    def __call__(self, name: str, reason: str) -> None:
-        self.found.append(Skipped(name, reason))
-        if len(self.found) <= NAMED:
-            self._say(f"left out {shown(name)}: {reason}")
-
-    def summarise(self) -> None:
-        """Say how many more there were."""
-        if len(self.found) > NAMED:
-            self._say(f"left out {len(self.found) - NAMED} more that could not be read")
-
-    def none_read(self, what: str) -> ImagesError:
-        """The error where nothing is left."""
-        first = self.found[0]
-        return ImagesError(f"{what} can be read; the first, {shown(first.name)}: {first.reason}")

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, get_args
 
-from sgoif.audit.settings import LARGEST_IMAGE, SMALLEST_IMAGE
+from sgoif.audit.settings import LARGEST_IMAGE, READING, SMALLEST_IMAGE
 from sgoif.device.selection import Device
 from sgoif.errors import SettingError
 
@@ -26,8 +26,59 @@ class DataSettings:
     @property
     def options(self) -> dict[str, Any]:
         """Everything but the path."""
-        names = ("layout", "split", "root", "image_column", "label_column", "limit")
-        return {name: getattr(self, name) for name in names}
+        return {name: getattr(self, name) for name in READING}
+
+
+@dataclass(frozen=True)
+class ModelSettings:
+    """A trained model, and how images are prepared for it. None means: taken from the data or the run."""
+
+    run: Path | None = None
+    """Run directory of a finished `sgoif audit`, with its model, weights, images and preparation."""
+    data: DataSettings | None = None
+    """Images that were trained on, or that belong. None: those of the run."""
+    model: str | None = None
+    """A built-in model, or `package.module:factory` for your own, which a run cannot bring along."""
+    weights: Path | None = None
+    """A safetensors file. None: the factory loads weights itself."""
+    classes: str | None = None
+    """Number of the model's outputs, or a file with their names. None: the classes of the data."""
+    image_size: int | None = None
+    channels: int | None = None
+    mean: tuple[float, ...] | None = None
+    """Of every channel, with white as 1. None: of the data."""
+    spread: tuple[float, ...] | None = None
+    batch_size: int = 128
+    device: Device = "auto"
+
+    def check_preparation(self) -> None:
+        """Raise where what is said about images does not fit together."""
+        need = Requirements(self)
+        if (self.mean is None) != (self.spread is None):
+            raise SettingError("--mean and --spread go together; give both, or neither to take them from the data")
+        need(self.channels in (None, 1, 3), "channels", "1 for grey images, 3 for colour, or nothing")
+        sized = self.image_size is None or SMALLEST_IMAGE <= self.image_size <= LARGEST_IMAGE
+        need(sized, "image_size", f"a whole number from {SMALLEST_IMAGE} to {LARGEST_IMAGE}, or nothing")
+        if self.mean is not None and self.spread is not None:
+            self._check_normalisation(self.mean, self.spread)
+        need.batches_on_a_device()
+
+    def _check_normalisation(self, mean: tuple[float, ...], spread: tuple[float, ...]) -> None:
+        counts = (1, 3) if self.channels is None else (self.channels,)
+        if len(mean) != len(spread) or len(mean) not in counts:
+            raise SettingError(
+                f"--mean has {len(mean)} numbers and --spread {len(spread)}; expected is one for every channel of the"
+                f" images, {' or '.join(map(str, counts))}"
+            )
+        if not all(0 <= value <= 1 for value in mean) or not all(0 < value <= 1 for value in spread):
+            given = " ".join(
+                f"--{name} {','.join(f'{value:g}' for value in values)}"
+                for name, values in (("mean", mean), ("spread", spread))
+            )
+            raise SettingError(
+                f"{given}: expected are numbers up to 1, where 0 is black and 1 is white, e.g. --mean 0.49,0.48,0.45"
+                " --spread 0.25,0.24,0.26. Divide numbers up to 255 by 255"
+            )
 
 
 class Requirements:
@@ -47,15 +98,6 @@ class Requirements:
     def batches_on_a_device(self) -> None:
         self(self._settings.batch_size >= 1, "batch_size", "a whole number of at least 1")
         self(self._settings.device in get_args(Device), "device", f"one of {', '.join(get_args(Device))}")
-
-    def image_options(self) -> None:
-        """What says how images are prepared for a network."""
-        settings = self._settings
-        if (settings.mean is None) != (settings.spread is None):
-            raise SettingError("--mean and --spread go together; give both, or neither to take them from the data")
-        self(settings.channels in (None, 1, 3), "channels", "1 for grey images, 3 for colour, or nothing")
-        sized = settings.image_size is None or SMALLEST_IMAGE <= settings.image_size <= LARGEST_IMAGE
-        self(sized, "image_size", f"a whole number from {SMALLEST_IMAGE} to {LARGEST_IMAGE}, or nothing")
 
 
 def option_name(name: str) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+from dataclasses import dataclass
 from pathlib import Path
 
 import torch
@@ -22,6 +23,22 @@ LONGEST_REASON = 200
 MOST_CLASSES = 100_000
 
 
+@dataclass(frozen=True)
+class TrainedModel:
+    """A network as it is to be built, and how its images are prepared."""
+
+    model: str
+    weights: Path | None
+    class_names: list[str]
+    preparation: Preparation
+
+    def build(self, device: torch.device) -> nn.Module:
+        """The network with its weights."""
+        prepared = self.preparation
+        sizes = {"channels": prepared.channels, "classes": len(self.class_names), "size": prepared.size}
+        return build_model(self.model, self.weights, device, **sizes)
+
+
 def check_model(name: str, weights: Path | None, device: torch.device) -> None:
     """Raise before any image is read where the model cannot be built."""
     resolve(name, device)
@@ -35,10 +52,10 @@ def check_model(name: str, weights: Path | None, device: torch.device) -> None:
 
 
 def build_model(
-    name: str, weights: Path | None, device: torch.device, prepared: Preparation, classes: int
+    name: str, weights: Path | None, device: torch.device, *, channels: int, classes: int, size: int
 ) -> nn.Module:
-    """The model with its trained weights, on the device, for images that are prepared like this."""
-    model = make_model(name, prepared.channels, classes, prepared.size)
+    """The model with its trained weights, on the device."""
+    model = make_model(name, channels, classes, size)
     if weights is not None and weights.suffix == CHECKPOINT:
         load_checkpoint(model, weights)
     elif weights is not None:

@@ -6,8 +6,7 @@ import json
 import math
 import os
 import platform
-import shlex
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
@@ -15,7 +14,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from sgoif.core.serialization import atomic_write
+from sgoif.core.serialization import write_text
 from sgoif.core.version import __version__
 
 
@@ -49,33 +48,6 @@ def machine(device: torch.device) -> dict[str, Any]:
     }
 
 
-def command_line(program: str, arguments: Sequence[str]) -> str:
-    """The command as one would type it, without where on this machine the data and the results are."""
-    shown: list[str] = []
-    for argument in arguments:
-        option, joined, value = argument.partition("=")
-        if option.startswith("--") and joined:
-            shown.append(f"{option}={_shown_value(option, value)}")
-        else:
-            shown.append(_shown_value(shown[-1] if shown else "", argument))
-    return shlex.join([*program.split(), *shown])
-
-
-def _shown_value(option: str, value: str) -> str:
-    if option == "--data":
-        return "DATA"
-    return Path(value).name if Path(value).is_absolute() else value
-
-
-def rounded(value: Any, digits: int) -> Any:
-    """The value with its fractions cut to so many significant digits, however deep they lie."""
-    if isinstance(value, Mapping):
-        return {name: rounded(item, digits) for name, item in value.items()}
-    if isinstance(value, (list, tuple)):
-        return [rounded(item, digits) for item in value]
-    return float(f"{value:.{digits}g}") if isinstance(value, float) else value
-
-
 def plain(value: Any) -> Any:
     """The value in terms of JSON: arrays as lists, numbers that are none as null."""
     if isinstance(value, Mapping):
@@ -95,8 +67,7 @@ def plain(value: Any) -> Any:
 
 def write_json(path: Path, value: Any) -> None:
     """Write the value so that a reader sees the old file or the whole new one, never a part."""
-    text = json.dumps(plain(value), indent=1, allow_nan=False) + "\n"
-    atomic_write(path, lambda file: file.write(text), text=True)
+    write_text(path, json.dumps(plain(value), indent=1, allow_nan=False) + "\n")
 
 
 def _processor() -> str:

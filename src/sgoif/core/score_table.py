@@ -5,7 +5,7 @@ from __future__ import annotations
 import csv
 import os
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -79,14 +79,8 @@ class ScoreTable:
 
     def to_csv(self, path: str | os.PathLike[str]) -> None:
         """Write a CSV file; needs nothing beside numpy. Cells that a spreadsheet would run are marked as text."""
-
-        def write(handle: Any) -> None:
-            writer = csv.writer(handle)
-            writer.writerow(self.columns)
-            for row in zip(*(self._columns[name].tolist() for name in self.columns), strict=True):
-                writer.writerow([to_cell(value) for value in row])
-
-        atomic_write(Path(path), write, text=True)
+        columns = (self._columns[name].tolist() for name in self.columns)
+        write_csv(Path(path), self.columns, zip(*columns, strict=True))
 
     def to_parquet(self, path: str | os.PathLike[str]) -> None:
         """Write a Parquet file."""
@@ -97,6 +91,17 @@ class ScoreTable:
             raise MissingExtraError("pyarrow", "tables", "to_parquet()") from error
         columns = {k: v if v.dtype != object else [_text(x) for x in v] for k, v in self._columns.items()}
         atomic_write(Path(path), lambda handle: pyarrow.parquet.write_table(pyarrow.table(columns), handle))
+
+
+def write_csv(path: Path, header: Sequence[str], rows: Iterable[Iterable[Any]]) -> None:
+    """Write a CSV file, whole or not at all; cells that a spreadsheet would run are marked as text."""
+
+    def write(handle: Any) -> None:
+        writer = csv.writer(handle)
+        writer.writerow(header)
+        writer.writerows([to_cell(value) for value in row] for row in rows)
+
+    atomic_write(path, write, text=True)
 
 
 def _shown(value: Any) -> str:

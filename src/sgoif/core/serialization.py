@@ -51,6 +51,11 @@ def atomic_write(path: Path, write: Callable[[Any], None], *, text: bool = False
         raise
 
 
+def write_text(path: Path, text: str) -> None:
+    """Write a text, whole or not at all."""
+    atomic_write(path, lambda file: file.write(text), text=True)
+
+
 def check_writable(path: Path) -> None:
     """Find out before a long run, not after it, that its result cannot be written."""
     folder = next(place for place in (path.parent, *path.parent.parents) if place.exists())

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import errno
 import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 from sgoif.errors import SgoifError
@@ -33,6 +35,15 @@ def cannot_write(folder: Path, error: OSError) -> ImagesError:
         )
     reason = error.strerror or str(error)
     return ImagesError(f"cannot write to {shown(folder)}: {reason}. Choose a folder that you may write to")
+
+
+@contextmanager
+def written(folder: Path) -> Iterator[None]:
+    """Turn a disk that fills up while results are written into a sentence."""
+    try:
+        yield
+    except OSError as error:
+        raise cannot_write(folder.absolute(), error) from error
 
 
 def make_writable(folder: Path) -> None:

@@ -44,7 +44,8 @@ def open_images(
     spread evenly over all of them. Links in a folder that lead out of it or into another class are left out and counted
     in `notes`; `follow_links` follows them.
     """
-    request = _request(path, split, root, image_column, label_column, limit, follow_links)
+    columns = {"image_column": image_column, "label_column": label_column}
+    request = _request(path, limit, split=split, root=root, follow_links=follow_links, **columns)
     name = _layout(request, layout)
     collection = _collect(LAYOUTS[name].read(request), request, name)
     if limit is not None and limit < len(collection):
@@ -54,20 +55,12 @@ def open_images(
 
 
 def open_unlabelled(
-    path: str | os.PathLike[str],
-    *,
-    layout: str = "auto",
-    split: str | None = None,
-    root: str | os.PathLike[str] | None = None,
-    image_column: str | None = None,
-    label_column: str | None = None,
-    limit: int | None = None,
-    follow_links: bool = False,
+    path: str | os.PathLike[str], *, layout: str = "auto", limit: int | None = None, **options: Any
 ) -> Collection:
     """Open images whose labels do not matter: whatever `open_images` reads, all images below any folder, an archive
-    without labels, or a single image. Every label is -1.
+    without labels, or a single image. Every label is -1. The options are those of `open_images`.
     """
-    request = replace(_request(path, split, root, image_column, label_column, limit, follow_links), labelled=False)
+    request = _request(path, limit, labelled=False, **options)
     source = request.path
     if layout == "auto" and source.is_file() and source.suffix.lower() in SUFFIXES:
         name, found = "image", Found([as_unicode(source.name)], [None], Files([source]), root=source.parent)
@@ -96,13 +89,7 @@ def open_unlabelled(
 
 
 def _request(
-    path: str | os.PathLike[str],
-    split: str | None,
-    root: str | os.PathLike[str] | None,
-    image_column: str | None,
-    label_column: str | None,
-    limit: int | None,
-    follow_links: bool,
+    path: str | os.PathLike[str], limit: int | None, *, root: str | os.PathLike[str] | None = None, **options: Any
 ) -> Request:
     """What was asked for, after a look at whether it is there."""
     source = Path(os.path.abspath(path))
@@ -111,7 +98,7 @@ def _request(
     if limit is not None and limit < 2:
         raise ImagesError(f"limit = {limit} is too small; at least 2 images are needed")
     start = None if root is None else Path(os.path.abspath(root))
-    return Request(source, split, start, image_column, label_column, follow_links=follow_links)
+    return Request(source, root=start, **options)
 
 
 def _some(collection: Collection, limit: int) -> Collection:

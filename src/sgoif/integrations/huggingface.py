@@ -21,21 +21,16 @@ import os
 from collections.abc import Mapping
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.utils.data import Dataset
 
-from sgoif.core.score_table import ScoreTable
 from sgoif.errors import IndexingError, MissingExtraError, SettingError
 from sgoif.integrations.records import Records, follow
-from sgoif.integrations.steps import INDEX, OpenStep, release
+from sgoif.integrations.steps import INDEX, OpenStep, Results, release
 from sgoif.monitor import InfluenceMonitor
 from sgoif.tracking.hooks import uncompiled
-
-if TYPE_CHECKING:
-    from sgoif.tasks import LabelErrors
 
 try:
     from transformers import TrainerCallback
@@ -48,7 +43,7 @@ STATE = "sgoif-monitor.npz"
 logger = logging.getLogger(__name__)
 
 
-class InfluenceCallback(TrainerCallback):  # type: ignore[misc, unused-ignore]
+class InfluenceCallback(Results, TrainerCallback):  # type: ignore[misc, unused-ignore]
     """Scores the training examples of a `transformers.Trainer`.
 
     The Trainer says nothing when training fails. Call `close()` then, if the model is used further without another
@@ -76,6 +71,8 @@ class InfluenceCallback(TrainerCallback):  # type: ignore[misc, unused-ignore]
         print(callback.scores().worst(5), callback.errors().noise_rate())
         ```
     """
+
+    _starts = "trainer.train() starts"
 
     def __init__(
         self, anchors: Any, *, index: str = INDEX, target: str | None = None, log: bool = False, **settings: Any
@@ -108,25 +105,6 @@ class InfluenceCallback(TrainerCallback):  # type: ignore[misc, unused-ignore]
             except AttributeError as error:
                 raise self._dropped() from error
         return self
-
-    # --- results ------------------------------------------------------------------------------------------------
-
-    @property
-    def monitor(self) -> InfluenceMonitor:
-        """The monitor of the current or last training."""
-        if self._monitor is None:
-            raise SettingError("there is no monitor yet: it is made when trainer.train() starts")
-        return self._monitor
-
-    def scores(self) -> ScoreTable:
-        """The table of scores."""
-        return self.monitor.scores()
-
-    def errors(self, dataset: Dataset[Any] | None = None, **options: Any) -> LabelErrors:
-        """Which labels are wrong; see `sgoif.tasks.LabelErrors`."""
-        from sgoif.tasks import LabelErrors
-
-        return LabelErrors(self.monitor, dataset=dataset, **options)
 
     def close(self) -> None:
         """Remove every hook, also after a training that failed. Scores stay readable."""

@@ -14,20 +14,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from operator import attrgetter
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.utils.data import Dataset
 
-from sgoif.core.score_table import ScoreTable
 from sgoif.errors import MissingExtraError, SettingError, StepError
 from sgoif.integrations.records import Records, follow
-from sgoif.integrations.steps import BatchKey, OpenStep, find, find_index, release
+from sgoif.integrations.steps import BatchKey, OpenStep, Results, find, find_index, release
 from sgoif.monitor import InfluenceMonitor
-
-if TYPE_CHECKING:
-    from sgoif.tasks import LabelErrors
 
 try:
     from lightning.pytorch import Callback
@@ -38,7 +33,7 @@ except ImportError:
         raise MissingExtraError("lightning", "lightning", "the Lightning callback") from error
 
 
-class InfluenceCallback(Callback):  # type: ignore[misc, unused-ignore]
+class InfluenceCallback(Results, Callback):  # type: ignore[misc, unused-ignore]
     """Scores the training examples of a Lightning fit.
 
     Args:
@@ -64,6 +59,8 @@ class InfluenceCallback(Callback):  # type: ignore[misc, unused-ignore]
         ```
     """
 
+    _starts = "trainer.fit(...) starts to train"
+
     def __init__(
         self,
         anchors: Any,
@@ -88,25 +85,6 @@ class InfluenceCallback(Callback):  # type: ignore[misc, unused-ignore]
         self._step = OpenStep()
         self._loss_hider: _LossHider | None = None
         self._restored: dict[str, Any] | None = None
-
-    # --- results ------------------------------------------------------------------------------------------------
-
-    @property
-    def monitor(self) -> InfluenceMonitor:
-        """The monitor of the current or last fit."""
-        if self._monitor is None:
-            raise SettingError("there is no monitor yet: it is made when trainer.fit(...) starts to train")
-        return self._monitor
-
-    def scores(self) -> ScoreTable:
-        """The table of scores."""
-        return self.monitor.scores()
-
-    def errors(self, dataset: Dataset[Any] | None = None, **options: Any) -> LabelErrors:
-        """Which labels are wrong; see `sgoif.tasks.LabelErrors`."""
-        from sgoif.tasks import LabelErrors
-
-        return LabelErrors(self.monitor, dataset=dataset, **options)
 
     # --- life of a fit ------------------------------------------------------------------------------------------
 

@@ -14,10 +14,14 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
-from sgoif.errors import IndexingError, SgoifError
+from torch.utils.data import Dataset
+
+from sgoif.core.score_table import ScoreTable
+from sgoif.errors import IndexingError, SettingError, SgoifError
 
 if TYPE_CHECKING:
     from sgoif.monitor import InfluenceMonitor
+    from sgoif.tasks import LabelErrors
 
 INDEX = "index"
 BatchKey = str | int | Callable[[Any], Any] | None
@@ -59,6 +63,30 @@ class OpenStep:
         step, self._step = self._step, None
         if step is not None:
             step.__exit__(Abandoned, Abandoned(), None)
+
+
+class Results:
+    """What a callback of a framework can tell about the training that it watches."""
+
+    _monitor: InfluenceMonitor | None
+    _starts: str
+
+    @property
+    def monitor(self) -> InfluenceMonitor:
+        """The monitor of the current or last training."""
+        if self._monitor is None:
+            raise SettingError(f"there is no monitor yet: it is made when {self._starts}")
+        return self._monitor
+
+    def scores(self) -> ScoreTable:
+        """The table of scores."""
+        return self.monitor.scores()
+
+    def errors(self, dataset: Dataset[Any] | None = None, **options: Any) -> LabelErrors:
+        """Which labels are wrong; see `sgoif.tasks.LabelErrors`."""
+        from sgoif.tasks import LabelErrors
+
+        return LabelErrors(self.monitor, dataset=dataset, **options)
 
 
 def release(monitor: InfluenceMonitor | None, error: BaseException | None = None) -> None:

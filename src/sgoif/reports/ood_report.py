@@ -10,9 +10,18 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from sgoif.core.serialization import atomic_write
-from sgoif.reports.html_fragments import format_digits, isolated_text, notes_html, picture_html, safe_text
-from sgoif.reports.templates import fill_template, policy_digest, read_asset
+from sgoif.core.serialization import write_text
+from sgoif.reports.html_fragments import (
+    facts_html,
+    figures_html,
+    format_digits,
+    isolated_text,
+    notes_html,
+    picture_html,
+    safe_text,
+    style_and_policy,
+)
+from sgoif.reports.templates import fill_template
 
 
 @dataclass(frozen=True)
@@ -46,28 +55,22 @@ class OodReport:
 
 def write_ood_report(path: Path, page: OodReport) -> None:
     """Write the page, whole or not at all."""
-    text = ood_report_html(page)
-    atomic_write(Path(path), lambda file: file.write(text), text=True)
+    write_text(Path(path), ood_report_html(page))
 
 
 def ood_report_html(page: OodReport) -> str:
     """The page as one text."""
-    style = read_asset("page.css")
-    policy = f"default-src 'none'; img-src data:; style-src {policy_digest(style)}; base-uri 'none'; form-action 'none'"
     return fill_template(
         "ood.html",
         {
             "title": safe_text(page.title) or "(no name)",
-            "policy": policy,
-            "style": style,
+            **style_and_policy("page.css"),
             "figures": _figures(page),
             "advice": _advice(page),
             "notes": notes_html(page.notes),
             "shown": f"{len(page.rows):,} of {page.images:,} images, strangest first",
             "cards": "\n".join(_card(rank, row) for rank, row in enumerate(page.rows, 1)),
-            "facts": "".join(
-                f"<dt>{safe_text(key)}</dt><dd>{isolated_text(value)}</dd>" for key, value in page.facts.items()
-            ),
+            "facts": facts_html(page.facts),
         },
     )
 
@@ -79,11 +82,7 @@ def _figures(page: OodReport) -> str:
         ("called strange", f"{page.strange:,}", f"p-value of {page.false_alarms:g} or less"),
         ("to be expected anyway", f"{expected:,.0f}" if expected >= 1 else "&lt;1", "if all of the images belonged"),
     )
-    return "\n".join(
-        f'<div class="figure"><p class="figure-label">{label}</p><p class="figure-value">{value}</p>'
-        f'<p class="muted">{note}</p></div>'
-        for label, value, note in figures
-    )
+    return figures_html(figures)
 
 
 def _advice(page: OodReport) -> str:

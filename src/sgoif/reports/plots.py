@@ -11,24 +11,16 @@ from sgoif.errors import MissingExtraError
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-LABELS = {
-    "influence": "influence, gated",
-    "influence_no_gate": "influence, no gate",
-    "plain_sum": "influence, gated, plain sum",
-    "one_pool_no_gate": "influence, one pool, no gate",
-    "loss": "mean loss",
-    "margin": "margin (AUM)",
-    "prob_margin": "probability margin",
+STYLES = {
+    "influence": ("influence, gated", "#0b6e4f"),
+    "influence_no_gate": ("influence, no gate", "#c1443c"),
+    "plain_sum": ("influence, gated, plain sum", "#6cae75"),
+    "one_pool_no_gate": ("influence, one pool, no gate", "#e0a030"),
+    "loss": ("mean loss", "#8a8d91"),
+    "margin": ("margin (AUM)", "#3b6ea8"),
+    "prob_margin": ("probability margin", "#8e6bbf"),
 }
-COLOURS = {
-    "influence": "#0b6e4f",
-    "influence_no_gate": "#c1443c",
-    "plain_sum": "#6cae75",
-    "one_pool_no_gate": "#e0a030",
-    "loss": "#8a8d91",
-    "margin": "#3b6ea8",
-    "prob_margin": "#8e6bbf",
-}
+"""What a score is called and its colour; others go by their names."""
 
 
 def plot_run(result: Mapping[str, Any], path: Path, title: str = "") -> None:
@@ -47,7 +39,8 @@ def plot_run(result: Mapping[str, Any], path: Path, title: str = "") -> None:
     if title:
         figure.suptitle(title, fontsize=12, x=0.01, ha="left")
     _draw_detection(left, result["epochs"])
-    _draw_residuals(right, result["monitors"], steps_per_epoch=_steps_per_epoch(result["epochs"]))
+    last = result["epochs"][-1]
+    _draw_residuals(right, result["monitors"], steps_per_epoch=last["steps"] / last["epoch"])
     path.parent.mkdir(parents=True, exist_ok=True)
     figure.savefig(path, format="png", metadata={"Software": None})
 
@@ -56,8 +49,9 @@ def _draw_detection(axes: Axes, epochs: Sequence[Mapping[str, Any]]) -> None:
     numbers = [record["epoch"] for record in epochs]
     for position, name in enumerate(epochs[-1]["methods"]):
         values = [record["methods"][name]["aupr"] for record in epochs]
+        label, colour = STYLES.get(name, (name, f"C{position % 10}"))
         emphasis = 2.4 if name.startswith("influence") else 1.5
-        axes.plot(numbers, values, color=_colour(name, position), linewidth=emphasis, label=LABELS.get(name, name))
+        axes.plot(numbers, values, color=colour, linewidth=emphasis, label=label)
     axes.set(xlabel="epoch", ylabel="AUPR", ylim=(0, 1.02), title="finding the wrong labels")
     _finish(axes)
 
@@ -68,12 +62,10 @@ def _draw_residuals(axes: Axes, monitors: Mapping[str, Mapping[str, Any]], steps
         if not history:
             continue
         when = [entry["step"] / steps_per_epoch for entry in history]
-        label = LABELS.get(name, name)
-        colour = _colour(name, position)
+        label, colour = STYLES.get(name, (name, f"C{position % 10}"))
         axes.plot(when, [entry["residual_median"] for entry in history], color=colour, linewidth=2, label=label)
-        bounded = [
-            (at, entry["tau"]) for at, entry in zip(when, history, strict=True) if _is_positive(entry.get("tau"))
-        ]
+        taus = [entry.get("tau") or 0.0 for entry in history]
+        bounded = [(at, tau) for at, tau in zip(when, taus, strict=True) if 0 < tau < float("inf")]
         if bounded and not name.endswith("no_gate"):
             at, tau = zip(*bounded, strict=True)
             axes.plot(at, tau, color=colour, linewidth=1.2, linestyle="--", label=f"tolerance τ ({label})")
@@ -89,15 +81,3 @@ def _finish(axes: Axes) -> None:
     axes.grid(alpha=0.25)
     if axes.lines:
         axes.legend(frameon=False, fontsize=8)
-
-
-def _colour(name: str, position: int) -> str:
-    return COLOURS.get(name, f"C{position % 10}")
-
-
-def _steps_per_epoch(epochs: Sequence[Mapping[str, Any]]) -> float:
-    return float(epochs[-1]["steps"] / epochs[-1]["epoch"])
-
-
-def _is_positive(value: Any) -> bool:
-    return value is not None and 0 < value < float("inf")

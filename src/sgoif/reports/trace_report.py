@@ -12,9 +12,18 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from sgoif.core.serialization import atomic_write
-from sgoif.reports.html_fragments import format_digits, isolated_text, notes_html, picture_html, safe_text
-from sgoif.reports.templates import fill_template, policy_digest, read_asset
+from sgoif.core.serialization import write_text
+from sgoif.reports.html_fragments import (
+    facts_html,
+    figures_html,
+    format_digits,
+    isolated_text,
+    notes_html,
+    picture_html,
+    safe_text,
+    style_and_policy,
+)
+from sgoif.reports.templates import fill_template
 
 if TYPE_CHECKING:
     from sgoif.tasks.poisoning import RemovalEstimate
@@ -82,14 +91,11 @@ class TraceReport:
 
 def write_trace_report(path: Path, page: TraceReport) -> None:
     """Write the page, whole or not at all."""
-    text = trace_report_html(page)
-    atomic_write(Path(path), lambda file: file.write(text), text=True)
+    write_text(Path(path), trace_report_html(page))
 
 
 def trace_report_html(page: TraceReport) -> str:
     """The page as one text."""
-    style = read_asset("page.css") + read_asset("trace.css")
-    policy = f"default-src 'none'; img-src data:; style-src {policy_digest(style)}; base-uri 'none'; form-action 'none'"
     sections = {
         "victims": _victims(page),
         "families": _families(page.families),
@@ -102,8 +108,7 @@ def trace_report_html(page: TraceReport) -> str:
         "trace.html",
         {
             "title": safe_text(page.title) or "(no name)",
-            "policy": policy,
-            "style": style,
+            **style_and_policy("page.css", "trace.css"),
             "nav": "".join(f'<a href="#{name}">{title}</a>' for name, title in links),
             "figures": _figures(page),
             "advice": _advice(page),
@@ -113,9 +118,7 @@ def trace_report_html(page: TraceReport) -> str:
             "listing": "Images to remove" if page.selected else "Images of highest score",
             "shown": _how_many(page),
             "cards": "\n".join(_card(rank, row, page.selected > 0) for rank, row in enumerate(page.listed, 1)),
-            "facts": "".join(
-                f"<dt>{safe_text(key)}</dt><dd>{isolated_text(value)}</dd>" for key, value in page.facts.items()
-            ),
+            "facts": facts_html(page.facts),
         },
     )
 
@@ -130,11 +133,7 @@ def _figures(page: TraceReport) -> str:
         figures.append(("victims", f"{page.victims_total:,}", "images with a wrong answer that were given"))
     if page.restore is not None:
         figures.append(("enough to undo it", f"{page.restore.count:,}", "images of highest score, by a linear refit"))
-    return "\n".join(
-        f'<div class="figure"><p class="figure-label">{label}</p><p class="figure-value">{value}</p>'
-        f'<p class="muted">{note}</p></div>'
-        for label, value, note in figures
-    )
+    return figures_html(figures)
 
 
 def _advice(page: TraceReport) -> str:

@@ -6,6 +6,7 @@ stay where they are; their digest is kept, since a sentinel says nothing true ab
 
 from __future__ import annotations
 
+import os
 import tempfile
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, replace
@@ -13,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from torch import Tensor
 
 from sgoif.audit.batches import Normalisation
 from sgoif.audit.errors import ModelError
@@ -20,13 +22,14 @@ from sgoif.audit.models import trusted_model
 from sgoif.audit.settings import LARGEST_IMAGE, SMALLEST_IMAGE
 from sgoif.commands.image_batches import Preparation
 from sgoif.commands.sentinel.settings import OpenSettings
-from sgoif.commands.trained_model import build_model, check_model, digest
+from sgoif.commands.trained_model import TrainedModel, check_model, digest
 from sgoif.core.serialization import load_state, save_state
 from sgoif.device.selection import choose_device
 from sgoif.errors import StateError
 from sgoif.images.errors import cannot_write, make_writable
 from sgoif.images.text import shown
 from sgoif.tasks.ood import Sentinel
+from sgoif.tasks.ood.conformal import p_values
 
 FIT = "`sgoif sentinel fit`"
 KEPT_BACK = "one image in five"
@@ -72,6 +75,14 @@ class LoadedSentinel:
         """No p-value is smaller with this calibration."""
         return 1 / (len(self.sentinel.calibration) + 1)
 
+    @torch.no_grad()
+    def predict(self, images: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """Of every image its score, its p-value and the number of the class that the network answers, in one pass."""
+        seen = self.sentinel.network.see(images.to(self.device))
+        scores = self.sentinel.strangeness(seen)
+        answers = torch.nan_to_num(seen.logits, nan=-torch.inf).argmax(1)
+        return scores.cpu(), p_values(scores, self.sentinel.calibration).cpu(), answers.cpu()
+
 
 def check_target(path: Path) -> None:
     """Raise before any work where a sentinel cannot be written, or would replace something else."""
@@ -104,7 +115,7 @@ def load_sentinel(settings: OpenSettings, say: Callable[[str], None]) -> LoadedS
     description = replace(description, model=name)
     weights = settings.weights or _weights(path, description)
     check_model(name, weights, device)
-    model = build_model(name, weights, device, description.preparation, len(description.class_names))
+    model = TrainedModel(name, weights, description.class_names, description.preparation).build(device)
     if digest(model) != description.digest:
         where = f"those of {shown(weights)}" if weights else f"those that {shown(description.model)} loads"
         raise StateError(
@@ -171,7 +182,7 @@ def _is_sentinel(path: Path) -> bool:
 
 
 def _state(path: Path) -> dict[str, Any]:
-    if path.is_dir():
+    if os.path.isdir(path):
         raise StateError(f"{path} is a folder, not a sentinel; make one with {FIT}")
     try:
         return load_state(path)

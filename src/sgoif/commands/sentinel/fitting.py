@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -18,7 +16,7 @@ from sgoif.commands.finished_run import FinishedRun, open_run
 from sgoif.commands.image_batches import Preparation, Unreadable, collection_batches, preparation_for
 from sgoif.commands.sentinel.archive import KEPT_BACK, SentinelDescription, check_target, save
 from sgoif.commands.sentinel.settings import FitSettings
-from sgoif.commands.trained_model import build_model, check_model, digest, read_classes
+from sgoif.commands.trained_model import TrainedModel, check_model, digest, read_classes
 from sgoif.device.selection import choose_device
 from sgoif.errors import SettingError
 from sgoif.images import Collection, ImagesError, open_images, open_unlabelled
@@ -32,36 +30,6 @@ AGREES = 0.5
 Pair = tuple[Tensor, Tensor | None]
 
 
-@dataclass(frozen=True)
-class Setup:
-    """A model as it is to be built, and how its images are prepared."""
-
-    model: str
-    weights: Path | None
-    class_names: list[str]
-    preparation: Preparation
-
-    def build(self, device: torch.device) -> nn.Module:
-        """The model with its weights."""
-        return build_model(self.model, self.weights, device, self.preparation, len(self.class_names))
-
-    def describe(self, model: nn.Module, images: int, calibrated_on: str) -> SentinelDescription:
-        """What goes into the file beside the sentinel."""
-        prepared = self.preparation
-        return SentinelDescription(
-            model=self.model,
-            weights=None if self.weights is None else str(self.weights.absolute()),
-            digest=digest(model),
-            class_names=self.class_names,
-            image_size=prepared.size,
-            channels=prepared.channels,
-            mean=list(prepared.normalise.mean),
-            spread=list(prepared.normalise.spread),
-            images=images,
-            calibrated_on=calibrated_on,
-        )
-
-
 def fit(settings: FitSettings, show: Progress) -> dict[str, Any]:
     """Fit a sentinel and write it; returns what to tell about it, in terms of JSON."""
     start = time.monotonic()
@@ -71,10 +39,7 @@ def fit(settings: FitSettings, show: Progress) -> dict[str, Any]:
         check_model(settings.model, settings.weights, device)
     run = None if settings.run is None else open_run(settings.run, settings.model, show.say)
     data = None if settings.data is None else _open(settings, show)
-    if run is not None:
-        setup = Setup(run.model, run.weights, run.pixels.class_names, run.preparation)
-    else:
-        setup = _of_data(settings, data, show)
+    setup = run.setup if run is not None else _of_data(settings, data, show)
     model = setup.build(device)
     source = _Source(settings, setup.preparation, show)
     if data is not None:
@@ -95,7 +60,19 @@ def fit(settings: FitSettings, show: Progress) -> dict[str, Any]:
         )
     back = int(OneInMany(HELD_BACK).chosen(source.taken).sum()) if calibration is None else 0
     images = source.taken - back
-    description = setup.describe(model, images, origin)
+    prepared = setup.preparation
+    description = SentinelDescription(
+        model=setup.model,
+        weights=None if setup.weights is None else str(setup.weights.absolute()),
+        digest=digest(model),
+        class_names=setup.class_names,
+        image_size=prepared.size,
+        channels=prepared.channels,
+        mean=list(prepared.normalise.mean),
+        spread=list(prepared.normalise.spread),
+        images=images,
+        calibrated_on=origin,
+    )
     save(settings.out, sentinel, description)
     kept = len(sentinel.calibration)
     return {
@@ -133,7 +110,7 @@ def _open(settings: FitSettings, show: Progress) -> Collection:
     return collection
 
 
-def _of_data(settings: FitSettings, data: Collection | None, show: Progress) -> Setup:
+def _of_data(settings: FitSettings, data: Collection | None, show: Progress) -> TrainedModel:
     assert data is not None
     assert settings.model is not None
     class_names = read_classes(settings.classes) if settings.classes is not None else data.class_names
@@ -154,7 +131,7 @@ def _of_data(settings: FitSettings, data: Collection | None, show: Progress) -> 
             f"images of {preparation.size}×{preparation.size} pixels, normalised by their own mean {mean} and spread"
             f" {spread}; where the model was trained with others, give --mean and --spread"
         )
-    return Setup(settings.model, settings.weights, class_names, preparation)
+    return TrainedModel(settings.model, settings.weights, class_names, preparation)
 
 
 def _labels(data: Collection, class_names: Sequence[str], classes: str | None, show: Progress) -> Indices | None:
@@ -214,18 +191,14 @@ class _Source:
     def of_collection(
         self, data: Collection, labels: Indices | None, what: str, *, learned: bool = True
     ) -> Iterator[Pair]:
-        for batch in collection_batches(data, self._prepare, self._batch_size, self.unreadable, self._show, what):
+        for batch in collection_batches(data, self._prepare, self._batch_size, what, self.unreadable, self._show):
             self.taken += learned * len(batch.numbers)
             yield batch.images, None if labels is None else torch.from_numpy(labels[batch.numbers])
 
     def of_run(self, run: FinishedRun, rows: Indices, what: str, *, learned: bool = True) -> Iterator[Pair]:
-        self._show.stage(what, len(rows))
-        seen = 0
-        for some, images, labels in run.batches(rows, self._batch_size):
+        for some, images, labels in run.batches(rows, self._batch_size, what, self._show):
             self.taken += learned * len(some)
             yield images, labels
-            seen += len(some)
-            self._show.advance(seen, len(rows))
 
 
 class _Agreement:

@@ -16,10 +16,9 @@ from typing import Any
 from sgoif.audit.progress import Progress
 from sgoif.commands.image_batches import Unreadable, batches
 from sgoif.commands.sentinel.archive import LoadedSentinel, load_sentinel
-from sgoif.commands.sentinel.prediction import predict
 from sgoif.commands.sentinel.settings import WatchSettings
 from sgoif.errors import SettingError
-from sgoif.images import Collection, open_unlabelled
+from sgoif.images import Collection, ImagesError, open_unlabelled
 from sgoif.images.backends import Files, Store
 from sgoif.images.text import as_unicode
 from sgoif.reports.page_json import natural_order
@@ -63,7 +62,7 @@ def watch(settings: WatchSettings, show: Progress) -> WatchOutput:
     names, alarm = _follow(loaded, parts, settings.false_alarms, unreadable, show)
     unreadable.summarise()
     if not names and unreadable.found:
-        raise unreadable.none_read("no image")
+        raise ImagesError(f"no image can be read; {unreadable.first()}")
     change_name = None if alarm is None else names[alarm.change]
     return WatchOutput(len(names), alarm, change_name, len(unreadable.found), time.monotonic() - start)
 
@@ -92,7 +91,7 @@ def _follow(
         if part.total:
             show.stage("watching", part.total)
         for batch in batches(part.store, loaded.description.preparation, loaded.batch_size, skip):
-            scores = predict(loaded, batch.images).scores
+            scores = loaded.predict(batch.images)[0]
             for row, number in enumerate(batch.numbers):
                 seen.append(part.names[number])
                 alarm = following.update_scores(scores[row : row + 1], [part.names[number]])

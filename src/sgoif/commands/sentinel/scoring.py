@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -16,12 +13,11 @@ from sgoif.audit.outputs import write_skipped, write_tables
 from sgoif.audit.progress import Progress
 from sgoif.commands.image_batches import Unreadable, collection_batches, thumbnail_of
 from sgoif.commands.sentinel.archive import KEPT_BACK, LoadedSentinel, load_sentinel
-from sgoif.commands.sentinel.prediction import predict
 from sgoif.commands.sentinel.settings import ScoreSettings
 from sgoif.core.provenance import package_version
 from sgoif.core.score_table import ScoreTable, texts
-from sgoif.images import Collection, open_unlabelled
-from sgoif.images.errors import cannot_write, make_writable
+from sgoif.images import Collection, ImagesError, open_unlabelled
+from sgoif.images.errors import make_writable, written
 from sgoif.images.text import plural, shown
 from sgoif.reports.ood_report import OodReport, ScoredImage, write_ood_report
 
@@ -49,7 +45,7 @@ def score(settings: ScoreSettings, show: Progress) -> ScoreOutput:
     unreadable = Unreadable(show.say)
     table = _table(settings, loaded, data, unreadable, show)
     notes = _notes(settings, loaded, unreadable)
-    with _written(folder):
+    with written(folder):
         notes += write_tables(folder, table, STEM)
         write_skipped(folder, unreadable.found)
         for note in notes:
@@ -76,13 +72,13 @@ def _table(
 ) -> ScoreTable:
     numbers: list[int] = []
     predictions = []
-    prepared, size = loaded.description.preparation, loaded.batch_size
-    for batch in collection_batches(data, prepared, size, unreadable, show, "scoring images"):
+    prepare = loaded.description.preparation
+    for batch in collection_batches(data, prepare, loaded.batch_size, "scoring images", unreadable, show):
         numbers += batch.numbers
-        predictions.append(predict(loaded, batch.images))
+        predictions.append(loaded.predict(batch.images))
     unreadable.summarise()
     if not predictions:
-        raise unreadable.none_read(f"none of the {len(data)} images of {shown(data.source)}")
+        raise ImagesError(f"none of the {len(data)} images of {shown(data.source)} can be read; {unreadable.first()}")
     scores, p, predicted = (torch.cat(parts).numpy() for parts in zip(*predictions, strict=True))
     order = np.argsort(-scores, kind="stable")
     table = ScoreTable(
@@ -156,12 +152,3 @@ def _page(
         },
         notes=notes,
     )
-
-
-@contextmanager
-def _written(folder: Path) -> Iterator[None]:
-    """Turn a disk that fills up into a sentence."""
-    try:
-        yield
-    except OSError as error:
-        raise cannot_write(folder.absolute(), error) from error

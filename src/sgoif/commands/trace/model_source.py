@@ -4,21 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Protocol
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch import Tensor, nn
+from torch import Tensor
 
 from sgoif.audit.errors import RunDirectoryError
 from sgoif.audit.progress import Progress
 from sgoif.audit.run_directory import RUN, RunDirectory
 from sgoif.audit.settings import AuditSettings
 from sgoif.commands.finished_run import FinishedRun, open_run
-from sgoif.commands.image_batches import Preparation, Unreadable, collection_batches, preparation_for, thumbnail_of
+from sgoif.commands.image_batches import Unreadable, collection_batches, preparation_for, thumbnail_of
 from sgoif.commands.trace.settings import TraceSettings
-from sgoif.commands.trained_model import build_model, check_model, read_classes
+from sgoif.commands.trained_model import TrainedModel, check_model, read_classes
 from sgoif.device.selection import choose_device
 from sgoif.errors import SettingError
 from sgoif.images import Collection, ImagesError, open_images
@@ -27,37 +26,12 @@ from sgoif.tasks.labels.decoys import flip_some
 
 Rows = NDArray[np.int64]
 Batch = tuple[Tensor, Tensor, Tensor]
-
-
-class ModelSource(Protocol):
-    """A model and its training images."""
-
-    model: nn.Module
-    class_names: list[str]
-    preparation: Preparation
-    source: Path
-    """Where the images come from; absolute."""
-    described: dict[str, str]
-    """Facts for the page."""
-    notes: list[str]
-
-    def batches(self, show: Progress) -> Iterator[Batch]:
-        """(x, y, number) of the training images, in order."""
-
-    def name(self, number: int) -> str:
-        """What an image is called."""
-
-    def picture(self, number: int) -> bytes | None:
-        """A thumbnail."""
-
-
-def open_source(settings: TraceSettings, show: Progress) -> ModelSource:
-    """The model and images that the settings name."""
-    return RunSource(settings, show) if settings.run is not None else FileSource(settings, show)
+"""(x, y, number) of training images."""
+LOOKING = "looking at the training images"
 
 
 class RunSource:
-    """What a finished audit left behind."""
+    """What a finished audit left behind: a model, and its training images by number."""
 
     def __init__(self, settings: TraceSettings, show: Progress) -> None:
         path = settings.run
@@ -72,10 +46,10 @@ class RunSource:
         assert recorded is not None  # open_run has read it
         audit = AuditSettings.from_record(recorded["settings"])
         pixels = self._run.pixels
-        self.class_names, self.preparation = pixels.class_names, self._run.preparation
+        self.class_names, self.preparation = pixels.class_names, self._run.setup.preparation
         self.source = Path(audit.path).absolute()
         self._batch_size = settings.batch_size
-        self.model = self._run.build_model(choose_device(settings.device))
+        self.model = self._run.setup.build(choose_device(settings.device))
         given = np.asarray(pixels.labels, dtype=np.int64)
         # Decoys were trained on with a label that is wrong on purpose; what they cause is the audit's own doing.
         _, decoys = flip_some(given, self._run.trained, len(self.class_names), share=audit.decoys, seed=audit.seed)
@@ -89,13 +63,8 @@ class RunSource:
         }
 
     def batches(self, show: Progress) -> Iterator[Batch]:
-        rows = self._rows
-        show.stage("looking at the training images", len(rows))
-        seen = 0
-        for some, images, labels in self._run.batches(rows, self._batch_size):
+        for some, images, labels in self._run.batches(self._rows, self._batch_size, LOOKING, show):
             yield images, labels, torch.from_numpy(some)
-            seen += len(some)
-            show.advance(seen, len(rows))
 
     def name(self, number: int) -> str:
         return self._run.pixels.names[number]
@@ -105,7 +74,7 @@ class RunSource:
 
 
 class FileSource:
-    """A model from a factory and a file of weights, and images in any layout."""
+    """The same from a factory, a file of weights, and images in any layout."""
 
     def __init__(self, settings: TraceSettings, show: Progress) -> None:
         assert settings.data is not None
@@ -124,9 +93,8 @@ class FileSource:
             mean=settings.mean,
             spread=settings.spread,
         )
-        classes = len(self.class_names)
-        self.model = build_model(settings.model, settings.weights, device, self.preparation, classes)
-        self._batch_size, self._say = settings.batch_size, show.say
+        self.model = TrainedModel(settings.model, settings.weights, self.class_names, self.preparation).build(device)
+        self._batch_size = settings.batch_size
         self.described = {
             "images": str(self.source),
             "model": settings.model,
@@ -135,9 +103,8 @@ class FileSource:
         }
 
     def batches(self, show: Progress) -> Iterator[Batch]:
-        unreadable = Unreadable(self._say)
-        what = "looking at the training images"
-        for batch in collection_batches(self._data, self.preparation, self._batch_size, unreadable, show, what):
+        unreadable = Unreadable(show.say)
+        for batch in collection_batches(self._data, self.preparation, self._batch_size, LOOKING, unreadable, show):
             yield batch.images, torch.from_numpy(self._labels[batch.numbers]), torch.tensor(batch.numbers)
         unreadable.summarise()
         if unreadable.found:
@@ -148,6 +115,14 @@ class FileSource:
 
     def picture(self, number: int) -> bytes | None:
         return thumbnail_of(self._data, number)
+
+
+ModelSource = RunSource | FileSource
+
+
+def open_source(settings: TraceSettings, show: Progress) -> ModelSource:
+    """The model and images that the settings name."""
+    return RunSource(settings, show) if settings.run is not None else FileSource(settings, show)
 
 
 def _named(data: Collection, classes: str | None) -> tuple[list[str], Rows]:

@@ -6,8 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from sgoif.audit.settings import folder_name
-from sgoif.commands.settings import DataSettings, Requirements, option_name
-from sgoif.device.selection import Device
+from sgoif.commands.settings import ModelSettings, Requirements, option_name
 from sgoif.errors import SettingError
 
 MOST_SHOWN = 200
@@ -15,34 +14,18 @@ AUDIT_PREFIX = "sgoif-audit-"
 
 
 @dataclass(frozen=True)
-class TraceSettings:
-    """A trained model with its training images, and what it does wrong. None means: taken from the run or the data."""
+class TraceSettings(ModelSettings):
+    """A trained model with its training images, and what it does wrong."""
 
-    run: Path | None = None
-    """Run directory of a finished `sgoif audit`, with its model, weights and images."""
-    data: DataSettings | None = None
-    """The training images, where there is no run."""
-    model: str | None = None
-    """A built-in model, or `package.module:factory` for your own, which a run cannot bring along."""
-    weights: Path | None = None
-    """A safetensors file. None: the factory loads weights itself."""
     victims: Path | None = None
     """Images that are answered wrongly. None: nothing is known."""
     label: str | None = None
     """The wrong label of all victims. None: what the model answers."""
     out: Path | None = None
     """None: `sgoif-trace-<name>` in the current directory."""
-    classes: str | None = None
-    """Number of the model's outputs, or a file with their names. None: the classes of the data."""
-    image_size: int | None = None
-    channels: int | None = None
-    mean: tuple[float, ...] | None = None
-    """Of every channel, with white as 1. None: of the data."""
-    spread: tuple[float, ...] | None = None
     show: int = 24
     """Victims on the page."""
     batch_size: int = 256
-    device: Device = "auto"
 
     def __post_init__(self) -> None:
         if self.run is None and self.data is None:
@@ -63,14 +46,9 @@ class TraceSettings:
             )
         if self.label is not None and self.victims is None:
             raise SettingError("--label says what victims are called; give them with --victims, or leave --label away")
-        need = Requirements(self)
-        need.image_options()
-        need.batches_on_a_device()
-        need(1 <= self.show <= MOST_SHOWN, "show", f"a whole number from 1 to {MOST_SHOWN}")
-        if self.mean is not None and self.spread is not None:
-            fits = len(self.mean) == len(self.spread) in ((1, 3) if self.channels is None else (self.channels,))
-            ranges = all(0 <= m <= 1 for m in self.mean) and all(0 < s <= 1 for s in self.spread)
-            need(fits and ranges, "mean", "as --spread one number up to 1 for every channel, where 1 is white")
+        self.check_preparation()
+        shown = 1 <= self.show <= MOST_SHOWN
+        Requirements(self)(shown, "show", f"a whole number from 1 to {MOST_SHOWN}")
 
     @property
     def directory(self) -> Path:

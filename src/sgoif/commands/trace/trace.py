@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import csv
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -18,9 +17,8 @@ from sgoif.commands.trace.model_source import ModelSource, open_source
 from sgoif.commands.trace.settings import TraceSettings
 from sgoif.commands.trace.victims import Victims, open_victims, wrong_label
 from sgoif.core.provenance import package_version
-from sgoif.core.score_table import ScoreTable, texts, to_cell
-from sgoif.core.serialization import atomic_write
-from sgoif.images.errors import cannot_write, make_writable
+from sgoif.core.score_table import ScoreTable, texts, write_csv
+from sgoif.images.errors import make_writable, written
 from sgoif.images.text import plural
 from sgoif.reports.trace_report import FamilyImages, TraceReport, TrainingImage, Victim, write_trace_report
 from sgoif.tasks.poisoning import PoisonTrace, TraceResult
@@ -61,15 +59,13 @@ def trace(settings: TraceSettings, show: Progress) -> TraceOutput:
     found.to_restore  # noqa: B018  (worked out here, while progress says so)
     notes = [*source.notes, *_notes(found, victims, source.class_names)]
     table = _table(found, source)
-    try:
+    with written(folder):
         notes += write_tables(folder, table, STEM)
         _write_decisions(folder / DECISIONS, table, source.source)
         for note in notes:
             show.say(note)
         show.stage("writing the page", 0)
         write_trace_report(folder / PAGE, _page(settings, source, victims, found, notes))
-    except OSError as error:
-        raise cannot_write(folder.absolute(), error) from error
     return TraceOutput(table, _summary(folder, source, victims, found, notes, time.monotonic() - start))
 
 
@@ -90,16 +86,9 @@ def _table(found: TraceResult, source: ModelSource) -> ScoreTable:
 
 def _write_decisions(path: Path, table: ScoreTable, source: Path) -> None:
     """What `sgoif apply` takes: every selected image is dropped. Without any, the file holds its header alone."""
-    rows = np.flatnonzero(table["selected"])
-
-    def write(handle: Any) -> None:
-        writer = csv.writer(handle)
-        writer.writerow(COLUMNS)
-        for row in rows:
-            cells = (table["path"][row], DROP, table["given_label"][row], "", str(source))
-            writer.writerow([to_cell(cell) for cell in cells])
-
-    atomic_write(path, write, text=True)
+    chosen = table.take(np.flatnonzero(table["selected"]))
+    pairs = zip(chosen["path"], chosen["given_label"], strict=True)
+    write_csv(path, COLUMNS, ((name, DROP, label, "", str(source)) for name, label in pairs))
 
 
 def _notes(found: TraceResult, victims: Victims | None, names: Sequence[str]) -> list[str]:
@@ -206,14 +195,13 @@ def _summary(
         ],
         "to_restore": None
         if restore is None
-        else {
-            **{name: getattr(restore, name) for name in ("count", "before", "after", "control", "level")},
-            "curve": [list(point) for point in restore.curve],
-        },
+        else {**asdict(restore), "curve": [list(point) for point in restore.curve]},
         "evidence": [
             {
                 "label": names[item.label],
-                **{name: getattr(item.mixture, name) for name in ("separation", "contrast", "share")},
+                "separation": item.mixture.separation,
+                "contrast": item.mixture.contrast,
+                "share": item.mixture.share,
                 "members": item.members,
                 "passed": item.passed,
             }

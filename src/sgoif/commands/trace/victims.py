@@ -12,7 +12,7 @@ from torch import Tensor
 from sgoif.audit.progress import Progress
 from sgoif.commands.image_batches import Preparation, Unreadable, collection_batches, thumbnail_of
 from sgoif.errors import SettingError
-from sgoif.images import Collection, open_unlabelled
+from sgoif.images import Collection, ImagesError, open_unlabelled
 from sgoif.images.text import few, shown
 
 
@@ -38,12 +38,12 @@ def open_victims(path: Path, prepare: Preparation, batch_size: int, show: Progre
     unreadable = Unreadable(show.say)
     numbers: list[int] = []
     parts: list[Tensor] = []
-    for batch in collection_batches(collection, prepare, batch_size, unreadable, show, "looking at the victims"):
+    for batch in collection_batches(collection, prepare, batch_size, "looking at the victims", unreadable, show):
         numbers += batch.numbers
         parts.append(batch.images)
     unreadable.summarise()
     if not parts:
-        raise unreadable.none_read(f"none of the victims in {shown(path)}")
+        raise ImagesError(f"none of the victims in {shown(path)} can be read; {unreadable.first()}")
     names = [collection.names[number] for number in numbers]
     return Victims(torch.cat(parts), names, numbers, collection, len(unreadable.found))
 

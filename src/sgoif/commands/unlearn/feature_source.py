@@ -12,7 +12,7 @@ import torch
 
 from sgoif.audit.plan import Indices
 from sgoif.audit.progress import Progress
-from sgoif.commands.finished_run import FinishedRun, open_run
+from sgoif.commands.finished_run import open_run
 from sgoif.commands.unlearn.settings import InitSettings
 from sgoif.core.serialization import DAMAGE, check_unpacked
 from sgoif.device.selection import choose_device
@@ -42,20 +42,16 @@ def fit_unlearner(settings: InitSettings, show: Progress, log: AuditLog) -> Unle
 def _of_run(path: Path, settings: InitSettings, options: dict[str, Any], show: Progress) -> Unlearner:
     """The model of an audit and the images that it was trained on; those that it held out judge removals."""
     run = open_run(path, settings.model, show.say)
-    model = run.build_model(choose_device(settings.device))
+    model = run.setup.build(choose_device(settings.device))
 
-    def batches(run: FinishedRun, rows: Indices, what: str) -> Iterator[tuple[Any, Any, list[str]]]:
-        show.stage(what, len(rows))
-        seen = 0
-        for some, images, labels in run.batches(rows, settings.batch_size):
+    def batches(rows: Indices, what: str) -> Iterator[tuple[Any, Any, list[str]]]:
+        for some, images, labels in run.batches(rows, settings.batch_size, what, show):
             yield images, labels, [run.pixels.names[row] for row in some]
-            seen += len(some)
-            show.advance(seen, len(rows))
 
     return Unlearner.fit(
         model,
-        batches(run, run.trained, "reading features of the training images"),
-        held_out=batches(run, run.held, "reading features of the held-out images"),
+        batches(run.trained, "reading features of the training images"),
+        held_out=batches(run.held, "reading features of the held-out images"),
         class_names=run.pixels.class_names,
         **options,
     )

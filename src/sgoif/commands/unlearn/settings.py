@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import get_args
 
+from sgoif.commands.settings import Requirements
 from sgoif.device.selection import Device
 from sgoif.errors import SettingError
 from sgoif.tasks.unlearning.settings import UnlearnerSettings
@@ -39,9 +40,7 @@ class InitSettings:
             )
         if self.model is not None and self.run is None:
             raise SettingError("--model says what network RUN trained, and --features needs none; leave --model away")
-        if self.batch_size < 1:
-            raise SettingError(f"--batch-size {self.batch_size} is not valid: expected a whole number of at least 1")
-        check_device(self.device)
+        Requirements(self).batches_on_a_device()
         if self.state.resolve() == self.log.resolve():
             raise SettingError(f"--state and --log are the same file, {self.state}; give two")
         if self.state.exists() and not self.continue_log:
