@@ -10,9 +10,9 @@ PAGE = "engine.md"
 WATCHED = {"head": "head", "last-stage": "last stage", "all": "all layers"}
 GPU = "H200, ResNet-18, batch 512"
 COSTS: Sequence[tuple[str, str, Sequence[str], str]] = (
-    (GPU, "head", ("cuda-fetched", "cuda-fetched-2", *(f"cuda-head-fetched{n}" for n in ("", "-2", "-slow"))), "dev"),
-    (GPU, "last-stage", ("cuda-fetched", "cuda-fetched-2"), "dev"),
-    (GPU, "all", ("cuda-fetched", "cuda-fetched-2"), "dev"),
+    (GPU, "head", ("cuda-executor", "cuda-executor-head", "cuda-executor-noisy"), "dev"),
+    (GPU, "last-stage", ("cuda-executor", "cuda-executor-noisy"), "dev"),
+    (GPU, "all", ("cuda-executor", "cuda-executor-noisy"), "dev"),
     ("the same, batch 1024", "head", ("cuda-head-large-batch",), "held-out"),
     ("two CPU cores, small CNN", "head", ("cpu",), "dev"),
     ("the same, two processes", "head", ("cpu-2-ranks",), "dev"),

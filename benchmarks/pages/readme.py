@@ -95,7 +95,7 @@ FIGURES = (
         "influence step",
     ),
     Figure(
-        "time of training, head watched, H200, five runs",
+        "time of training, head watched, H200, three runs",
         "engine.md",
         engine.TABLES["engine-cost"],
         ("H200, ResNet-18, batch 512", "head"),
