@@ -54,7 +54,7 @@ class Settings:
     """Share of the bank that one replacement may exchange."""
     coverage_floor: float = 0.1
     """λ_min of the Gram matrix of group directions below which the bank is refreshed early; with `refresh_every` or
-    `budget`, which set the cadence themselves, it is only recorded."""
+    `budget`, which set the schedule themselves, it is only recorded."""
     refine: bool = True
     """Refine the anchors behind large but doubtful scores with short conjugate gradients."""
     sketch: int = 16
@@ -70,7 +70,7 @@ class Settings:
     projection: int = 64
     """Blocks too large to keep once per anchor are projected to this many dimensions a side."""
     budget: float | None = None
-    """Largest share of training time to spend; the monitor then chooses its own cadence."""
+    """Largest share of training time to spend; the monitor then chooses its own schedule."""
     reduction: Reduction = "auto"
     """Reduction of the training loss. "auto" reads the scale off the gradient of the logits."""
     allow_duplicates: bool = False
@@ -116,7 +116,7 @@ class Settings:
         need(
             self.budget is None or self.refresh_every is None,
             "budget",
-            "None when refresh_every is given: one of the two sets the cadence",
+            "None when refresh_every is given: one of the two sets the schedule",
         )
 
     def turns(self, layers: int) -> int:

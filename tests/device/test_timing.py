@@ -91,25 +91,25 @@ def test_a_budget_scores_every_step_where_the_device_is_slower(
     """The host takes a tenth of a step for scoring, the device a thousandth."""
     now, card = [0.0], Card(monkeypatch)
     monkeypatch.setattr("sgoif.engine.refresh_schedule.perf_counter", lambda: now[0])
-    cadence = RefreshSchedule(None, 0.05, 100, GPU)
+    schedule = RefreshSchedule(None, 0.05, 100, GPU)
     for step in range(200):
-        cadence.begin()
-        scored = cadence.scores_this_step(step)
+        schedule.begin()
+        scored = schedule.scores_this_step(step)
         card.given += 10.0
-        mark = cadence.mark()
+        mark = schedule.mark()
         card.given += 0.01 if scored else 0.0
         if not behind:
             card.reached = card.given
         now[0] += 0.010
-        cadence.account(0.001 if scored else 0.0, scored=scored, mark=mark)
-        cadence.end(10)
+        schedule.account(0.001 if scored else 0.0, scored=scored, mark=mark)
+        schedule.end(10)
         card.reached = card.given
-    assert cadence.stride in strides
+    assert schedule.stride in strides
 
 
 def test_no_event_is_recorded_without_a_budget(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(timing, "moment", lambda device: pytest.fail("a budget alone has to know"))
-    cadence = RefreshSchedule(None, None, 100, GPU)
-    cadence.begin()
-    cadence.account(0.5, scored=True, mark=cadence.mark())
-    assert cadence.spent == 0.5
+    schedule = RefreshSchedule(None, None, 100, GPU)
+    schedule.begin()
+    schedule.account(0.5, scored=True, mark=schedule.mark())
+    assert schedule.spent == 0.5

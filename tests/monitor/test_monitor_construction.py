@@ -152,7 +152,7 @@ def test_a_model_that_is_one_layer() -> None:
         ({"gamma": (0.0, 0.0)}, "gamma"),
         ({"solver_steps": 0}, "solver_steps"),
         ({"size": 0}, "size=0"),
-        ({"budget": 0.05, "refresh_every": 10}, "budget=0.05.*one of the two sets the cadence"),
+        ({"budget": 0.05, "refresh_every": 10}, "budget=0.05.*one of the two sets the schedule"),
         ({"settings": Settings(), "damping": 0.1}, "either settings"),
     ],
     ids=str,

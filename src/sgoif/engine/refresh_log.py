@@ -18,7 +18,7 @@ def entry(
     solution: Solution,
     tolerance: Tolerance,
     coverage: float,
-    competence: StepWeight,
+    step_weight: StepWeight,
 ) -> dict[str, float]:
     """Residuals, tolerance, confidence, cost and losses of one refresh; the solution is that of this rank's anchors."""
     odd = torch.isinf(bank.residual)
@@ -41,10 +41,10 @@ def entry(
         "products": used,
         "anomalies": float(odd.sum()),
         "replaced": float(bank.replaced),
-        "train_loss": competence.train_loss,
-        "anchor_loss": competence.anchor_loss,
-        "structure": competence.structure,
-        "step_weight": competence.weight,
+        "train_loss": step_weight.train_loss,
+        "anchor_loss": step_weight.anchor_loss,
+        "structure": step_weight.structure,
+        "step_weight": step_weight.weight,
     }
 
 
