@@ -14,7 +14,7 @@ from sgoif.reports.page_data import Pairs
 from sgoif.reports.page_json import _pairs_of_many, class_pairs
 from sgoif.stability import step_weight
 from sgoif.stability.step_weight import StepWeight
-from sgoif.tasks.curriculum import judging
+from sgoif.tasks.curriculum import assessment
 from sgoif.tasks.labels import evidence as evidence_module
 from sgoif.tasks.labels import strict
 from sgoif.tasks.labels.evidence import Evidence, Rows
@@ -140,9 +140,9 @@ def test_the_likeliest_classes_in_blocks_of_rows(monkeypatch: pytest.MonkeyPatch
 
 def test_the_structure_of_noise_in_many_classes(monkeypatch: pytest.MonkeyPatch) -> None:
     some = examples(2000, 25)
-    counted = judging.structure_of(some, 25)
-    monkeypatch.setattr(judging, "COUNTED", 24)
-    assert judging.structure_of(some, 25) == pytest.approx(counted, abs=1e-12)
+    counted = assessment.structure_of(some, 25)
+    monkeypatch.setattr(assessment, "COUNTED", 24)
+    assert assessment.structure_of(some, 25) == pytest.approx(counted, abs=1e-12)
     assert counted > 0
 
 
