@@ -5,16 +5,15 @@ from __future__ import annotations
 import json
 import os
 import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
-from bench_paths import environment
+from fault_program import result_of
 
 from sgoif.errors import SettingError
 from sgoif_bench.faults import child
-from sgoif_bench.faults.cases import CASES, RAN, Case, names, tried
+from sgoif_bench.faults.cases import RAN, Case, tried
 from sgoif_bench.faults.inspection import PHASES, Seen, look
 from sgoif_bench.faults.kills import _shrunk
 from sgoif_bench.faults.run import failed, main, run_sound, summary
@@ -26,21 +25,8 @@ KILLS = 6
 
 @pytest.fixture(scope="module")
 def whole(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
-    """In a process of its own: what forks must not have trained before."""
-    out = tmp_path_factory.mktemp("faults") / "faults.json"
-    program = [sys.executable, "-m", "sgoif_bench.faults.run", "--kills", str(KILLS), "--epochs", "4"]
-    done = subprocess.run(
-        [*program, "--out", str(out), "--json"],
-        env=environment(COLUMNS="120"),
-        capture_output=True,
-        text=True,
-        timeout=280,
-    )
-    assert out.exists(), done.stderr
-    found: dict[str, Any] = json.loads(done.stdout)
-    assert found == json.loads(out.read_text())
-    assert done.returncode == failed(found["summary"])
-    return found
+    options = ("--kills", str(KILLS), "--epochs", "4", "--no-inputs")
+    return result_of(tmp_path_factory.mktemp("faults"), *options)
 
 
 def test_killed_audits_lose_nothing(whole: dict[str, Any]) -> None:
@@ -49,17 +35,6 @@ def test_killed_audits_lose_nothing(whole: dict[str, Any]) -> None:
     assert [run for run in whole["runs"] if not run_sound(run)] == []
     assert {run["rows"] for run in whole["runs"]} == {120}
     assert {kill["phase"] for kill in kills} <= set(PHASES)
-
-
-@pytest.mark.parametrize("name", names())
-def test_a_bad_input_gets_its_answer(name: str, whole: dict[str, Any]) -> None:
-    (case,) = [case for case in whole["inputs"] if case["case"] == name]
-    assert case["wrong"] == [], case["said"]
-
-
-def test_cases_differ() -> None:
-    assert len({case.name for case in CASES}) == len(CASES)
-    assert {case.code for case in CASES} == {0, 2, 3}
 
 
 def test_finished_kills_are_not_repeated(whole: dict[str, Any], tmp_path: Path) -> None:
