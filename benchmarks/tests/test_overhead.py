@@ -71,7 +71,8 @@ def test_warming_up_ends_at_a_steady_pace() -> None:
 
 def test_peak_memory_comes_from_fresh_processes(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(overhead_memory, "PROBES", 1)
-    plain, watched = peak_memory(_plan(), None), peak_memory(_plan(), "head")
+    plan = replace(_plan(), batch_size=4)
+    plain, watched = peak_memory(plan, None), peak_memory(plan, "head")
     assert plain["resident"] > 50 > watched["tensors"] > plain["tensors"] > 1
     row = memory_row(plain, watched)
     assert row["memory_ratio"] == watched["tensors"] / plain["tensors"]
