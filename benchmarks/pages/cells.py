@@ -5,11 +5,22 @@ from __future__ import annotations
 import json
 import statistics
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 RESULTS = Path(__file__).resolve().parents[1] / "results"
 Line = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Runs:
+    """Some seeds of one data set, and whether choices were made with them in view."""
+
+    title: str
+    file: str
+    seeds: Sequence[int]
+    selection: str
 
 
 def read_lines(name: str) -> list[Line]:

@@ -3,26 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from statistics import mean
 
-from pages.cells import Line, number, read_lines, table
+from pages.cells import Line, Runs, number, read_lines, table
 from sgoif_bench.poisoning.attacks import naming
 from sgoif_bench.poisoning.registry import METHODS, title_of
 
 PAGE = "poisoning.md"
 OURS = {True: "sgoif-known", False: "sgoif-unknown"}
 """By whether victims are known."""
-
-
-@dataclass(frozen=True)
-class Runs:
-    """Some seeds of one data set, and whether thresholds were set with them in view."""
-
-    title: str
-    file: str
-    seeds: Sequence[int]
-    selection: str
 
 
 RUNS = (

@@ -3,22 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 
-from pages.cells import Line, number, read_lines, table
+from pages.cells import Line, Runs, number, read_lines, table
 from sgoif_bench.unlearning.table import WHAT, over
 
 PAGE = "unlearning.md"
-
-
-@dataclass(frozen=True)
-class Runs:
-    """Some seeds of one data set."""
-
-    title: str
-    file: str
-    seeds: Sequence[int]
-    selection: str
 
 
 RUNS = (
