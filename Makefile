@@ -39,6 +39,7 @@ $(VENV)/.ready-demo: pyproject.toml constraints.txt | $(BIN)/python
 $(VENV)/.ready-dev: pyproject.toml benchmarks/pyproject.toml constraints.txt | $(BIN)/python
 	@echo "installing the development environment into $(VENV) (first time: a few minutes)" >&2
 	$(PIP) -e '.[dev]' -e benchmarks
+	$(PIP) --no-deps curvlinops-for-pytorch
 	@touch $@ $(VENV)/.ready-demo $(VENV)/.ready-bench
 
 $(VENV)/.ready-docs: pyproject.toml constraints.txt | $(BIN)/python

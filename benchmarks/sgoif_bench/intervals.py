@@ -95,7 +95,7 @@ def long_run(settings: IntervalSettings, seed: int, tell: Say) -> tuple[Influenc
     loader = DataLoader(indexed(training), batch_size=64, shuffle=True, generator=shuffle)
     kept = []
     # A network that has learned its images by heart would hardly count any more; here every epoch is to count alike.
-    with InfluenceMonitor(model, optimizer, anchors=held_out, competence=False, seed=seed) as monitor:
+    with InfluenceMonitor(model, optimizer, anchors=held_out, weigh_steps=False, seed=seed) as monitor:
         for epoch in range(settings.warm_up + settings.epochs):
             for x, y, index in loader:
                 x = crop_and_flip(x, shuffle, padding=1, mirror=False) if settings.augment else x

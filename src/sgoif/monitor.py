@@ -92,13 +92,17 @@ class InfluenceMonitor:
         self.curvature, self.solver = self.refresher.curvature, self.refresher.solver
         self.controller, self.step_weight = self.refresher.controller, self.refresher.step_weight
         self.schedule, self.directions = self.refresher.schedule, self.refresher.directions
-        self.ranks, self.history, self.observers = self.anchors.ranks, self.refresher.history, self.scorer.observers
+        self.communicator, self.history, self.observers = (
+            self.anchors.communicator,
+            self.refresher.history,
+            self.scorer.observers,
+        )
 
     def __enter__(self) -> InfluenceMonitor:
         return self
 
     def __exit__(self, kind: object, *_: object) -> None:
-        if kind is None or self.ranks.size == 1:
+        if kind is None or self.communicator.size == 1:
             self.close()
         else:
             self.capture.close()  # other ranks may not be on their way here
@@ -233,7 +237,7 @@ class InfluenceMonitor:
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the state to a file, atomically and without pickle; of several ranks the first writes it."""
         state = self.state_dict()
-        self.ranks.run_and_sync_errors(lambda: save_state(path, state) if self.ranks.rank == 0 else None)
+        self.communicator.run_and_sync_errors(lambda: save_state(path, state) if self.communicator.rank == 0 else None)
 
     def load(self, path: str | os.PathLike[str]) -> None:
         """Read a state that `save` wrote."""
@@ -242,7 +246,7 @@ class InfluenceMonitor:
     def unite(self) -> None:
         """Give every rank what all of them know; each can then read scores alone. Training is over by then."""
         state, observers, weighting = self.state_dict(), self.observers, self.pipeline.weighting
-        self.anchors.allocate(self.layout, ranks=SINGLE_PROCESS)
+        self.anchors.allocate(self.layout, communicator=SINGLE_PROCESS)
         self._assemble()
         self.load_state_dict(state)
         self.observers.extend(observers)

@@ -63,7 +63,7 @@ class Settings:
     """What help to a group counts against harm to another in an example's influence. 1: the plain sum; 0: harm only."""
     temperature: float | None = 4.0
     """Each step's scores are squashed at this multiple of their mean size before they are averaged. None: raw."""
-    competence: bool = True
+    weigh_steps: bool = True
     """Weigh a step by max(0.05, 1 − L/ln C)⁴, L being the anchors' loss: little at first, little once it memorises."""
     level: float = 0.9
     """Level of the confidence interval of a score."""

@@ -152,7 +152,7 @@ def test_leaving_out_the_only_trusted_anchor_gives_no_noise() -> None:
 def test_own_scores_in_a_run_equal_the_slow_ones() -> None:
     inputs, labels = problem()
     monitor = monitored(
-        (inputs[80:], labels[80:]), replace_every=0, temperature=None, competence=False, help_weight=1.0
+        (inputs[80:], labels[80:]), replace_every=0, temperature=None, weigh_steps=False, help_weight=1.0
     )
     gradient = monitor.gradients.of_anchors()[
         0

@@ -184,13 +184,13 @@ def go_on_alone(folder: str) -> Any:
 def merge_slots(rank: int, size: int) -> list[Any]:
     """Ledgers of many classes, each rank with other examples and one in common, merged."""
     ledger = Ledger(70, 70, torch.device("cpu"), 3)
-    ranks = find_communicator(DistributedDataParallel(network()))
+    communicator = find_communicator(DistributedDataParallel(network()))
     for example in (rank, 2):
         scores = torch.zeros(1, 70)
         scores[0, 10 + rank], scores[0, 30] = 2.0, 1.0
         values = torch.tensor([[1.0 + rank, 1, 0, 0, 0, 0]])
         ledger.add(torch.tensor([example]), values, scores, scores, torch.tensor([example]), torch.tensor([True]), 0.5)
-    whole = merged(ledger, ranks)
+    whole = merged(ledger, communicator)
     return [whole.label.tolist(), whole.mean("score").tolist(), whole.column("count").tolist(),
             [dict(zip(whole.groups.slot[2].tolist(), whole.groups.mean[2].tolist(), strict=True))]]  # fmt: skip
 

@@ -8,9 +8,7 @@ from __future__ import annotations
 import contextlib
 import os
 import socket
-import sys
 from collections.abc import Callable, Iterator
-from pathlib import Path
 from typing import Any
 
 import torch
@@ -138,20 +136,11 @@ def one_rank() -> Iterator[Namespace]:
             torch.distributed.destroy_process_group()
 
 
-def lend_to_torchvision() -> None:
-    """Frameworks import torchvision; one that was built for another torch is helped as in the tests of integrations."""
-    folder = str(Path(__file__).resolve().parents[1] / "integrations")
-    if folder not in sys.path:
-        sys.path.append(folder)
-    import integration_cases  # noqa: F401
-
-
 @prelude
 def lightning() -> Iterator[Namespace]:
     """`loop` with a LightningModule as `module`; skipped where Lightning is not installed."""
     import pytest
 
-    lend_to_torchvision()
     pl = pytest.importorskip("lightning.pytorch", reason="lightning is not installed: pip install 'sgoif[lightning]'")
 
     class Module(pl.LightningModule):  # type: ignore[misc, name-defined]
@@ -177,7 +166,6 @@ def trainer() -> Iterator[Namespace]:
     """`loop` with items and a model as the Hugging Face Trainer wants them."""
     import pytest
 
-    lend_to_torchvision()
     pytest.importorskip("transformers", reason="transformers is not installed: pip install 'sgoif[transformers]'")
     pytest.importorskip("accelerate", reason="accelerate is not installed: pip install 'sgoif[transformers]'")
 

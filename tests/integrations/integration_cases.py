@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable, Iterable
 from typing import Any
 
@@ -16,31 +15,6 @@ from sgoif.core.score_table import ScoreTable
 
 CLASSES, COUNT, BATCH = 3, 48, 8
 SETTINGS: dict[str, Any] = {"refresh_every": 3}
-
-
-_LENT: list[torch.library.Library] = []
-
-
-def lend_to_torchvision() -> None:
-    """Declare the operators that a torchvision built for another torch lacks, so that its Python part is imported.
-
-    Lightning, transformers and timm import torchvision wherever it is installed, and none of what they import here
-    runs a compiled operator of it.
-    """
-    try:
-        import torchvision  # noqa: F401
-    except ImportError:
-        return
-    except RuntimeError:
-        for name in [name for name in sys.modules if name.partition(".")[0] == "torchvision"]:
-            del sys.modules[name]
-        library = torch.library.Library("torchvision", "FRAGMENT")
-        for name in ("nms", "qnms"):
-            library.define(f"{name}(Tensor dets, Tensor scores, float iou_threshold) -> Tensor")
-        _LENT.append(library)
-
-
-lend_to_torchvision()
 
 
 def images(count: int = COUNT, seed: int = 0) -> tuple[Tensor, Tensor]:

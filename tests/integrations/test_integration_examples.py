@@ -6,7 +6,6 @@ import importlib
 import sys
 from pathlib import Path
 
-import integration_cases  # noqa: F401  (torchvision, before a framework imports it)
 import pytest
 
 EXAMPLES = Path(__file__).resolve().parents[2] / "examples"

@@ -307,7 +307,7 @@ class Saving(InfluenceCallback):
 
     def on_train_end(self, trainer, module):
         super().on_train_end(trainer, module)
-        assert self.monitor.ranks.size == 2
+        assert self.monitor.communicator.size == 2
         table = self.scores()
         np.save(FOLDER / f"order-{trainer.global_rank}.npy", self.order)
         if trainer.global_rank == 0:

@@ -71,7 +71,7 @@ def same(one: dict, other: dict) -> list[str]:
         a, b = one.get(key), other.get(key)
         tensors = isinstance(a, torch.Tensor) and isinstance(b, torch.Tensor)
         equal = torch.equal(a.nan_to_num(7), b.nan_to_num(7)) if tensors else repr(a) == repr(b)
-        if not equal and key != "cadence.times":
+        if not equal and key != "schedule.times":
             differ.append(key)
     return sorted(differ)
 

@@ -93,7 +93,7 @@ def test_every_usual_kind_of_index_is_taken(index) -> None:
 def test_allowed_duplicates_count_every_time() -> None:
     """A batch in which an example comes twice gives what two steps at the same weights give."""
     rows = torch.tensor([0, 1, 2, 3, 3, 3])
-    options = {"temperature": None, "competence": False, "refresh_every": 100, "help_weight": 1.0}
+    options = {"temperature": None, "weigh_steps": False, "refresh_every": 100, "help_weight": 1.0}
     twice = Loop(allow_duplicates=True, steps=0, **options)
     with twice.monitor.step(rows):
         twice.loss(rows).backward()

@@ -153,7 +153,7 @@ def test_every_solver_and_curvature(curvature: str, solver: str, layers: str, tm
         {"gate": "none"},
         {"kappa": 2.0},
         {"temperature": None},
-        {"competence": False},
+        {"weigh_steps": False},
         {"gamma": (0.5, 2.0)},
         {"layers": "all", "projection": 4},
         {"layers": ["5", "7"]},
@@ -219,7 +219,7 @@ def test_the_file_is_a_plain_archive_without_pickle(state_file: Path) -> None:
         for key in archive.files:
             assert archive[key].dtype != object, key
         meta = json.loads(archive["meta"].tobytes().decode())
-        assert meta["values"]["version"] == 4
+        assert meta["values"]["version"] == 5
         assert {*meta["arrays"], "meta"} == set(archive.files)
     with zipfile.ZipFile(state_file) as archive:
         assert archive.testzip() is None
@@ -381,7 +381,7 @@ MISFITS = {
     "curvature": (lambda: Run(curvature="diagonal").monitor, "curvature='kfac'"),
     "kappa": (lambda: Run(kappa=3.0).monitor, "kappa=None"),
     "gamma": (lambda: Run(gamma=(1.0, 0.0)).monitor, "gamma"),
-    "competence": (lambda: Run(competence=False).monitor, "competence=True"),
+    "weigh_steps": (lambda: Run(weigh_steps=False).monitor, "weigh_steps=True"),
     "refresh_every": (lambda: Run(refresh_every=2).monitor, "refresh_every=None"),
 }
 

@@ -102,7 +102,7 @@ def most_harmed(bank: AnchorBank, gradient: Tensor, count: int) -> Tensor:
     """
     if not isinstance(count, int) or count < 1:
         raise SettingError(f"count={count!r} is not valid: expected a whole number of at least 1")
-    harm = -(gradient @ (bank.confidence.unsqueeze(1) * bank.ranks.gathered(bank.phi)).T)
+    harm = -(gradient @ (bank.confidence.unsqueeze(1) * bank.communicator.gathered(bank.phi)).T)
     value, member = harm.topk(min(count, harm.shape[1]), dim=1)
     positions = bank.positions().to(member.device)[member]
     found = torch.where(value > 0, positions, -1)

@@ -67,7 +67,7 @@ class ErrorView:
         bank = source.bank
         with source.captured() as capture:
             g = source.of_anchors(capture)[0]
-        g, phi = bank.ranks.gathered(g), bank.ranks.gathered(bank.phi)
+        g, phi = bank.communicator.gathered(g), bank.communicator.gathered(bank.phi)
         weights = bank.weights()
         psi = (weights.unsqueeze(1) * phi).sum(0)
         wanted = (weights.unsqueeze(1) * g).sum(0, keepdim=True)

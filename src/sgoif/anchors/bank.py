@@ -96,10 +96,12 @@ class AnchorBank:
         self.members = torch.tensor(sorted(balanced(order, self.groups.tolist(), count)))
         """Candidates in the bank, as rows of the pool."""
 
-    def allocate(self, layout: Layout, *, channels_last: bool = False, ranks: Communicator = SINGLE_PROCESS) -> None:
+    def allocate(
+        self, layout: Layout, *, channels_last: bool = False, communicator: Communicator = SINGLE_PROCESS
+    ) -> None:
         """Room for the direction of every member of this rank's share; images are laid out as the model wants them."""
         count, device = len(self.members), self.device
-        self.ranks, self.own = ranks, ranks.share(count)
+        self.communicator, self.own = communicator, communicator.share(count)
         if isinstance(self._cache, Tensor):
             if channels_last and self._cache.dim() == 4:
                 self._cache = self._cache.contiguous(memory_format=torch.channels_last)
@@ -171,17 +173,17 @@ class AnchorBank:
         """Σ_{v∈g} w_v c_v row_v for every group, [G, P], from the rows of this rank's anchors; ψ_g for rows φ_v."""
         weighted = weights[self.own].unsqueeze(1) * rows
         out = torch.zeros(len(self.group_names), rows.shape[1], device=rows.device)
-        return self.ranks.total(out.index_add_(0, self.member_groups[self.own], weighted))
+        return self.communicator.total(out.index_add_(0, self.member_groups[self.own], weighted))
 
     def own_scores(self, directions: Tensor, gradient: Tensor) -> Tensor:
         """Influence of every anchor on every group with its own part left out, [K, G].
 
         `gradient` holds the g_v of this rank's anchors.
         """
-        scores = self.ranks.gathered(-(gradient @ directions.T))
+        scores = self.communicator.gathered(-(gradient @ directions.T))
         c, groups = self.confidence, self.member_groups
         total = torch.zeros(len(self.group_names), device=c.device).index_add_(0, groups, c)[groups]
-        own = c * c * self.ranks.gathered((self.phi * gradient).sum(1))
+        own = c * c * self.communicator.gathered((self.phi * gradient).sum(1))
         rows = torch.arange(len(c), device=c.device)
         # ψ_g without v: the numerator loses c_v² φ_v and the denominator c_v.
         others = total - c
@@ -220,7 +222,7 @@ class AnchorBank:
             "labels": self.labels,
             "groups": self.groups,
             "names": [repr(name) for name in self.group_names],
-            "phi": self.ranks.gathered(self.phi),
+            "phi": self.communicator.gathered(self.phi),
             "confidence": self.confidence,
             "residual": self.residual,
             "average": self.average,

@@ -69,13 +69,13 @@ class ExampleGradients:
 
     def of_bank(self, capture: Capture | None = None) -> ExamplePass:
         """Gradients of this rank's anchors, the losses and logits of all anchors."""
-        bank, ranks, size = self.bank, self.bank.ranks, self.batch_size
+        bank, communicator, size = self.bank, self.bank.communicator, self.batch_size
         losses, logits = [], []
         factored: list[Factors] = []
         gradients = torch.empty_like(bank.phi) if len(self.layers) > 1 else None
         done, mine = 0, bank.own.stop - bank.own.start
         # A sharded model runs on all ranks or on none, so one without anchors left looks at any of them once more.
-        for _ in range(ranks.turns(len(bank), size)):
+        for _ in range(communicator.turns(len(bank), size)):
             kept = min(size, mine - done)
             first = bank.own.start + done if kept else 0
             found, loss, output = self.of(*bank.member_batch(slice(first, first + max(kept, 1))), capture)
@@ -87,7 +87,7 @@ class ExampleGradients:
             logits.append(output[:kept])
             done += kept
         whole = factored if gradients is None else gradients
-        return ExamplePass(whole, ranks.gathered(torch.cat(losses)), ranks.gathered(torch.cat(logits)))
+        return ExamplePass(whole, communicator.gathered(torch.cat(losses)), communicator.gathered(torch.cat(logits)))
 
     @guarded
     @full_precision

@@ -77,13 +77,13 @@ def audit(settings: AuditSettings, progress: Progress | None = None, *, resume: 
         raise ModelError(f"--weights {settings.weights}: there is no such file")
     if settings.checked is not None and not settings.checked.is_file():
         raise AuditError(f"--checked {settings.checked}: there is no such file")
-    with joined(device) as ranks, claimed(settings, resume, ranks) as directory, interruption.watching():
-        show: Progress = Silent() if progress is None or ranks.rank else progress
+    with joined(device) as communicator, claimed(settings, resume, communicator) as directory, interruption.watching():
+        show: Progress = Silent() if progress is None or communicator.rank else progress
         try:
             with isolated_random_state(device):
-                return _run(settings, directory, interruption, show, ranks)
+                return _run(settings, directory, interruption, show, communicator)
         except (KeyboardInterrupt, RuntimeError) as stop:
-            if not isinstance(stop, KeyboardInterrupt) and (interruption.asked is None or ranks.size == 1):
+            if not isinstance(stop, KeyboardInterrupt) and (interruption.asked is None or communicator.size == 1):
                 raise  # else another process was quicker to leave, which ends what this one waits for
             raise AuditInterrupted(directory.stopped(), interruption.asked or 2) from stop
         finally:
@@ -91,25 +91,29 @@ def audit(settings: AuditSettings, progress: Progress | None = None, *, resume: 
 
 
 def _run(
-    settings: AuditSettings, directory: RunDirectory, interruption: Interruption, show: Progress, ranks: Communicator
+    settings: AuditSettings,
+    directory: RunDirectory,
+    interruption: Interruption,
+    show: Progress,
+    communicator: Communicator,
 ) -> AuditResult:
     start = time.monotonic()
-    collection, pixels = _read_images(settings, directory, show, ranks)
+    collection, pixels = _read_images(settings, directory, show, communicator)
     rows, held = _split(settings, pixels.labels, pixels.repeated())
     checked = None
     if settings.checked is not None:
         checked = read_checked(settings.checked, collection, pixels, held.tolist())
         show.say(f"{len(checked)} checked labels of held-out images are used")
-    plan = make_plan(settings, len(rows), ranks.size)
+    plan = make_plan(settings, len(rows), communicator.size)
     directory.identity = identity(settings, plan, pixels)
-    live = LiveStatus(directory.path, pixels) if ranks.rank == 0 else None
+    live = LiveStatus(directory.path, pixels) if communicator.rank == 0 else None
     with ExitStack() as ending:
         with interruption.deferred():  # on every process before the first one says that it trains
-            training = Training(pixels, settings, plan, rows, held, ranks)
+            training = Training(pixels, settings, plan, rows, held, communicator)
             ending.callback(training.close)
             _reopen(training, directory, show)
             spent = training.seconds
-            _train(training, directory, interruption, show, spent - start, ranks, live)
+            _train(training, directory, interruption, show, spent - start, communicator, live)
         training.monitor.unite()
         seconds = spent + time.monotonic() - start
         if live is not None:
@@ -118,12 +122,12 @@ def _run(
 
         def write() -> None:
             nonlocal written
-            if ranks.rank == 0:
+            if communicator.rank == 0:
                 with directory.explained():
                     split = rows, held
                     written = _write(settings, directory, collection, pixels, training, show, split, seconds, checked)
 
-        ranks.run_and_sync_errors(write)
+        communicator.run_and_sync_errors(write)
         if live is not None:
             live.tell("finished", training, seconds, now=True)
         return written
@@ -141,7 +145,7 @@ def _split(settings: AuditSettings, labels: Indices, copies: Sequence[int] = ())
 
 
 def _read_images(
-    settings: AuditSettings, directory: RunDirectory, show: Progress, ranks: Communicator
+    settings: AuditSettings, directory: RunDirectory, show: Progress, communicator: Communicator
 ) -> tuple[Collection, Pixels]:
     from sgoif.images import open_images, prepare
 
@@ -156,12 +160,12 @@ def _read_images(
             found.append(prepare(collection, directory.cache, size=settings.image_size, progress=show.advance))
 
     def first() -> None:
-        if ranks.rank == 0:
+        if communicator.rank == 0:
             directory.record(collection.digest())
-        read(ranks.rank == 0)
+        read(communicator.rank == 0)
 
-    ranks.run_and_sync_errors(first)
-    ranks.run_and_sync_errors(lambda: read(ranks.rank > 0))  # what the first has prepared is only opened
+    communicator.run_and_sync_errors(first)
+    communicator.run_and_sync_errors(lambda: read(communicator.rank > 0))  # what the first has prepared is only opened
     return collection, found[0]
 
 
@@ -189,7 +193,7 @@ def _train(
     interruption: Interruption,
     show: Progress,
     clock: float,
-    ranks: Communicator,
+    communicator: Communicator,
     live: LiveStatus | None,
 ) -> None:
     """Train to the end, with checkpoints; `clock` plus the time now is what the run has taken in all.
@@ -204,11 +208,11 @@ def _train(
 
     def save() -> None:
         state = {**training.state_dict(), "seconds": clock + time.monotonic()}
-        ranks.run_and_sync_errors(lambda: directory.save(state) if ranks.rank == 0 else None)
+        communicator.run_and_sync_errors(lambda: directory.save(state) if communicator.rank == 0 else None)
 
     def wishes() -> tuple[bool, bool]:
-        due = ranks.rank == 0 and directory.due(training.step % plan.steps_per_epoch == 0)
-        stop, keep = ranks.total(torch.tensor([interruption.asked is not None, due], dtype=torch.int64)).tolist()
+        due = communicator.rank == 0 and directory.due(training.step % plan.steps_per_epoch == 0)
+        stop, keep = communicator.total(torch.tensor([interruption.asked is not None, due], dtype=torch.int64)).tolist()
         return stop > 0, keep > 0
 
     while not training.finished():

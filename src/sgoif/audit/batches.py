@@ -132,9 +132,9 @@ class Batches:
         seed: int,
         augment: bool,
         device: torch.device,
-        ranks: Communicator = SINGLE_PROCESS,
+        communicator: Communicator = SINGLE_PROCESS,
     ) -> None:
-        self.pixels, self.rows, self.normalise, self.ranks = pixels, rows, normalise, ranks
+        self.pixels, self.rows, self.normalise, self.communicator = pixels, rows, normalise, communicator
         self.labels = torch.from_numpy(labels)
         self.seed, self.augment, self.device = seed, augment, device
         self.mirror = pixels.shape[1] > 1  # letters and digits come in grey, and must not be mirrored
@@ -159,7 +159,7 @@ class Batches:
         whole = np.sort(
             self._order[self._place(position)]
         )  # sorted: the pixels are read from the disk in one direction
-        mine = self.ranks.share(len(whole))
+        mine = self.communicator.share(len(whole))
         chosen = whole[mine]
         images = self._read(chosen)
         if self.augment:
@@ -179,8 +179,8 @@ class Batches:
         """What this process's mean loss counts for in a mean over processes, so that all images count the same."""
         place = self._place(step % self.parts)
         whole = int(place.stop - place.start)
-        share = self.ranks.share(whole)
-        return self.ranks.size * int(share.stop - share.start) / whole
+        share = self.communicator.share(whole)
+        return self.communicator.size * int(share.stop - share.start) / whole
 
     def _read(self, chosen: Indices) -> Tensor:
         if self._on_device is not None:

@@ -243,16 +243,16 @@ def claim(settings: AuditSettings, resume: bool) -> Iterator[RunDirectory]:
 
 
 @contextmanager
-def claimed(settings: AuditSettings, resume: bool, ranks: Communicator) -> Iterator[RunDirectory]:
+def claimed(settings: AuditSettings, resume: bool, communicator: Communicator) -> Iterator[RunDirectory]:
     """The run directory, locked by the first of the processes that work in it."""
     with ExitStack() as held:
         found: list[RunDirectory] = []
 
         def take() -> None:
-            if ranks.rank == 0:
+            if communicator.rank == 0:
                 found.append(held.enter_context(claim(settings, resume)))
 
-        ranks.run_and_sync_errors(take)
+        communicator.run_and_sync_errors(take)
         yield found[0] if found else RunDirectory(settings.directory.absolute(), settings)
 
 

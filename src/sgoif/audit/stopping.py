@@ -2,7 +2,7 @@
 
 Two things end a run early, both looked at after every epoch:
 
-- **memorising.** The competence of the engine (`step_weight` in `monitor.history`) says what a step's scores are worth:
+- **memorising.** The weight of a step (`step_weight` in `monitor.history`) says what a step's scores are worth:
   it rises while the model learns about held-out images and falls once it learns the training images by heart. The run
   stops when the weight has fallen at each of the last refreshes, is below half of its maximum, and the training loss is
   below half of the held-out loss. Steps after that would hardly count.

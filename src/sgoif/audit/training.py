@@ -74,9 +74,9 @@ class Training:
         plan: Plan,
         rows: Indices,
         held: Indices,
-        ranks: Communicator = SINGLE_PROCESS,
+        communicator: Communicator = SINGLE_PROCESS,
     ) -> None:
-        self.settings, self.plan, self.ranks = settings, plan, ranks
+        self.settings, self.plan, self.communicator = settings, plan, communicator
         self.step = 0
         self.stopped = ""
         """Why the run ended: "", "memorising", "settled" or "all epochs done"."""
@@ -111,12 +111,12 @@ class Training:
             seed=settings.seed,
             augment=settings.augment,
             device=plan.device,
-            ranks=ranks,
+            communicator=communicator,
         )
         self.optimizer = torch.optim.SGD(
             self.model.parameters(), lr=plan.learning_rate, momentum=MOMENTUM, nesterov=True, weight_decay=WEIGHT_DECAY
         )
-        self.network = self.model if ranks.size == 1 else nn.parallel.DistributedDataParallel(self.model)
+        self.network = self.model if communicator.size == 1 else nn.parallel.DistributedDataParallel(self.model)
         """The model, with the gradients of all processes averaged."""
         self.monitor = InfluenceMonitor(
             self.network,
@@ -144,11 +144,13 @@ class Training:
         for group in self.optimizer.param_groups:
             group["lr"] = learning_rate(self.step, self.plan.steps, self.plan.learning_rate)
         x, y, index = self.batches.at(self.step)
-        torch.manual_seed(stream(self.settings.seed, DROPOUT, self.step * self.ranks.size + self.ranks.rank))
+        torch.manual_seed(
+            stream(self.settings.seed, DROPOUT, self.step * self.communicator.size + self.communicator.rank)
+        )
         with self.monitor.step(index):
             with self._autocast():
                 loss = F.cross_entropy(self.network(x).float(), y)
-            (loss * self.batches.weight(self.step) if self.ranks.size > 1 else loss).backward()
+            (loss * self.batches.weight(self.step) if self.communicator.size > 1 else loss).backward()
         nn.utils.clip_grad_norm_(self.model.parameters(), LARGEST_GRADIENT)
         self.optimizer.step()
         self.optimizer.zero_grad()

@@ -72,7 +72,7 @@ class AnchorRefresher:
         optimizer: torch.optim.Optimizer,
         settings: Settings,
     ) -> None:
-        self.gradients, self.bank, self.ranks = gradients, gradients.bank, gradients.bank.ranks
+        self.gradients, self.bank, self.communicator = gradients, gradients.bank, gradients.bank.communicator
         self.curvature, self.solver, self.controller, self.step_weight = curvature, solver, controller, step_weight
         self.directions, self.scorer, self.held_out, self.schedule = directions, scorer, held_out, schedule
         self.optimizer, self.settings, self.device = optimizer, settings, directions.device
@@ -104,14 +104,14 @@ class AnchorRefresher:
         """Everything that follows from the gradients of the anchors; what there is to say about it."""
         bank, s = self.bank, self.settings
         gradient = self.gradients.whole(found.gradients)
-        self.ranks.run_and_sync_errors(self.scorer.finite.raise_if_set)
+        self.communicator.run_and_sync_errors(self.scorer.finite.raise_if_set)
         self.step_weight.refresh(found.losses)
         control = self.controller.control()
         solution = self.solver.solve(self.curvature, gradient, bank.phi, control)
         residual = solution.norms.residual
         odd = anomalies(solution.norms.phi, residual)
         bank.phi = select_rows(~odd, solution.phi, 0.0)
-        bank.residual = self.ranks.gathered(torch.where(odd, torch.inf, residual))
+        bank.residual = self.communicator.gathered(torch.where(odd, torch.inf, residual))
 
         spectrum = self.curvature.spectrum()
         pace = found.learning_rate, found.weight_decay, found.examples
@@ -126,7 +126,7 @@ class AnchorRefresher:
         psi = self.directions.psi
         covered = coverage(psi) if psi is not None else 0.0
         self.held_out.score_bank(gradient, found.losses, found.logits)
-        probes = observe_signals(self.controller, self.curvature, self.solver, gradient, s.seed, self.ranks)
+        probes = observe_signals(self.controller, self.curvature, self.solver, gradient, s.seed, self.communicator)
         entry = refresh_log.entry(found.step, bank, solution, tolerance, covered, self.step_weight)
         entry["products"] += probes
         if replacing:

@@ -45,10 +45,10 @@ class BlockScorer:
         loss: Loss,
         reads_labels: bool,
         settings: Settings,
-        ranks: Communicator,
+        communicator: Communicator,
     ) -> None:
         self.ledger, self.scaling, self.directions = ledger, scaling, directions
-        self.step_weight, self.finite, self.loss, self.ranks = step_weight, finite, loss, ranks
+        self.step_weight, self.finite, self.loss, self.communicator = step_weight, finite, loss, communicator
         self.reads_labels, self.settings = reads_labels, settings
         self.device, self.head = ledger.device, directions.layers[-1]
         self.head_alone = len(directions.layers) == 1
@@ -118,4 +118,4 @@ class BlockScorer:
 
     def record(self) -> Ledger:
         """What is remembered about every training example, by all ranks together."""
-        return self.ledger if self.ranks.size == 1 else merged(self.ledger, self.ranks)
+        return self.ledger if self.communicator.size == 1 else merged(self.ledger, self.communicator)

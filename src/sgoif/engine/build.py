@@ -67,24 +67,24 @@ def prepare(
     settings: Settings,
 ) -> Prepared:
     """Probe the model, draw its anchors and put the hooks on it."""
-    ranks, inner = find_communicator(model, group), unwrapped(model)
+    communicator, inner = find_communicator(model, group), unwrapped(model)
     trained = trained_by(optimizer, inner)
     setup = probe(inner, anchors, settings)
     warn_of_untrained(setup.layers, trained)
     if setup.single_logit and isinstance(loss, nn.BCEWithLogitsLoss):
         loss = None  # the same as cross-entropy between the two classes
-    bank = fit_bank(setup, groups, settings, ranks)
+    bank = fit_bank(setup, groups, settings, communicator)
     return Prepared(setup, inner, Capture(model, setup.layers), optimizer, bank, loss, size, settings)
 
 
 def build(prepared: Prepared) -> Engine:
     """Make the parts and connect them."""
     setup, bank, s = prepared.setup, prepared.bank, prepared.settings
-    device, layers, layout, ranks = setup.device, setup.layers, setup.layout, bank.ranks
+    device, layers, layout, communicator = setup.device, setup.layers, setup.layout, bank.communicator
     groups, classes = len(bank.group_names), setup.classes
     turns = s.turns(len(layers) - 1)
     directions = GroupDirections(groups, layers, layout, device, turns, s.seed)
-    step_weight = StepWeight(classes, device, applied=s.competence)
+    step_weight = StepWeight(classes, device, applied=s.weigh_steps)
     curvature = make_curvature(s.curvature, layout, damping=s.damping, decay=s.decay, device=device)
     solver = choose_solver(s.solver, s.solver_steps)
     controller = StabilityController(kappa=s.kappa, pass_quantile=s.pass_quantile, gamma=s.gamma, device=device)
@@ -93,10 +93,12 @@ def build(prepared: Prepared) -> Engine:
 
     finite = FiniteCheck(device, s.skip_nonfinite)
     ledger = Ledger(groups, classes, device, prepared.size, duplicates=s.allow_duplicates)
-    scaling = ScoreScaling(s.temperature, device, ranks)
+    scaling = ScoreScaling(s.temperature, device, communicator)
     loss = prepared.loss
-    scorer = BlockScorer(ledger, scaling, directions, step_weight, finite, per_example(loss), loss is None, s, ranks)
-    learner = CurvatureLearner(curvature, controller, step_weight, scorer, ranks, s.curvature_every)
+    scorer = BlockScorer(
+        ledger, scaling, directions, step_weight, finite, per_example(loss), loss is None, s, communicator
+    )
+    learner = CurvatureLearner(curvature, controller, step_weight, scorer, communicator, s.curvature_every)
     gradients = ExampleGradients(prepared.model, prepared.capture, layers, layout, scorer.loss, bank, s.anchor_batch)
     own_ledger, own_scaling = Ledger(groups, classes, device, setup.holdout_size), ScoreScaling(s.temperature, device)
     held_out = HeldOutScorer(own_ledger, own_scaling, directions, gradients, step_weight, s.help_weight)
@@ -114,18 +116,18 @@ def build(prepared: Prepared) -> Engine:
         s,
     )
     queue = ScoreQueue(buffered=device.type == "cpu")
-    pipeline = StepPipeline(prepared.capture, classes, scorer, learner, refresher, queue, s, ranks)
+    pipeline = StepPipeline(prepared.capture, classes, scorer, learner, refresher, queue, s, communicator)
     parts: dict[str, Stateful] = {
         "anchors": bank,
         "curvature": curvature,
         "solver": solver,
         "controller": controller,
-        "competence": step_weight,
-        "cadence": schedule,
-        "squash": scaling,
-        "anchor_squash": own_scaling,
+        "step_weight": step_weight,
+        "schedule": schedule,
+        "scaling": scaling,
+        "anchor_scaling": own_scaling,
         "ledger": LedgerState(scorer),
         "anchor_ledger": own_ledger,
     }
-    top = pipeline, gradients, refresher, finite, directions, QueueState(queue, ranks, device)
+    top = pipeline, gradients, refresher, finite, directions, QueueState(queue, communicator, device)
     return Engine(pipeline, held_out, Checkpoint(parts, top, layout, s))

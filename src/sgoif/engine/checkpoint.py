@@ -22,13 +22,13 @@ from sgoif.scoring.score_queue import ScoreQueue
 from sgoif.scoring.step_batch import Observation
 from sgoif.settings import Settings
 
-VERSION = 4
+VERSION = 5
 FREE = frozenset(
     "layers level budget allow_duplicates skip_nonfinite anchor_batch execution".split()  # noqa: SIM905
 )
 """Settings that may differ on resume: they do not change what a score is. Layers are compared by their shapes."""
 FIXED = (
-    *("controller.", "competence.", "cadence.", "squash.", "anchor_squash."),
+    *("controller.", "step_weight.", "schedule.", "scaling.", "anchor_scaling."),
     *("support", "direction_error", "_nonfinite"),
 )
 """Tensors that keep their size all through a run."""
@@ -119,18 +119,18 @@ class LedgerState:
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         self._scorer.ledger.load_state_dict(state)
-        if self._scorer.ranks.rank > 0:
+        if self._scorer.communicator.rank > 0:
             self._scorer.ledger.forget()  # what was seen so far counts once: on the first rank
 
 
 class QueueState:
     """The steps that wait for their scores, with the examples of all ranks."""
 
-    def __init__(self, queue: ScoreQueue, ranks: Communicator, device: torch.device) -> None:
-        self._queue, self._ranks, self._device = queue, ranks, device
+    def __init__(self, queue: ScoreQueue, communicator: Communicator, device: torch.device) -> None:
+        self._queue, self._communicator, self._device = queue, communicator, device
 
     def state_dict(self) -> dict[str, Any]:
-        waiting = [_whole(step, self._ranks) for step in self._queue.whole()]
+        waiting = [_whole(step, self._communicator) for step in self._queue.whole()]
         state: dict[str, Any] = {"pending": [_types(step) for step in waiting]}
         for number, step in enumerate(waiting):
             state.update(nest(f"waiting.{number}", _pack(step)))
@@ -140,7 +140,7 @@ class QueueState:
         self._queue.reset()
         for step in _unpack(state["pending"], unnest("waiting", state), self._device):
             self._queue.reserve(int(step.indices.max()) + 1)
-            self._queue.add(_part(step, self._ranks), step.indices)
+            self._queue.add(_part(step, self._communicator), step.indices)
 
 
 def _tensors(step: Observation) -> dict[str, torch.Tensor]:
@@ -171,18 +171,18 @@ def _unpack(types: list[dict[str, str]], state: dict[str, Any], device: torch.de
     return steps
 
 
-def _whole(step: Observation, ranks: Communicator) -> Observation:
+def _whole(step: Observation, communicator: Communicator) -> Observation:
     """A waiting step with the examples of all ranks."""
-    if ranks.size == 1:
+    if communicator.size == 1:
         return step
-    joined: dict[str, Any] = {name: ranks.gathered(value) for name, value in _tensors(step).items()}
-    return replace(step, indices=ranks.gathered(torch.from_numpy(step.indices)).numpy(), **joined)
+    joined: dict[str, Any] = {name: communicator.gathered(value) for name, value in _tensors(step).items()}
+    return replace(step, indices=communicator.gathered(torch.from_numpy(step.indices)).numpy(), **joined)
 
 
-def _part(step: Observation, ranks: Communicator) -> Observation:
+def _part(step: Observation, communicator: Communicator) -> Observation:
     """This rank's share of a whole step."""
-    if ranks.size == 1:
+    if communicator.size == 1:
         return step
-    rows = ranks.share(len(step.indices))
+    rows = communicator.share(len(step.indices))
     cut: dict[str, Any] = {name: value[rows].clone() for name, value in _tensors(step).items()}
     return replace(step, indices=step.indices[rows], **cut, version=None)

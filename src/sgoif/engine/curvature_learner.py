@@ -28,11 +28,11 @@ class CurvatureLearner:
         controller: StabilityController,
         step_weight: StepWeight,
         scorer: BlockScorer,
-        ranks: Communicator,
+        communicator: Communicator,
         every: int | None,
     ) -> None:
         self.curvature, self.controller, self.step_weight = curvature, controller, step_weight
-        self.scorer, self.ranks, self.device = scorer, ranks, scorer.device
+        self.scorer, self.communicator, self.device = scorer, communicator, scorer.device
         self.layers = scorer.directions.layers
         self.every = every or (EVERY_HEAD if len(self.layers) == 1 else EVERY_BODY)
 
@@ -44,20 +44,20 @@ class CurvatureLearner:
     def learn(self, step: Observation, record: PassRecord | None) -> None:
         """Fold one step in; `record` has what the layers below the head left behind."""
         outputs, head = self._observe(step)
-        if len(self.layers) == 1 and self.ranks.size == 1:
+        if len(self.layers) == 1 and self.communicator.size == 1:
             self.curvature.update([head])
             return
         # Every block must see the same examples.
-        count = min(-(-CURVATURE_EXAMPLES // self.ranks.size), len(step.indices))
+        count = min(-(-CURVATURE_EXAMPLES // self.communicator.size), len(step.indices))
         blocks = [record.factors(layer, outputs.scale[0], count) for layer in self.layers[:-1]] if record else []
         blocks.append(head if not blocks else Factors(head.inputs[:count], head.delta[:count], head.elementwise))
-        everyone = self.ranks.gathered
+        everyone = self.communicator.gathered
         self.curvature.update([Factors(everyone(f.inputs), everyone(f.delta), f.elementwise) for f in blocks])
 
     def _observe(self, step: Observation) -> tuple[Outputs, Factors]:
         """Read a step and fold in what its outputs say."""
         outputs, head = self.scorer.read(step, [len(step.logits)])
-        everyone = self.ranks.gathered
+        everyone = self.communicator.gathered
         self.controller.observe(everyone(gradient_norms(head)))
         self.step_weight.observe(*map(everyone, (outputs.loss, outputs.margin, outputs.label, outputs.rival)))
         return outputs, head

@@ -56,9 +56,9 @@ class StepPipeline:
         refresher: AnchorRefresher,
         queue: ScoreQueue,
         settings: Settings,
-        ranks: Communicator,
+        communicator: Communicator,
     ) -> None:
-        self.capture, self.classes, self.settings, self.ranks = capture, classes, settings, ranks
+        self.capture, self.classes, self.settings, self.communicator = capture, classes, settings, communicator
         self.scorer, self.learner, self.refresher, self.queue = scorer, learner, refresher, queue
         self.ledger, self.finite, self.directions = scorer.ledger, scorer.finite, scorer.directions
         self.gradients, self.schedule = refresher.gradients, refresher.schedule
@@ -86,7 +86,7 @@ class StepPipeline:
             indices = self.check(index, scored)
             return indices, check_weights(weights, len(indices), self.device)
 
-        indices, given = self.ranks.capture_error(checked, (NO_INDICES, None))
+        indices, given = self.communicator.capture_error(checked, (NO_INDICES, None))
         learning = scored and self.learner.wants(self.steps)
         record = self.watch(scored, learning, owner)
         return OpenStep(record, indices, scored, learning, given, perf_counter() - start)
@@ -115,7 +115,7 @@ class StepPipeline:
         start = perf_counter() - step.seconds
         mark, observation, record = self.schedule.mark(), None, step.record
         if step.scored:
-            observation = self.ranks.capture_error(lambda: self.observe(step, target), None)
+            observation = self.communicator.capture_error(lambda: self.observe(step, target), None)
         hooks = record.seconds if record.directions else 0.0
         seconds = perf_counter() - start + record.seconds
         return ClosedStep(
@@ -133,7 +133,7 @@ class StepPipeline:
         labels = None if target is None else check_target(target, batch, self.classes, self.device)
         if finite.at_once:  # elsewhere the look would make the host wait; the scorer takes it
             finite.note(logits, delta)
-            if self.ranks.size == 1 and finite.to_skip(logits, delta):
+            if self.communicator.size == 1 and finite.to_skip(logits, delta):
                 return None
         observation = Observation(
             indices=NO_INDICES if isinstance(indices, Tensor) else indices,
@@ -154,13 +154,13 @@ class StepPipeline:
         start, refreshing = perf_counter() - step.seconds, self.schedule.spent
         observation, indices = step.observation, step.indices
         if step.checked:
-            self.ranks.capture_error(self.finite.poll, None)
+            self.communicator.capture_error(self.finite.poll, None)
         else:
             indices = self.check(indices, step.scored)
             observation = observation and replace(observation, indices=indices)
         assert not isinstance(indices, Tensor)
         own = StepDecision(self.schedule.in_time, self.schedule.stride)
-        everyone, decision = self.ranks.exchange_step_header(indices, own)
+        everyone, decision = self.communicator.exchange_step_header(indices, own)
         if observation is not None:
             self._enqueue(observation, step.record, everyone, step.learning, decision)
         seconds = perf_counter() - start - (self.schedule.spent - refreshing)
@@ -173,7 +173,7 @@ class StepPipeline:
     ) -> None:
         """Learn the curvature, refresh when due, score in blocks; `everyone` names the whole batch of all ranks."""
         ledger, queue = self.ledger, self.queue
-        self.gradients.training_batch = batch = -(-len(everyone) // self.ranks.size)
+        self.gradients.training_batch = batch = -(-len(everyone) // self.communicator.size)
         self.largest_batch = max(batch, self.largest_batch)
         if ledger.fixed_size is None:  # else there is room for all that `check_index` lets pass
             ledger.reserve(int(everyone.max()))

@@ -57,5 +57,5 @@ def refine(
         bank.residual[mine] = norm[improved]
         solution.residual[own] = better.residual[improved]
         solution.products += better.products
-    bank.residual = bank.ranks.gathered(bank.residual[bank.own])
+    bank.residual = bank.communicator.gathered(bank.residual[bank.own])
     return rows[bank.residual[rows] < before[rows]]

@@ -25,7 +25,7 @@ def entry(
     residual = bank.residual[~odd] if bool((~odd).any()) else bank.residual.new_zeros(1)
     confidence = bank.confidence.cpu()
     spent = torch.tensor([float(solution.norms.rhs.double().square().sum()), solution.products], dtype=torch.float64)
-    power, used = bank.ranks.total(spent).tolist()
+    power, used = bank.communicator.total(spent).tolist()
     return {
         "step": step,
         "residual_mean": float(residual.mean()),

@@ -30,8 +30,6 @@ EXAMPLES_PER_ANCHOR = 100
 EPOCHS = 2
 COUNTS = ("examples", "steps", "seen", "refreshes", "urgent", "stride", "_total_steps", "_scored")
 TIMES = ("spent", "elapsed", "last_refresh", "_scoring", "_passing", "_spent_before", "_elapsed_before")
-OLD_TIMES = 4
-"""In states from before steps without scores were timed."""
 WARM_UP = 3
 """Steps that are no part of a budget's account."""
 LONGEST_STRIDE = 64
@@ -212,8 +210,6 @@ class RefreshSchedule:
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         counts, times = state["counts"].tolist(), state["times"].tolist()
-        if len(times) == OLD_TIMES:
-            times += [0.0] * (len(TIMES) - OLD_TIMES)
         for name, value in zip((*COUNTS, *TIMES), (*counts, *times), strict=True):
             setattr(self, name, value)
         self.urgent = bool(self.urgent)

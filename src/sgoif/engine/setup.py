@@ -144,7 +144,7 @@ def _is_channels_last(weight: Tensor) -> bool:
     return weight.is_contiguous(memory_format=torch.channels_last)
 
 
-def fit_bank(setup: Setup, groups: Grouping, settings: Settings, ranks: Communicator) -> AnchorBank:
+def fit_bank(setup: Setup, groups: Grouping, settings: Settings, communicator: Communicator) -> AnchorBank:
     """A bank as large as asked for, or as fits the memory set aside for directions."""
     wanted = settings.max_anchors or min(MOST_ANCHORS, max(ANCHORS, ANCHORS_PER_CLASS * setup.classes))
     bank = AnchorBank(setup.dataset, groups, wanted, settings.seed, setup.device)
@@ -156,7 +156,7 @@ def fit_bank(setup: Setup, groups: Grouping, settings: Settings, ranks: Communic
         )
     fitting = DIRECTION_BYTES // (4 * setup.layout.size)
     bank.select(min(wanted, max(fitting, len(bank.group_names))))
-    bank.allocate(setup.layout, channels_last=setup.channels_last, ranks=ranks)
+    bank.allocate(setup.layout, channels_last=setup.channels_last, communicator=communicator)
     return bank
 
 

@@ -21,7 +21,7 @@ def choose_executor(pipeline: StepPipeline) -> StepExecutor:
 
 def _obstacle(pipeline: StepPipeline) -> str:
     """Why steps cannot be deferred, if they cannot."""
-    if pipeline.ranks.size > 1:
+    if pipeline.communicator.size > 1:
         return "where several processes train the model"
     if pipeline.settings.budget is not None:
         return "under a budget, which times every step"

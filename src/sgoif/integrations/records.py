@@ -62,7 +62,7 @@ class Records:
     def update(self) -> int:
         """Send what is new; returns the number of entries."""
         new, self._sent = self.monitor.history[self._sent :], len(self.monitor.history)
-        if not new or self.monitor.ranks.rank > 0:
+        if not new or self.monitor.communicator.rank > 0:
             return len(new)
         for entry in new:
             values = {PREFIX + name: float(value) for name, value in entry.items() if name != "step"}
@@ -92,7 +92,7 @@ class Records:
             raise SettingError(f"count={count!r} is not valid: expected at least one image")
         worst = self.monitor.scores().worst(count)
         worst = worst.take(np.isfinite(worst["influence"]))
-        if len(worst) and self.monitor.ranks.rank == 0:
+        if len(worst) and self.monitor.communicator.rank == 0:
             picture: Picture = image_grid(dataset, worst["index"].tolist(), worst["influence"].tolist(), class_names)
             for sink in self.sinks:
                 sink.image(self.monitor.steps, PREFIX + "worst_images", picture)

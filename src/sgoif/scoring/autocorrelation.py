@@ -70,11 +70,11 @@ class Autocorrelation:
         variance = ledger.variance()[::stride][: len(now)]
         return dependence_ratio(first, now - first, variance)
 
-    def merged(self, ranks: Communicator) -> Autocorrelation:
+    def merged(self, communicator: Communicator) -> Autocorrelation:
         """The notes of all ranks together, which were made at the same steps."""
         whole = Autocorrelation(self.sums.device)
         whole.count, whole.steps, whole.strides = self.count, list(self.steps), list(self.strides)
-        whole.sums = ranks.total(self.sums)
+        whole.sums = communicator.total(self.sums)
         return whole
 
     def forget(self) -> None:

@@ -165,7 +165,7 @@ class Ledger:
 
     def state_dict(self) -> dict[str, Any]:
         return {name: part[: self.used] for name, part in self._parts().items()} | nest(
-            "halves", self.autocorrelation.state_dict()
+            "autocorrelation", self.autocorrelation.state_dict()
         )
 
     def forget(self) -> None:
@@ -175,8 +175,8 @@ class Ledger:
         self.autocorrelation.forget()
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        mine, notes = self._parts(), unnest("halves", state)
-        state = {name: value for name, value in state.items() if not name.startswith("halves.")}
+        mine, notes = self._parts(), unnest("autocorrelation", state)
+        state = {name: value for name, value in state.items() if not name.startswith("autocorrelation.")}
         if set(state) != set(mine) or any(state[name].shape[1:] != part.shape[1:] for name, part in mine.items()):
             raise StateError("the saved ledger has another number of groups, classes or columns than this monitor")
         used = len(state["sums"])
@@ -197,21 +197,23 @@ class Ledger:
         self.autocorrelation.load_state_dict(notes)
 
 
-def merged(ledger: Ledger, ranks: Communicator) -> Ledger:
+def merged(ledger: Ledger, communicator: Communicator) -> Ledger:
     """The ledgers of all ranks as one: sums are added, means weighed by what stands behind them."""
     whole = ledger.blank()
     if not ledger.used:
         return whole
     whole.reserve(ledger.used - 1)
-    whole.autocorrelation = ledger.autocorrelation.merged(ranks)
+    whole.autocorrelation = ledger.autocorrelation.merged(communicator)
     for start in range(0, ledger.used, MERGED_AT_ONCE):
         rows = slice(start, min(start + MERGED_AT_ONCE, ledger.used))
-        sums = ranks.total(ledger.sums[rows])
+        sums = communicator.total(ledger.sums[rows])
         whole.sums[rows] = sums
         share = (ledger.sums[rows, WEIGHT] / sums[:, WEIGHT].clamp_min(TINY)).unsqueeze(1)
-        whole.label[rows] = ranks.gathered(ledger.label[rows].unsqueeze(0)).amax(0)  # −1 where a rank has not seen it
+        whole.label[rows] = communicator.gathered(ledger.label[rows].unsqueeze(0)).amax(
+            0
+        )  # −1 where a rank has not seen it
         for mine, theirs in ((ledger.groups, whole.groups), (ledger.classes, whole.classes)):
-            mine.merge(theirs, rows, share, ranks)
+            mine.merge(theirs, rows, share, communicator)
     return whole
 
 

@@ -61,16 +61,16 @@ class MeanRows:
         self.slot[index] = slot.int()
         self.mean[index] = mean
 
-    def merge(self, whole: MeanRows, rows: slice, share: Tensor, ranks: Communicator) -> None:
+    def merge(self, whole: MeanRows, rows: slice, share: Tensor, communicator: Communicator) -> None:
         """Write the means of all ranks into `whole`; `share` [R, 1] is this rank's part of an example's weight."""
         mean = self.mean[rows].float() * share
         if self.dense:
-            whole.mean[rows] = ranks.total(mean).to(whole.mean.dtype)
+            whole.mean[rows] = communicator.total(mean).to(whole.mean.dtype)
             return
         # Slots of the ranks side by side: those of one column are added, and the largest kept.
         width = mean.shape[1]
-        means = ranks.gathered(mean.unsqueeze(0)).transpose(0, 1).flatten(1)
-        slots = ranks.gathered(self.slot[rows].unsqueeze(0)).transpose(0, 1).flatten(1)
+        means = communicator.gathered(mean.unsqueeze(0)).transpose(0, 1).flatten(1)
+        slots = communicator.gathered(self.slot[rows].unsqueeze(0)).transpose(0, 1).flatten(1)
         same = (slots.unsqueeze(1) == slots.unsqueeze(2)) & (slots >= 0).unsqueeze(1)
         added = (same * means.unsqueeze(1)).sum(2)
         repeated = torch.tril(same, diagonal=-1).any(2)

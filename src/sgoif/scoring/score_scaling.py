@@ -21,9 +21,11 @@ TINY = torch.finfo(torch.float32).tiny
 class ScoreScaling:
     """Running scale q and the squashing of one step's scores."""
 
-    def __init__(self, temperature: float | None, device: torch.device, ranks: Communicator = SINGLE_PROCESS) -> None:
+    def __init__(
+        self, temperature: float | None, device: torch.device, communicator: Communicator = SINGLE_PROCESS
+    ) -> None:
         self.temperature = temperature
-        self._ranks = ranks
+        self._communicator = communicator
         self.mean = torch.zeros((), device=device)
         self.updates = 0
         self._mixings: dict[int, tuple[Tensor, Tensor]] = {}
@@ -36,11 +38,11 @@ class ScoreScaling:
     def observe(self, raw: Tensor, sizes: Sequence[int]) -> Tensor:
         """Fold steps in, one after the other, and return q of the step for every example, [R]."""
         summed = per_step(torch.nan_to_num(raw, posinf=0, neginf=0).abs(), sizes)
-        if self._ranks.size == 1 and alike(sizes):
+        if self._communicator.size == 1 and alike(sizes):
             size = summed / sizes[0]
         else:
             counts = torch.tensor(sizes, dtype=torch.float32).to(raw.device, non_blocking=True)
-            size = torch.div(*self._ranks.total(torch.stack([summed, counts])).unbind())
+            size = torch.div(*self._communicator.total(torch.stack([summed, counts])).unbind())
         old, new = self._mixing(len(sizes))
         means = new @ size + old * self.mean
         if self.updates < SETTLED:

@@ -22,15 +22,15 @@ def observe_signals(
     solver: Solver,
     gradients: Tensor,
     seed: int,
-    ranks: Communicator,
+    communicator: Communicator,
 ) -> int:
     """Iterate gap, spread of curvature probes and energy in the subspace into the controller; the products used."""
-    few = ranks.gathered(gradients[:PROBED_ANCHORS])[:PROBED_ANCHORS]
+    few = communicator.gathered(gradients[:PROBED_ANCHORS])[:PROBED_ANCHORS]
     gap = iterate_gap(curvature, few, GAP_TERMS)
     probe = curvature_probe(curvature, few[0], 1, seed)
     energy = float(getattr(solver, "last_energy", float("nan")))
     if isinstance(curvature, LowRankDiagonal):
-        energy = float(ranks.gathered(gradient_energy(curvature.basis.T, gradients)).mean())
+        energy = float(communicator.gathered(gradient_energy(curvature.basis.T, gradients)).mean())
     distance, value = torch.cat([gap.nanmean().view(1), probe]).tolist()
     controller.observe_signals(gap=distance, probe=value, energy=energy)
     if isinstance(curvature, LowRankDiagonal):

@@ -145,9 +145,9 @@ class Curriculum:
 
     def weights(self, index: Any) -> Tensor:
         """What the losses of a batch are to be multiplied with: float32 [B] on the monitor's device, all positive."""
-        ranks = self.monitor.ranks
-        indices = ranks.capture_error(lambda: self._checked(index), NO_INDICES)
-        everyone, _ = ranks.exchange_step_header(indices, StepDecision(in_time=True, stride=1))
+        communicator = self.monitor.communicator
+        indices = communicator.capture_error(lambda: self._checked(index), NO_INDICES)
+        everyone, _ = communicator.exchange_step_header(indices, StepDecision(in_time=True, stride=1))
         self.advance(everyone)
         usual, robust = self._loss_weights(indices)
         return usual if robust is None else usual + robust
@@ -408,8 +408,8 @@ class Curriculum:
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the state to a file, atomically and without pickle; of several ranks the first writes it."""
-        ranks, state = self.monitor.ranks, self.state_dict()
-        ranks.run_and_sync_errors(lambda: save_state(path, state) if ranks.rank == 0 else None)
+        communicator, state = self.monitor.communicator, self.state_dict()
+        communicator.run_and_sync_errors(lambda: save_state(path, state) if communicator.rank == 0 else None)
 
     def load(self, path: str | os.PathLike[str]) -> None:
         """Read a state that `save` wrote."""
@@ -435,7 +435,7 @@ class Curriculum:
     def _doubt_by_index(self, assessment: Assessment) -> Tensor:
         """What examples give up by an assessment, by index; of several ranks that of the first counts."""
         doubt = doubt_by_index(assessment.index, assessment.weighed.taken)
-        return self.monitor.ranks.gathered(doubt)[: len(doubt)].to(self.monitor.device)
+        return self.monitor.communicator.gathered(doubt)[: len(doubt)].to(self.monitor.device)
 
     def _move_weights(self, assessment: Assessment, speed: float | Array, start: float) -> None:
         """Move the weights of the judged examples so far on their way, and write down what changed."""
@@ -448,7 +448,7 @@ class Curriculum:
         # Ranks that round differently must not train with different weights: those of the first count.
         weighed = after[self._with_joined(index)]
         robust = robustness(self._answer_trust(assessment), assessment.caution, assessment.weighed.sizes, weighed)
-        agreed = self.monitor.ranks.gathered(torch.from_numpy(np.append(after, robust)))
+        agreed = self.monitor.communicator.gathered(torch.from_numpy(np.append(after, robust)))
         after, robust = agreed[: len(after)].numpy(), RobustWeighting(*agreed[len(after) :][:3].tolist())
         self.history.append(
             {

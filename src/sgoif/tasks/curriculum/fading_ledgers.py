@@ -52,8 +52,8 @@ class FadingLedgers:
 
     def record(self) -> Ledger:
         """The training examples, of all ranks together."""
-        ranks = self.monitor.ranks
-        return self.training if ranks.size == 1 else merged(self.training, ranks)
+        communicator = self.monitor.communicator
+        return self.training if communicator.size == 1 else merged(self.training, communicator)
 
     def ask_held_out(self, *, everything: bool = False) -> None:
         """Ask the anchors, or the whole hold-out, what they answer now."""
@@ -81,7 +81,7 @@ class FadingLedgers:
         training, held_out = self.training.blank(), self.held_out.blank()
         training.load_state_dict(unnest("training", state))
         held_out.load_state_dict(unnest("held_out", state))
-        if self.monitor.ranks.rank > 0:
+        if self.monitor.communicator.rank > 0:
             training.forget()  # what was seen so far counts once: on the first rank
         self.training, self.held_out = training, held_out
 

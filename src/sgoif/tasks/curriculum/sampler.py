@@ -100,7 +100,7 @@ class CurriculumSampler(Sampler[int]):
 
     def __len__(self) -> int:
         """Of the next epoch, if no judgement comes before it."""
-        return self._whole() // self.curriculum.monitor.ranks.size
+        return self._whole() // self.curriculum.monitor.communicator.size
 
     def _whole(self) -> int:
         if self.way == "draw":
@@ -116,17 +116,17 @@ class CurriculumSampler(Sampler[int]):
         self.epoch += 1
         self.curriculum.advance(self.index)  # judges, where it is time, before the weights are read
         generator = np.random.default_rng((self.seed, self.epoch))
-        weights, ranks = self._weights(), self.curriculum.monitor.ranks
+        weights, communicator = self._weights(), self.curriculum.monitor.communicator
         if self.way == "leave-out":
             down = np.flatnonzero(weights < DOWN)
             guests = generator.choice(down, self._returning(len(down)), replace=False)
             order = generator.permutation(np.concatenate([np.flatnonzero(weights >= DOWN), guests]))
         else:
             order = spread_copies(
-                copy_counts(np.maximum(weights, LEAST_SHARE), generator), self.batch_size * ranks.size, generator
+                copy_counts(np.maximum(weights, LEAST_SHARE), generator), self.batch_size * communicator.size, generator
             )
-        each = len(order) // ranks.size
-        yield from order[ranks.rank :: ranks.size][:each].tolist()
+        each = len(order) // communicator.size
+        yield from order[communicator.rank :: communicator.size][:each].tolist()
 
     def _weights(self) -> Array:
         return self.curriculum.values(int(self.index.max()) + 1)[self.index]
