@@ -212,17 +212,6 @@ def test_time_without_training_can_be_left_out(clock: Clock) -> None:
     assert schedule.elapsed == pytest.approx(2.0)
 
 
-def test_a_state_from_before_steps_without_scores_were_timed(clock: Clock) -> None:
-    schedule, resumed = RefreshSchedule(None, 0.05, 100, CPU), RefreshSchedule(None, 0.05, 100, CPU)
-    run(schedule, 500, 32, 1000, clock, train=0.1, refresh=0.5, score=0.02, passing=0.001)
-    state = schedule.state_dict()
-    resumed.load_state_dict({**state, "times": state["times"][:4]})
-    assert resumed.spent == schedule.spent
-    assert resumed._passing == 0
-    with pytest.raises(ValueError, match="zip"):
-        resumed.load_state_dict({**state, "times": state["times"][:3]})
-
-
 def test_a_budget_that_scoring_fits_keeps_every_step(clock: Clock) -> None:
     schedule = RefreshSchedule(None, 0.5, 100, CPU)
     run(schedule, 200, 32, 1000, clock, train=0.1, refresh=0.1, score=0.02)

@@ -1,4 +1,13 @@
-"""Learning from training steps: the running curvature, the gradient norm of the stability proxy, the training loss."""
+"""Learning from training steps: the running curvature, the gradient norm of the stability proxy, the training loss.
+
+A run of 30 steps cannot wait for the 32nd, and one of 300,000 need not learn from each. So the interval k between two
+updates grows with the number t of steps so far, up to the one of long runs:
+
+    k(t) = min(longest, 2^⌊log₂ max(1, t / 8)⌋)
+
+The curvature forgets by updates. It is thus an average over a share of the run so far, about the last third, until the
+interval is the longest.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +25,9 @@ from sgoif.tracking.pass_record import PassRecord
 CURVATURE_EXAMPLES = 64
 """Examples of a batch from which the curvature of layers below the head is read."""
 EVERY_HEAD, EVERY_BODY = 32, 64
-"""Steps between two updates, where the head alone is watched and where layers below it are."""
+"""Most steps between two updates, where the head alone is watched and where layers below it are."""
+DENSE = 8
+"""Updates before the number of steps doubles once more."""
 
 
 class CurvatureLearner:
@@ -34,11 +45,15 @@ class CurvatureLearner:
         self.curvature, self.controller, self.step_weight = curvature, controller, step_weight
         self.scorer, self.communicator, self.device = scorer, communicator, scorer.device
         self.layers = scorer.directions.layers
-        self.every = every or (EVERY_HEAD if len(self.layers) == 1 else EVERY_BODY)
+        self.given, self.longest = every, EVERY_HEAD if len(self.layers) == 1 else EVERY_BODY
+
+    def interval(self, step: int) -> int:
+        """Steps between two updates at this time of the run; as given, if it was."""
+        return self.given or min(self.longest, 1 << max(0, (step // DENSE).bit_length() - 1))
 
     def wants(self, step: int) -> bool:
         """Whether to learn from the step of this number."""
-        return step % self.every == 0 or not self.curvature.ready
+        return step % self.interval(step) == 0 or not self.curvature.ready
 
     @full_precision
     def learn(self, step: Observation, record: PassRecord | None) -> None:

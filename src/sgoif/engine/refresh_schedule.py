@@ -1,9 +1,10 @@
 """When the bank is refreshed, which steps are scored, and whose turn it is in a step.
 
-Without further word a refresh is due at the first step, then whenever the number of examples seen has doubled, until
-the interval reaches two epochs or 100 examples per anchor, whichever is less. With the head watched an anchor costs
-about a third of a training example, so that is a third of a percent of training, and a little more for solving. Where
-layers below the head are watched an anchor is dearer, and both limits are multiplied by `price`.
+Without further word a refresh is due at the first step, then whenever the number of examples seen has grown by a
+quarter, though not before one example per anchor, until the interval reaches two epochs or 100 examples per anchor,
+whichever is less. So at the end of a run, however short, the directions are no older than its last fifth. With the head
+watched an anchor costs about a third of a training example: a third of a percent of a long run, and a little more for
+solving. Where layers below the head are watched an anchor is dearer, and both limits are multiplied by `price`.
 `refresh_every` sets the interval in steps. `budget` sets a share of training time instead: refreshes wait until they
 fit, and if scoring itself is too dear only every k-th step is scored. With s the time of a scored step in the monitor,
 u that of another one and t that of a plain step, k is the least with u + (s − u) / k ≤ budget t / 2; the other half is
@@ -30,6 +31,8 @@ EXAMPLES_PER_ANCHOR = 100
 EPOCHS = 2
 COUNTS = ("examples", "steps", "seen", "refreshes", "urgent", "stride", "_total_steps", "_scored")
 TIMES = ("spent", "elapsed", "last_refresh", "_scoring", "_passing", "_spent_before", "_elapsed_before")
+GROWTH = 4
+"""The examples seen so far over those between two refreshes, until the longest interval is reached."""
 WARM_UP = 3
 """Steps that are no part of a budget's account."""
 LONGEST_STRIDE = 64
@@ -131,7 +134,7 @@ class RefreshSchedule:
     def _limit(self, known: int) -> float:
         """Examples from the last refresh to the next."""
         before = self.seen - self.examples  # seen up to the last refresh; `seen` itself moves along with `examples`
-        limit = min(max(before, self.price * self.anchors), self.longest(known))
+        limit = min(max(before / GROWTH, self.price * self.anchors), self.longest(known))
         return limit / 2 if self.urgent else limit
 
     def longest(self, known: int) -> float:

@@ -50,7 +50,7 @@ class DeferredExecutor(StepExecutor):
         pipeline = self.pipeline
         if self.deferral_budget <= 0 or weights is not None or not is_plain_index(index, pipeline.largest_batch):
             return pipeline.open(index, weights, owner)
-        learning = not pipeline.steps % pipeline.learner.every
+        learning = pipeline.learner.wants(pipeline.steps)
         own = self._indices.put(len(self.deferred), index)
         if pipeline.capture.head_only_capture and (self.head_alone or not learning):
             directions = pipeline.directions
@@ -116,7 +116,7 @@ class DeferredExecutor(StepExecutor):
             return 0
         batch = pipeline.largest_batch  # with fewer examples everything comes later
         self._indices.fit(batch)
-        learning = MOST_DEFERRED if self.head_alone else -pipeline.steps % pipeline.learner.every + 1
+        learning = MOST_DEFERRED if self.head_alone else -pipeline.steps % pipeline.learner.interval(pipeline.steps) + 1
         quiet = pipeline.schedule.steps_until_refresh(batch, pipeline.ledger.used, pipeline.pending is not None)
         room = pipeline.queue.room(batch)
         return max(0, min(learning, quiet, room, MOST_DEFERRED) - len(self.deferred))
