@@ -16,8 +16,8 @@ from sgoif.anchors.bank import AnchorBank
 from sgoif.core.batches import batch_size
 from sgoif.core.data import isolated_random_state
 from sgoif.core.interrupts import autocast_set, guarded
-from sgoif.core.logits import two_classes
 from sgoif.core.losses import Loss
+from sgoif.core.objective import Objective
 from sgoif.core.parameter_layout import Layout
 from sgoif.core.precision import full_precision
 from sgoif.curvature.base import Factors
@@ -26,7 +26,6 @@ from sgoif.tracking.capture import Capture
 from sgoif.tracking.evaluation import evaluation, forward
 from sgoif.tracking.layers.base import WatchedLayer
 from sgoif.tracking.pass_record import PassRecord
-from sgoif.tracking.validation import check_target
 
 Read = TypeVar("Read")
 Gradients = Tensor | list[Factors]
@@ -51,12 +50,13 @@ class ExampleGradients:
         capture: Capture,
         layers: Sequence[WatchedLayer],
         layout: Layout,
-        loss: Loss,
+        objective: Objective,
         bank: AnchorBank,
         batch: int | None,
     ) -> None:
         self.model, self.capture, self.layers, self.layout = model, capture, layers, layout
-        self.loss, self.bank, self.device, self._batch = loss, bank, bank.device, batch
+        self.objective, self.loss = objective, objective.loss
+        self.bank, self.device, self._batch = bank, bank.device, batch
         self.training_batch = 0
         """Examples of a training step."""
         self.autocast: torch.dtype | None = None
@@ -108,19 +108,19 @@ class ExampleGradients:
         found = self.of(inputs, labels, capture, loss)
         return self.joined(found.gradients), found.losses, found.logits
 
-    def of_strangers(self, inputs: Any, labels: Any, classes: int, loss: Loss | None = None) -> Tensor:
-        """Gradients [B, P] of examples from outside, with hooks of their own; raises where labels are wrong."""
+    def of_strangers(self, inputs: Any, targets: Any, loss: Loss | None = None) -> Tensor:
+        """Gradients [B, P] of examples from outside, with hooks of their own; raises where targets are wrong."""
         with self.captured() as capture:
             count = batch_size(inputs)
             if not count:
                 raise SettingError("there are no examples; give at least one")
-            known = check_target(labels, count, classes, self.device)
-            assert known is not None
+            known = self.objective.check_strangers(targets, count, self.device)
             return self.of_examples(inputs, known, capture, loss)[0]
 
     def of(self, inputs: Any, labels: Tensor, capture: Capture | None = None, loss: Loss | None = None) -> ExamplePass:
         """What one pass over examples gives, in the form that is least."""
-        given = self.model, capture or self.capture, self.layers, loss or self.loss, inputs, labels, self.autocast
+        asked = loss or self.loss, inputs, labels, self.autocast
+        given = self.model, capture or self.capture, self.layers, self.objective, *asked
         try:
             if len(self.layers) == 1:
                 return ExamplePass(*anchor_pass(*given, lambda factors: factors))
@@ -168,6 +168,7 @@ def anchor_pass(
     model: nn.Module,
     capture: Capture,
     layers: Sequence[WatchedLayer],
+    objective: Objective,
     loss: Callable[[Tensor, Tensor], Tensor],
     inputs: Any,
     labels: Tensor,
@@ -183,7 +184,7 @@ def anchor_pass(
     record = PassRecord(differentiate=False)
     with evaluation(model), capture.open(record), torch.no_grad():
         with autocast_set(labels.device.type, autocast):
-            logits = two_classes(forward(model, inputs))
+            logits = objective.held_out_answer(forward(model, inputs), len(labels))
         with torch.enable_grad():
             losses = loss(logits.float(), labels)
         deltas = record.output_gradients(losses.sum(), [layer.name for layer in layers])

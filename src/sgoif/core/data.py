@@ -156,14 +156,20 @@ def in_order(loader: DataLoader[Any], batch_size: int) -> DataLoader[Any]:
 
 
 def split_item(item: Any) -> tuple[Any, int]:
-    """Inputs and label of one item: (x, y, ...), or a mapping with "label" or "labels"."""
+    """Inputs and class number of one item: (x, y, ...), or a mapping with "label" or "labels"."""
+    inputs, target = split_target(item)
+    return inputs, as_label(target)
+
+
+def split_target(item: Any) -> tuple[Any, Any]:
+    """Inputs and target of one item, as it stands there."""
     if isinstance(item, Mapping):
         key = next((k for k in ("labels", "label", "target", "y") if k in item), None)
         if key is None:
             raise AnchorError(f"an item of the hold-out has no label: its keys are {', '.join(map(str, item))}")
-        return {k: v for k, v in item.items() if k not in (key, "index")}, _as_label(item[key])
+        return {k: v for k, v in item.items() if k not in (key, "index")}, item[key]
     if isinstance(item, (tuple, list)) and len(item) >= 2:
-        return item[0], _as_label(item[1])
+        return item[0], item[1]
     raise AnchorError(f"items of the hold-out must be (input, label) pairs or mappings; got {type(item).__name__}")
 
 
@@ -175,12 +181,13 @@ def read_labels(dataset: Dataset[Any], positions: Sequence[int]) -> list[int]:
         return read_labels(dataset.dataset, positions)
     tensors = getattr(dataset, "tensors", None)
     if isinstance(dataset, torch.utils.data.TensorDataset) and tensors is not None and len(tensors) >= 2:
-        return [_as_label(tensors[1][p]) for p in positions]
+        return [as_label(tensors[1][p]) for p in positions]
     with isolated_random_state():
         return [split_item(dataset[p])[1] for p in positions]
 
 
-def _as_label(value: Any) -> int:
+def as_label(value: Any) -> int:
+    """One class number, of any type that holds one."""
     if isinstance(value, Tensor):
         if value.numel() != 1:
             raise AnchorError(

@@ -31,8 +31,28 @@ def per_example(loss: Loss | None) -> Loss:
 
 
 def cross_entropy(logits: Tensor, labels: Tensor) -> Tensor:
-    """The default loss, one value per example."""
+    """The default loss, one value per example; `labels` are class numbers, or probabilities [B, C]."""
     return F.cross_entropy(logits, labels, reduction="none")
+
+
+def is_cross_entropy(loss: Loss | None) -> bool:
+    """Whether this is torch's cross-entropy, of whatever settings: it is linear in the probabilities of labels."""
+    return loss is None or loss is F.cross_entropy or type(loss) is nn.CrossEntropyLoss
+
+
+def is_plain(loss: Loss | None) -> bool:
+    """Whether this is cross-entropy without class weights and smoothing, off whose gradient labels can be read."""
+    plain = not isinstance(loss, nn.CrossEntropyLoss) or (loss.weight is None and not loss.label_smoothing)
+    return is_cross_entropy(loss) and plain
+
+
+def one_logit(loss: nn.BCEWithLogitsLoss) -> Loss | None:
+    """A loss of one logit as one of two classes [0, z]: cross-entropy (None), unless it weighs classes or examples."""
+    if loss.pos_weight is None and loss.weight is None:
+        return None
+    single: Any = copy.deepcopy(loss)
+    single.reduction = "none"
+    return lambda logits, labels: single(logits[..., 1] - logits[..., 0], labels.to(logits.dtype))
 
 
 def margin(logits: Tensor, labels: Tensor) -> Tensor:

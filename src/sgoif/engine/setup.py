@@ -14,8 +14,9 @@ from torch.utils.data import Dataset
 from sgoif.anchors.bank import AnchorBank, as_dataset
 from sgoif.anchors.grouping import Grouping
 from sgoif.core.batches import collate, to_device
-from sgoif.core.data import isolated_random_state, split_item
-from sgoif.core.logits import is_single, two_classes
+from sgoif.core.data import isolated_random_state, split_target
+from sgoif.core.losses import Loss
+from sgoif.core.objective import Objective, find_objective
 from sgoif.core.parameter_layout import Layout
 from sgoif.distributed.communicator import Communicator
 from sgoif.errors import AnchorError, LayerError, SettingError
@@ -41,9 +42,7 @@ class Setup:
     """What a trial run on two held-out examples found."""
 
     device: torch.device
-    classes: int
-    single_logit: bool
-    """Two classes told apart by one logit."""
+    objective: Objective
     layers: list[WatchedLayer]
     layout: Layout
     dataset: Dataset[Any]
@@ -51,11 +50,15 @@ class Setup:
     """Whether the model's convolutions are laid out that way."""
 
     @property
+    def classes(self) -> int:
+        return self.objective.classes
+
+    @property
     def holdout_size(self) -> int:
         return len(self.dataset)  # type: ignore[arg-type]
 
 
-def probe(model: nn.Module, anchors: Any, settings: Settings) -> Setup:
+def probe(model: nn.Module, anchors: Any, settings: Settings, loss: Loss | None = None) -> Setup:
     """Run the model on two anchors in evaluation mode and choose the watched layers from what ran."""
     parameter = next(model.parameters(), None)
     if parameter is None:
@@ -67,7 +70,8 @@ def probe(model: nn.Module, anchors: Any, settings: Settings) -> Setup:
         )
     dataset = as_dataset(anchors)
     with isolated_random_state(parameter.device):
-        items = [split_item(dataset[i])[0] for i in range(min(2, len(dataset)))]  # type: ignore[arg-type]
+        pairs = [split_target(dataset[i]) for i in range(min(2, len(dataset)))]  # type: ignore[arg-type]
+        items = [item for item, _ in pairs]
         inputs = to_device(collate(items), parameter.device)
         try:
             with evaluation(model), torch.no_grad():
@@ -78,13 +82,8 @@ def probe(model: nn.Module, anchors: Any, settings: Settings) -> Setup:
                 f"the model cannot run on the anchors ({_described(inputs)} on {parameter.device}; model weights are"
                 f" {parameter.dtype}). Give anchors the same transforms as the evaluation data. The cause: {error}"
             ) from error
-    logits = two_classes(output)
-    if logits.dim() != 2 or len(logits) != len(items):
-        shape = tuple(output.shape)
-        raise AnchorError(
-            f"the model must return logits [batch, classes]; for {len(items)} anchors its output is {shape}"
-        )
-    layers = choose_layers(calls, settings.layers, output.shape[-1], len(logits))
+    objective = find_objective(loss, output, [target for _, target in pairs])
+    layers = choose_layers(calls, settings.layers, output.shape[-1], len(items))
     for number, layer in enumerate(layers):
         limit = HEAD_BLOCK if number == len(layers) - 1 else BODY_BLOCK
         if layer.rows * layer.cols > limit:
@@ -92,8 +91,7 @@ def probe(model: nn.Module, anchors: Any, settings: Settings) -> Setup:
     layout = Layout(tuple(layer.block for layer in layers))
     return Setup(
         device=parameter.device,
-        classes=logits.shape[1],
-        single_logit=is_single(output),
+        objective=objective,
         layers=layers,
         layout=layout,
         dataset=dataset,
