@@ -198,6 +198,8 @@ class InfluenceMonitor:
     def expected_error(self, inputs: Any, labels: Tensor) -> Tensor:
         """How far predicted changes of the margin of these examples will be off, [B], up to a factor all share."""
         self.executor.drain()
+        if not self.classes:
+            raise SettingError("expected_error() speaks of margins, and the loss of this monitor has no classes")
         gradient = self.gradients.of_strangers(inputs, labels, negative_margin)
         return attribution.expected_error(self.curvature, gradient)
 

@@ -191,7 +191,7 @@ def anchor_pass(
         parts = [
             read(layer.factors(record.inputs[layer.name], delta)) for layer, delta in zip(layers, deltas, strict=True)
         ]
-    return parts, losses.detach().float(), logits.detach().float()
+    return parts, losses.detach().float(), objective.kept(logits.detach())
 
 
 def _clean(gradients: Tensor, out: Tensor) -> None:

@@ -96,7 +96,8 @@ def split_holdout(
     """Split off a class-balanced hold-out to serve as anchors, as in `train, anchors = split_holdout(data)`.
 
     Labels are read off the data set (or given); every class gives the same share of its examples, at least one
-    where it has two or more. Both parts keep the original indices.
+    where it has two or more. Of targets that are no classes (floating-point values, several labels, tokens) the share
+    is drawn from all. Both parts keep the original indices.
     """
     if (problem := _not_numbered(dataset)) is not None:
         raise AnchorError(
@@ -108,7 +109,7 @@ def split_holdout(
         raise AnchorError(f"share must lie strictly between 0 and 1; got {share}")
     if total < 2:
         raise AnchorError(f"a hold-out needs at least 2 examples; the data set has {total}")
-    given = read_labels(dataset, range(total)) if labels is None else [int(y) for y in labels]
+    given = _strata(dataset, total) if labels is None else [int(y) for y in labels]
     if len(given) != total:
         raise AnchorError(f"{len(given)} labels were given for {total} examples")
     order = np.random.default_rng(seed).permutation(total)
@@ -123,6 +124,20 @@ def split_holdout(
         raise AnchorError(f"no class has two examples among {total}, so none can be held out; give anchors of your own")
     chosen = set(held)
     return Part(dataset, [i for i in range(total) if i not in chosen]), Part(dataset, sorted(held))
+
+
+def _strata(dataset: Dataset[Any], total: int) -> list[int]:
+    """The class of every example; one for all where targets are no classes."""
+    try:
+        return read_labels(dataset, range(total))
+    except AnchorError:
+        with isolated_random_state():
+            first = split_target(dataset[0])[1]
+        kinds = (float, Tensor, np.ndarray, np.generic)
+        numbers = torch.as_tensor(first) if isinstance(first, kinds) else torch.zeros((), dtype=torch.int64)
+        if numbers.numel() == 1 and not numbers.is_floating_point():
+            raise
+        return [0] * total
 
 
 def draws(loader: DataLoader[Any]) -> bool:
@@ -191,8 +206,9 @@ def as_label(value: Any) -> int:
     if isinstance(value, Tensor):
         if value.numel() != 1:
             raise AnchorError(
-                f"a label must be one class number; got a tensor of shape {tuple(value.shape)}. Soft labels and several"
-                " labels per example are not supported; a one-hot label is label.argmax()"
+                f"a label must be one class number; got a tensor of shape {tuple(value.shape)}. Of"
+                " several labels per example or values a monitor needs the loss, loss=nn.BCEWithLogitsLoss() or"
+                " loss=nn.MSELoss(), say, and monitor.step(index, target=y); a one-hot label is label.argmax()"
             )
         value = value.item()
     try:

@@ -27,7 +27,7 @@ def per_example(loss: Loss | None) -> Loss:
         single: Any = copy.deepcopy(loss)
         single.reduction = "none"
         return _summed(single)
-    return _one_at_a_time(loss)
+    return one_at_a_time(loss)
 
 
 def cross_entropy(logits: Tensor, labels: Tensor) -> Tensor:
@@ -77,14 +77,33 @@ def _summed(loss: Loss) -> Loss:
     return run
 
 
-def _one_at_a_time(loss: Loss) -> Loss:
+def per_token(loss: Loss) -> Loss:
+    """A module with a `reduction` as a function of logits [B, T, V] and tokens [B, T]: the sum over each row."""
+    single: Any = copy.deepcopy(loss)
+    single.reduction = "none"
+
+    def run(logits: Tensor, tokens: Tensor) -> Tensor:
+        values: Tensor = single(logits.flatten(0, 1), tokens.flatten())
+        return values.view(tokens.shape).sum(1)
+
+    return run
+
+
+def one_at_a_time(loss: Loss, *, batched: bool = True, loops: bool = False) -> Loss:
+    """A function that reduces, applied to each example: as a batch of one (`batched`), or without an axis for it.
+
+    `loops`: where vmap cannot, as of a function that picks tokens by a mask, one after the other.
+    """
+
     def single(logits: Tensor, label: Tensor) -> Tensor:
-        return loss(logits.unsqueeze(0), label.unsqueeze(0)).sum()
+        return (loss(logits.unsqueeze(0), label.unsqueeze(0)) if batched else loss(logits, label)).sum()
 
     def run(logits: Tensor, labels: Tensor) -> Tensor:
         try:
             return torch.func.vmap(single)(logits, labels)
         except RuntimeError as error:
+            if loops:
+                return torch.stack([single(*pair) for pair in zip(logits, labels, strict=True)])
             raise SettingError(
                 "the given loss could not be evaluated example by example; give a loss that returns one value per"
                 f" example (reduction='none'). The cause: {error}"

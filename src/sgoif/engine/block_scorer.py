@@ -62,9 +62,18 @@ class BlockScorer:
         scale = outputs.scale.view(-1, *[1] * (steps.delta.dim() - 1))
         return outputs, self.head.factors(steps.inputs, steps.delta.float() / scale)
 
-    @full_precision
     def score(self, waited: list[Observation]) -> None:
-        """Score steps together and fold them into the ledger."""
+        """Score steps and fold them into the ledger, those together whose inputs have one shape: tokens may vary."""
+        while waited:
+            shapes = [(step.logits.shape[1:], step.inputs.shape[1:]) for step in waited]
+            count = next((n for n, shape in enumerate(shapes) if shape != shapes[0]), len(shapes))
+            some = waited[:count]
+            del waited[:count]  # nothing is kept longer than it must be
+            self._score_together(some)
+
+    @full_precision
+    def _score_together(self, waited: list[Observation]) -> None:
+        """Score steps together."""
         sizes, indices = [len(step.indices) for step in waited], named(waited)
         make_alike(waited, self.objective)
         places, parts = group_tensors(waited)

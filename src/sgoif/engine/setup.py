@@ -83,7 +83,7 @@ def probe(model: nn.Module, anchors: Any, settings: Settings, loss: Loss | None 
                 f" {parameter.dtype}). Give anchors the same transforms as the evaluation data. The cause: {error}"
             ) from error
     objective = find_objective(loss, output, [target for _, target in pairs])
-    layers = choose_layers(calls, settings.layers, output.shape[-1], len(items))
+    layers = choose_layers(calls, settings.layers, output.shape[-1] if output.dim() > 1 else 1, len(items))
     for number, layer in enumerate(layers):
         limit = HEAD_BLOCK if number == len(layers) - 1 else BODY_BLOCK
         if layer.rows * layer.cols > limit:
@@ -145,13 +145,8 @@ def _is_channels_last(weight: Tensor) -> bool:
 def fit_bank(setup: Setup, groups: Grouping, settings: Settings, communicator: Communicator) -> AnchorBank:
     """A bank as large as asked for, or as fits the memory set aside for directions."""
     wanted = settings.max_anchors or min(MOST_ANCHORS, max(ANCHORS, ANCHORS_PER_CLASS * setup.classes))
-    bank = AnchorBank(setup.dataset, groups, wanted, settings.seed, setup.device)
-    least, most = int(bank.labels.min()), int(bank.labels.max())
-    if least < 0 or most >= setup.classes:
-        raise AnchorError(
-            f"anchors have labels from {least} to {most}, but the model has {setup.classes} classes"
-            f" (0 to {setup.classes - 1}). Use the same label numbers as in training"
-        )
+    bank = AnchorBank(setup.dataset, groups, wanted, settings.seed, setup.device, setup.objective)
+    setup.objective.check_anchors(bank.labels)
     fitting = DIRECTION_BYTES // (4 * setup.layout.size)
     bank.select(min(wanted, max(fitting, len(bank.group_names))))
     bank.allocate(setup.layout, channels_last=setup.channels_last, communicator=communicator)

@@ -89,8 +89,8 @@ def scales_of(delta: Tensor, reference: Tensor, sizes: Sequence[int], entries: T
     Loss scaling, gradient accumulation and reductions all multiply the loss; dividing by s undoes them. A batch that
     is fitted perfectly says nothing, so it gets 1/N (`mean_scales`). Stays on the device.
     """
-    along = (delta * reference).flatten(1).sum(1, dtype=torch.float32)
-    power = (reference * reference).flatten(1).sum(1)
+    along = (delta * reference).reshape(len(delta), -1).sum(1, dtype=torch.float32)
+    power = (reference * reference).reshape(len(delta), -1).sum(1)
     sound = along * 0 == 0  # where a loss scaler overflows, the scale is read off the other examples
     s = finite_or_zero(per_step(finite_or_zero(along), sizes) / per_step(power * sound, sizes))
     same = entries is None and alike(sizes)

@@ -1,13 +1,6 @@
-"""What training minimises: what a target looks like, what the loss of one example is, which columns a table has.
+"""One class per example: class numbers, or mixtures of classes.
 
-| kind             | outputs                | target of a batch                                   | classes |
-|------------------|------------------------|-----------------------------------------------------|---------|
-| `Classification` | [B, C], or one logit   | class numbers [B], or a mixture of classes          | C       |
-
-Everything else asks the `Objective` of a monitor. What is compared with gradients of training is the gradient of the
-per-example loss ℓ_i, and training is taken to minimise s Σ_i ℓ_i with one factor s per step, whatever that is.
-
-A *mixture* of classes (mixup, cutmix, distillation, smoothed labels) is either the probabilities [B, C] or
+A *mixture* (mixup, cutmix, distillation, smoothed labels) is either the probabilities [B, C] or
 `(labels_a, labels_b, weight)`, weight being the share of labels_a, one number or one per example. The loss of
 cross-entropy is linear in it. The index of a row is that of the example labelled labels_a, so that is its class in
 every column. Of probabilities the most probable class is taken, the first of several: whose input a row shows most of
@@ -16,105 +9,22 @@ cannot be told from them, so mixups are better given as the pair.
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
-from collections.abc import Sequence
-from typing import Any, NamedTuple
+import math
+from collections.abc import Hashable, Sequence
+from typing import Any
 
+import numpy as np
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from sgoif.core.data import as_label
 from sgoif.core.logits import is_single, two_classes
-from sgoif.core.losses import Loss, cross_entropy, gradient_of, is_cross_entropy, is_plain, one_logit, per_example
+from sgoif.core.losses import Loss, cross_entropy, gradient_of, is_cross_entropy, is_plain, per_example
+from sgoif.core.objective.base import Columns, Objective, Target
 from sgoif.errors import AnchorError, StepError
 
 ROUNDING = 1e-2
 """How far the sum of probabilities may be from one, in half precision."""
-
-
-class Target(NamedTuple):
-    """What the loss of a batch is given."""
-
-    values: Tensor
-    """What the loss takes: class numbers [B], probabilities [B, C], …"""
-    label: Tensor | None = None
-    """The class of each example, where `values` are something else."""
-
-
-class Columns(NamedTuple):
-    """What the outputs say of every example's class."""
-
-    label: Tensor
-    rival: Tensor
-    """The best class other than the given one."""
-    margin: Tensor
-    logit_margin: Tensor
-    probabilities: Tensor
-    """[B, C]"""
-    surprise: Tensor
-    """−log of the probability of the given class."""
-
-
-class Objective(ABC):
-    """What training minimises, as far as a monitor has to know."""
-
-    classes: int
-    """Classes that examples belong to; 0: none."""
-    loss: Loss
-    """ℓ_i of (outputs, targets), one value per example."""
-    readable = False
-    """Whether targets can be read off the gradient, so that a step needs none."""
-
-    @abstractmethod
-    def read(self, raw: Any) -> Any:
-        """The target of one held-out example, as its data set gives it."""
-
-    @abstractmethod
-    def stack(self, targets: Sequence[Any]) -> Tensor:
-        """Targets that were read, as one tensor."""
-
-    @abstractmethod
-    def answer(self, output: Tensor, count: int) -> Tensor | None:
-        """A model's output for so many examples in the form that the loss takes; None where it has another shape."""
-
-    def held_out_answer(self, output: Tensor, count: int) -> Tensor:
-        """The same of held-out examples; raises where it has another shape."""
-        found = self.answer(output, count)
-        if found is None:
-            raise AnchorError(f"the model's output for {count} anchors has shape {tuple(output.shape)}, unlike before")
-        return found
-
-    @abstractmethod
-    def gradient_of_answer(self, delta: Tensor, count: int) -> Tensor:
-        """The gradient of an output in the same form."""
-
-    @abstractmethod
-    def check(self, target: Any, shape: torch.Size, device: torch.device) -> Target | None:
-        """The target of a step whose answer has this shape, on the right device; raises where it does not fit."""
-
-    @abstractmethod
-    def check_strangers(self, targets: Any, count: int, device: torch.device) -> Tensor:
-        """Targets of examples from outside, on the right device; raises where they do not fit."""
-
-    @abstractmethod
-    def columns(self, z: Tensor, label: Tensor) -> Columns:
-        """What the answers [B, ...] say about classes."""
-
-    def losses(self, z: Tensor, target: Tensor, columns: Columns) -> Tensor:
-        """ℓ_i of every example, [B]."""
-        return self.loss(z, target).float()
-
-    def comparable(self, z: Tensor, delta: Tensor, target: Tensor, columns: Columns) -> tuple[Tensor, Tensor]:
-        """The gradient of the outputs in training, and that of Σ_i ℓ_i; they differ by the factor s."""
-        return delta, gradient_of(self.loss, z, target)
-
-    def as_mixture(self, labels: Tensor) -> Tensor:
-        """Class numbers as probabilities [B, C]."""
-        raise NotImplementedError
-
-    def entries(self, target: Tensor) -> Tensor | None:
-        """What of every example enters the mean that training takes, [B]; None: each counts once."""
-        return None
 
 
 class Classification(Objective):
@@ -127,7 +37,32 @@ class Classification(Objective):
         self.loss = per_example(None if self.readable else loss)
 
     def read(self, raw: Any) -> Any:
+        numbers = torch.as_tensor(raw) if isinstance(raw, (float, Tensor, np.generic, np.ndarray)) else torch.zeros(1)
+        if numbers.is_floating_point() and bool((numbers != numbers.round()).any()):
+            raise AnchorError(
+                f"the targets of the anchors look continuous ({float(numbers.flatten()[0]):.4g}, say), and without"
+                " loss= they have to be class numbers. For regression give the loss, loss=nn.MSELoss() for example,"
+                " and the targets of every step, monitor.step(index, target=y)"
+            )
         return as_label(raw)
+
+    def check_anchors(self, targets: Tensor) -> None:
+        least, most = int(targets.min()), int(targets.max())
+        if least < 0 or most >= self.classes:
+            raise AnchorError(
+                f"anchors have labels from {least} to {most}, but the model has {self.classes} classes"
+                f" (0 to {self.classes - 1}). Use the same label numbers as in training"
+            )
+
+    def group_keys(self, targets: Sequence[Any]) -> list[Hashable]:
+        return list(targets)
+
+    def guess(self, targets: Tensor) -> float:
+        """ln C, the loss of a guess among C classes: of balanced ones the best constant answer."""
+        return math.log(max(self.classes, 2))
+
+    def kept(self, z: Tensor) -> Tensor:
+        return z.float()
 
     def stack(self, targets: Sequence[Any]) -> Tensor:
         return torch.tensor(targets)
@@ -148,10 +83,7 @@ class Classification(Objective):
     def check(self, target: Any, shape: torch.Size, device: torch.device) -> Target | None:
         if target is None:
             if not self.readable:
-                raise StepError(
-                    "labels cannot be read off the gradient of this loss: pass them to every step,"
-                    " monitor.step(index, target=y)"
-                )
+                self.require(target)
             return None
         if isinstance(target, (tuple, list)) and len(target) == 3 and isinstance(target[0], Tensor):
             return self._mixed(*target, batch=shape[0], device=device)
@@ -253,20 +185,6 @@ class Classification(Objective):
                 "a mixture of labels as target= is understood for cross-entropy alone, and this monitor was made with"
                 " another loss=; give class numbers, target=y"
             )
-
-
-def find_objective(loss: Loss | None, output: Tensor, targets: Sequence[Any]) -> Objective:
-    """The objective of a model whose output for some held-out examples this is, and whose targets these are."""
-    count = len(targets)
-    logits = two_classes(output)
-    if logits.dim() != 2 or len(logits) != count:
-        raise AnchorError(
-            f"the model must return logits [batch, classes]; for {count} anchors its output is {tuple(output.shape)}"
-        )
-    single = is_single(output)
-    if single and isinstance(loss, nn.BCEWithLogitsLoss):
-        loss = one_logit(loss)
-    return Classification(logits.shape[1], loss, single_logit=single)
 
 
 def check_labels(labels: Any, batch: int, classes: int, device: torch.device) -> Tensor:
