@@ -298,3 +298,51 @@ def test_anchors_that_do_not_fit_the_loss(name: str) -> None:
     groups = "class" if name == "groups" else None
     with pytest.raises(AnchorError, match=message):
         InfluenceMonitor(model, optimizer, anchors, loss=loss, groups=groups)
+
+
+# --- models that take one batch size alone ------------------------------------------------------------------------
+
+
+class FixedBatch(nn.Module):
+    """A class token that was expanded to the batch of training once and for all."""
+
+    def __init__(self, size: int, named: bool = True) -> None:
+        super().__init__()
+        self.embed, self.head = nn.Linear(5, 4), nn.Linear(4, 3)
+        self.token = nn.Parameter(torch.zeros(1, 1, 4))
+        self.size, self.named = size, named
+
+    def forward(self, x: Tensor) -> Tensor:
+        if not self.named and len(x) != self.size:
+            raise RuntimeError("this engine was built for other inputs")
+        token = self.token.expand(len(x) if self.size < 0 else self.size, -1, -1)
+        return self.head(torch.tanh(torch.cat([token, self.embed(x).unsqueeze(1)], 1)).sum(1))
+
+
+@pytest.mark.parametrize("layers", ["head", "all"])
+@pytest.mark.parametrize(("size", "named", "option"), [(50, True, None), (8, False, None), (11, False, 11)])
+def test_a_model_that_takes_one_batch_size_alone(size: int, named: bool, option: int | None, layers: str) -> None:
+    """Anchors run in batches of that size, the last filled up, with the scores of a model that takes any."""
+    x, y = torch.randn(20 + size, 5), torch.arange(20 + size) % 3
+    tables = []
+    for taken in (size, -1):
+        torch.manual_seed(0)
+        model = FixedBatch(taken, named or taken < 0)
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        monitor = InfluenceMonitor(model, optimizer, (x[:20], y[:20]), layers=layers, anchor_batch=option)
+        for _ in range(3):
+            with monitor.step(torch.arange(size)):
+                F.cross_entropy(model(x[20:]), y[20:]).backward()
+            optimizer.step()
+            optimizer.zero_grad()
+        tables += [monitor.scores()["influence"], monitor.anchor_scores()["influence"]]
+        assert monitor.most_harmed(x[:5], y[:5]).shape == (5, 4)
+    for mine, theirs in zip(tables[:2], tables[2:], strict=True):
+        np.testing.assert_allclose(mine, theirs, rtol=1e-3, atol=1e-5)
+
+
+def test_a_model_that_cannot_run_says_which_batches_were_tried() -> None:
+    model, message = FixedBatch(11, named=False), r"neither on 2 of them nor on batches of 5, 1, 4, 8.*anchor_batch="
+    with pytest.raises(AnchorError, match=message) as caught:
+        InfluenceMonitor(model, torch.optim.SGD(model.parameters(), lr=0.1), (X, torch.arange(12) % 3), anchor_batch=5)
+    assert "built for other inputs" in str(caught.value)

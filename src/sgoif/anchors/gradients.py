@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from sgoif.anchors.bank import AnchorBank
-from sgoif.core.batches import batch_size
+from sgoif.core.batches import batch_size, taken
 from sgoif.core.data import isolated_random_state
 from sgoif.core.interrupts import autocast_set, guarded
 from sgoif.core.losses import Loss
@@ -53,7 +53,10 @@ class ExampleGradients:
         objective: Objective,
         bank: AnchorBank,
         batch: int | None,
+        only_batch: int | None = None,
     ) -> None:
+        self._only_batch = only_batch
+        """The one batch size that the model takes: passes are filled up to it."""
         self.model, self.capture, self.layers, self.layout = model, capture, layers, layout
         self.objective, self.loss = objective, objective.loss
         self.bank, self.device, self._batch = bank, bank.device, batch
@@ -65,7 +68,8 @@ class ExampleGradients:
     @property
     def batch_size(self) -> int:
         """Examples a pass: that of training, or twice it where no graph is kept."""
-        return self._batch or max(LEAST_BATCH, self.training_batch * (2 if len(self.layers) == 1 else 1))
+        given = self._only_batch or self._batch
+        return given or max(LEAST_BATCH, self.training_batch * (2 if len(self.layers) == 1 else 1))
 
     def of_bank(self, capture: Capture | None = None) -> ExamplePass:
         """Gradients of this rank's anchors, the losses and logits of all anchors."""
@@ -119,6 +123,8 @@ class ExampleGradients:
 
     def of(self, inputs: Any, labels: Tensor, capture: Capture | None = None, loss: Loss | None = None) -> ExamplePass:
         """What one pass over examples gives, in the form that is least."""
+        if self._only_batch and len(labels) != self._only_batch:
+            return self._of_filled(self._only_batch, inputs, labels, capture, loss)
         asked = loss or self.loss, inputs, labels, self.autocast
         given = self.model, capture or self.capture, self.layers, self.objective, *asked
         try:
@@ -129,6 +135,25 @@ class ExampleGradients:
             self.capture.conversions.explain(error)
             raise
         return ExamplePass(self.layout.join(parts), losses, logits)
+
+    def _of_filled(
+        self, size: int, inputs: Any, labels: Tensor, capture: Capture | None, loss: Loss | None
+    ) -> ExamplePass:
+        """The same in passes over exactly so many examples, the last of them repeated as often as it takes."""
+        passes = []
+        for rows in torch.arange(len(labels)).split(size):
+            filled = torch.cat([rows, rows[-1:].expand(size - len(rows))])
+            found = self.of(taken(inputs, filled), labels[filled.to(labels.device)], capture, loss)
+            part = found.gradients
+            kept = slice(len(rows))
+            if isinstance(part, Tensor):
+                part = part[kept]
+            else:
+                part = [Factors(f.inputs[kept], f.delta[kept], f.elementwise) for f in part]
+            passes.append(ExamplePass(part, found.losses[: len(rows)], found.logits[: len(rows)]))
+        losses, logits = (torch.cat([getattr(each, name) for each in passes]) for name in ("losses", "logits"))
+        joined = torch.cat([self.joined(each.gradients) for each in passes]) if len(passes) > 1 else passes[0].gradients
+        return ExamplePass(joined, losses, logits)
 
     def whole(self, found: Gradients) -> Tensor:
         """What `of_bank` found as gradients, [own, P]."""

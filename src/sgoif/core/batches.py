@@ -83,6 +83,15 @@ def batch_size(inputs: Any) -> int:
     return batch_size(inputs[0]) if _is_list_of_batches(inputs) else len(inputs)
 
 
+def taken(inputs: Any, rows: Tensor) -> Any:
+    """These examples of a batch of inputs, in this order: a tensor, several of them, or a list of anything else."""
+    if isinstance(inputs, Mapping):
+        return {name: taken(value, rows) for name, value in inputs.items()}
+    if _is_list_of_batches(inputs):
+        return [taken(value, rows) for value in inputs]
+    return inputs[rows.to(inputs.device)] if isinstance(inputs, Tensor) else [inputs[int(row)] for row in rows]
+
+
 def _is_list_of_batches(inputs: Any) -> bool:
     """Whether a batch is a list of batches, one for each input of the model."""
     return isinstance(inputs, (list, tuple)) and bool(inputs) and isinstance(inputs[0], (Tensor, Mapping, list, tuple))

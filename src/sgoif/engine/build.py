@@ -95,7 +95,8 @@ def build(prepared: Prepared) -> Engine:
     scaling = ScoreScaling(s.temperature, device, communicator)
     scorer = BlockScorer(ledger, scaling, directions, step_weight, finite, objective, s, communicator)
     learner = CurvatureLearner(curvature, controller, step_weight, scorer, communicator, s.curvature_every)
-    gradients = ExampleGradients(prepared.model, prepared.capture, layers, layout, objective, bank, s.anchor_batch)
+    batches = s.anchor_batch, setup.only_batch
+    gradients = ExampleGradients(prepared.model, prepared.capture, layers, layout, objective, bank, *batches)
     own_ledger, own_scaling = Ledger(groups, classes, device, setup.holdout_size), ScoreScaling(s.temperature, device)
     held_out = HeldOutScorer(own_ledger, own_scaling, directions, gradients, step_weight, s.help_weight)
     refresher = AnchorRefresher(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import warnings
 from collections.abc import Sequence, Set
 from dataclasses import dataclass
@@ -13,7 +14,7 @@ from torch.utils.data import Dataset
 
 from sgoif.anchors.bank import AnchorBank, as_dataset
 from sgoif.anchors.grouping import Grouping
-from sgoif.core.batches import collate, to_device
+from sgoif.core.batches import collate, taken, to_device
 from sgoif.core.data import isolated_random_state, split_target
 from sgoif.core.losses import Loss
 from sgoif.core.objective import Objective, find_objective
@@ -34,6 +35,9 @@ DIRECTION_BYTES = 128 * 2**20
 """Room for one set of directions φ; a bank that would not fit is made smaller."""
 ANCHORS, ANCHORS_PER_CLASS, MOST_ANCHORS = 1000, 20, 4096
 RICHARDSON_STEPS = 30
+TRIAL_BATCHES, LARGEST_TRIAL = (1, 4, 8, 16, 32, 64, 128, 256), 1024
+"""Batches tried, and the largest, on a model that cannot run on two examples."""
+FAILURES = (RuntimeError, TypeError, ValueError, IndexError)
 STEP_OPTION = {"richardson": "steps", "neumann": "max_terms", "subspace": "inner", "conjugate": "iterations"}
 
 
@@ -48,6 +52,8 @@ class Setup:
     dataset: Dataset[Any]
     channels_last: bool
     """Whether the model's convolutions are laid out that way."""
+    only_batch: int | None = None
+    """The one batch size that the model takes, if it takes no other."""
 
     @property
     def classes(self) -> int:
@@ -73,17 +79,11 @@ def probe(model: nn.Module, anchors: Any, settings: Settings, loss: Loss | None 
         pairs = [split_target(dataset[i]) for i in range(min(2, len(dataset)))]  # type: ignore[arg-type]
         items = [item for item, _ in pairs]
         inputs = to_device(collate(items), parameter.device)
-        try:
-            with evaluation(model), torch.no_grad():
-                calls, output = trace(model, lambda: forward(model, inputs))
-                calls = _with_answer(calls, bare(model), inputs)
-        except (RuntimeError, TypeError, ValueError, IndexError) as error:
-            raise AnchorError(
-                f"the model cannot run on the anchors ({_described(inputs)} on {parameter.device}; model weights are"
-                f" {parameter.dtype}). Give anchors the same transforms as the evaluation data. The cause: {error}"
-            ) from error
-    objective = find_objective(loss, output, [target for _, target in pairs])
-    layers = choose_layers(calls, settings.layers, output.shape[-1] if output.dim() > 1 else 1, len(items))
+        size, (calls, output) = _trial_run(model, inputs, len(items), settings.anchor_batch)
+    batch = size or len(items)
+    targets = [pairs[number % len(pairs)][1] for number in range(batch)]
+    objective = find_objective(loss, output, targets)
+    layers = choose_layers(calls, settings.layers, output.shape[-1] if output.dim() > 1 else 1, batch)
     for number, layer in enumerate(layers):
         limit = HEAD_BLOCK if number == len(layers) - 1 else BODY_BLOCK
         if layer.rows * layer.cols > limit:
@@ -96,7 +96,40 @@ def probe(model: nn.Module, anchors: Any, settings: Settings, loss: Loss | None 
         layout=layout,
         dataset=dataset,
         channels_last=any(_is_channels_last(weight) for weight in model.parameters()),
+        only_batch=size,
     )
+
+
+def _trial_run(
+    model: nn.Module, inputs: Any, count: int, wanted: int | None
+) -> tuple[int | None, tuple[list[Call], Tensor]]:
+    """The layers that ran and the output, and of a model that takes batches of one size alone that size."""
+
+    def run(batch: Any) -> tuple[list[Call], Tensor]:
+        with evaluation(model), torch.no_grad():
+            calls, output = trace(model, lambda: forward(model, batch))
+            return _with_answer(calls, bare(model), batch), output
+
+    try:
+        return None, run(inputs)
+    except FAILURES as error:
+        # A class token that was expanded to the batch of training, say: its size is often part of the complaint.
+        named = {int(number) for number in re.findall(r"\d+", str(error)) if int(number) <= LARGEST_TRIAL}
+        sizes = dict.fromkeys(([wanted] if wanted else []) + sorted({*TRIAL_BATCHES, *named} - {0, count}))
+        for size in sizes:
+            try:
+                found = run(taken(inputs, torch.arange(size) % count))
+            except FAILURES:
+                continue
+            if found[1].dim() and len(found[1]) and len(found[1]) % size == 0:
+                return size, found
+        weight = next(model.parameters())
+        raise AnchorError(
+            f"the model cannot run on the anchors ({_described(inputs)} on {weight.device}; model weights are"
+            f" {weight.dtype}), neither on {count} of them nor on batches of {', '.join(map(str, sizes))}. Give anchors"
+            " the same transforms as the evaluation data; if the model takes batches of one size alone, give that size"
+            f" as anchor_batch=. The cause: {error}"
+        ) from error
 
 
 def trained_by(optimizer: Any, model: nn.Module) -> Set[str]:

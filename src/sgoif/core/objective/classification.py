@@ -41,8 +41,8 @@ class Classification(Objective):
         if numbers.is_floating_point() and bool((numbers != numbers.round()).any()):
             raise AnchorError(
                 f"the targets of the anchors look continuous ({float(numbers.flatten()[0]):.4g}, say), and without"
-                " loss= they have to be class numbers. For regression give the loss, loss=nn.MSELoss() for example,"
-                " and the targets of every step, monitor.step(index, target=y)"
+                " loss= each has to be one class number (of probabilities y.argmax()). For regression give the loss,"
+                " loss=nn.MSELoss() for example, and the targets of every step, monitor.step(index, target=y)"
             )
         return as_label(raw)
 
