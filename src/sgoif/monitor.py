@@ -74,6 +74,7 @@ class InfluenceMonitor:
         self._prepared = p = prepare(model, optimizer, anchors, loss, groups, size, group, self.settings)
         self.model, self.optimizer, self.anchors, self.capture = p.model, p.optimizer, p.bank, p.capture
         self.device, self.classes, self.group_names = p.setup.device, p.setup.classes, p.bank.group_names
+        self.objective = p.setup.objective
         self.layers, self.layout, self.head = p.setup.layers, p.setup.layout, p.setup.layers[-1]
         try:
             self._assemble()
@@ -87,7 +88,7 @@ class InfluenceMonitor:
         self.pipeline, self.held_out, self.checkpoint = engine.pipeline, engine.held_out, engine.checkpoint
         self.executor = choose_executor(engine.pipeline)
         self.scorer, self.refresher = engine.pipeline.scorer, engine.pipeline.refresher
-        self.ledger, self.scaling, self.loss = self.scorer.ledger, self.scorer.scaling, self.scorer.loss
+        self.ledger, self.scaling, self.loss = self.scorer.ledger, self.scorer.scaling, self.objective.loss
         self.anchor_ledger, self.gradients = engine.held_out.ledger, self.refresher.gradients
         self.curvature, self.solver = self.refresher.curvature, self.refresher.solver
         self.controller, self.step_weight = self.refresher.controller, self.refresher.step_weight
@@ -124,8 +125,10 @@ class InfluenceMonitor:
     def step(self, index: Any, target: Any = None, weights: Any = None) -> AbstractContextManager[None]:
         """Wrap the forward and backward pass of one batch, whose examples have these indices.
 
-        Give `target` (the labels) where the loss is not a cross-entropy of the logits with them, and `weights` where
-        the loss of every example is multiplied with a number of its own: scores are those of the plain losses.
+        Give `target` where the loss is not a cross-entropy of the logits with one label each: the labels, or of mixed
+        ones the probabilities [B, C] or `(labels_a, labels_b, weight)`, the index naming the example of labels_a
+        (`core.objective`). Give `weights` where the loss of every example is multiplied with a number of its own:
+        scores are those of the plain losses.
         """
         return TrainingStep(self.executor, index, target, weights)
 
@@ -190,12 +193,14 @@ class InfluenceMonitor:
     def most_harmed(self, inputs: Any, labels: Tensor, count: int = 4) -> Tensor:
         """Positions in the hold-out of the examples that training on these would hurt most, [B, count]; −1: no more."""
         self.executor.drain()
-        return attribution.most_harmed(self.anchors, self.gradients.of_strangers(inputs, labels, self.classes), count)
+        return attribution.most_harmed(self.anchors, self.gradients.of_strangers(inputs, labels), count)
 
     def expected_error(self, inputs: Any, labels: Tensor) -> Tensor:
         """How far predicted changes of the margin of these examples will be off, [B], up to a factor all share."""
         self.executor.drain()
-        gradient = self.gradients.of_strangers(inputs, labels, self.classes, negative_margin)
+        if not self.classes:
+            raise SettingError("expected_error() speaks of margins, and the loss of this monitor has no classes")
+        gradient = self.gradients.of_strangers(inputs, labels, negative_margin)
         return attribution.expected_error(self.curvature, gradient)
 
     @guarded

@@ -223,5 +223,12 @@ def test_reading_data_leaves_every_random_state_alone() -> None:
 
 def test_several_labels_of_an_example_are_refused_with_the_way_out() -> None:
     several = TensorDataset(torch.zeros(4, 2), torch.eye(4))
-    with pytest.raises(AnchorError, match=r"several labels per example are not supported.*label\.argmax\(\)"):
-        split_holdout(several)
+    with pytest.raises(AnchorError, match=r"several labels per example or values.*loss=.*label\.argmax\(\)"):
+        read_labels(several, range(4))
+
+
+@pytest.mark.parametrize("targets", [torch.eye(10), torch.linspace(0.2, 3, 10), torch.ones(10, 4, dtype=torch.long)])
+def test_targets_that_are_no_classes_are_split_at_random(targets: torch.Tensor) -> None:
+    train, held = split_holdout(TensorDataset(torch.zeros(10, 2), targets), share=0.3)
+    assert (len(train), len(held)) == (7, 3)
+    assert sorted(train.indices + held.indices) == list(range(10))

@@ -71,7 +71,7 @@ class LedgerView:
         group, _ = ledger.worst_group()
         names = np.array([*self.group_names, None], dtype=object)
         named: NDArray[Any] = names[group.cpu().numpy()]
-        if all(isinstance(name, int) for name in self.group_names):
+        if all(name is None or isinstance(name, int) for name in self.group_names):
             named = np.array([-1 if name is None else name for name in named], dtype=np.int64)
         else:
             named = np.array(["" if name is None else str(name) for name in named], dtype=object)

@@ -76,7 +76,10 @@ class ErrorView:
 
         rows = torch.arange(min(most, len(bank)))
         inputs, labels = bank.batch(bank.members[rows])
-        output, point = watched_output(source.model, source.layers, source.layout, inputs)
+        objective, count = source.objective, len(labels)
+        output, point = watched_output(
+            source.model, source.layers, source.layout, inputs, lambda z: objective.held_out_answer(z, count)
+        )
         ggn = ExactGGN(output, lambda z: source.loss(z, labels).mean(), point, damping=smallest)
         try:
             ggn_psi = ConjugateGradient(iterations=50, tolerance=1e-4).solve(ggn, wanted, exact.unsqueeze(0)).phi[0]

@@ -22,7 +22,8 @@ from torch.utils.data import DataLoader, Dataset, IterableDataset, TensorDataset
 
 from sgoif.anchors.grouping import Grouping, balanced, given_groups, group_candidates
 from sgoif.core.batches import collate, nbytes, read_items, stacked, to_device
-from sgoif.core.data import Indexed, drawn_from, isolated_random_state, split_item
+from sgoif.core.data import Indexed, drawn_from, isolated_random_state, split_target
+from sgoif.core.objective import Classification, Objective
 from sgoif.core.parameter_layout import Layout
 from sgoif.distributed.communicator import SINGLE_PROCESS, Communicator
 from sgoif.errors import AnchorError, StateError
@@ -62,9 +63,16 @@ class AnchorBank:
     """Candidates, the anchors among them, and what is known about each anchor."""
 
     def __init__(
-        self, dataset: Dataset[Any], grouping: Grouping, max_anchors: int, seed: int, device: torch.device
+        self,
+        dataset: Dataset[Any],
+        grouping: Grouping,
+        max_anchors: int,
+        seed: int,
+        device: torch.device,
+        objective: Objective | None = None,
     ) -> None:
         self.dataset = dataset
+        self.objective = objective or Classification(2)
         self.device = device
         self.seed = seed
         total = len(dataset)  # type: ignore[arg-type]
@@ -74,20 +82,21 @@ class AnchorBank:
         keys = given_groups(grouping, total)
         self.pool = np.sort(order[:looked_at] if keys is None else balanced(order, keys, looked_at))
         """Positions of the candidates in the hold-out."""
-        labels: list[int] = []
+        targets: list[Any] = []
         items: list[Any] = []
         room = CACHE_BYTES
         with isolated_random_state():
             for position in self.pool:
-                inputs, label = split_item(dataset[int(position)])
-                labels.append(label)
+                inputs, target = split_target(dataset[int(position)])
+                targets.append(self.objective.read(target))
                 room -= nbytes(inputs)
                 if room >= 0:
                     items.append(inputs)
         self._cache = stacked(items) if room >= 0 else None
         """Inputs of all candidates, when they fit; otherwise they are read again at every refresh."""
-        self.labels = torch.tensor(labels)
-        self.group_names, self.groups = group_candidates(grouping, labels, keys, self.pool)
+        self.labels = self.objective.stack(targets)
+        """Target of every candidate: its class, or what else the objective reads."""
+        self.group_names, self.groups = group_candidates(grouping, targets, keys, self.pool, self.objective)
 
     def select(self, count: int) -> None:
         """Fill the bank with `count` candidates, as many from every group as the pool allows."""
@@ -147,11 +156,11 @@ class AnchorBank:
         return to_device(inputs, self.device), self.labels[rows].to(self.device)
 
     def _read(self, row: int) -> Any:
-        return self._cache[row] if self._cache is not None else split_item(self.dataset[int(self.pool[row])])[0]
+        return self._cache[row] if self._cache is not None else split_target(self.dataset[int(self.pool[row])])[0]
 
     def read(self, positions: Tensor) -> tuple[Any, Tensor]:
         """Inputs and labels of any held-out examples, by position."""
-        return read_items(self.dataset, positions, self.device)
+        return read_items(self.dataset, positions, self.device, self.objective)
 
     def positions(self) -> Tensor:
         """Positions of the anchors in the hold-out, [K]."""
@@ -231,7 +240,7 @@ class AnchorBank:
         }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        same = len(state["labels"]) == len(self.labels) and bool((state["labels"] == self.labels).all())
+        same = state["labels"].shape == self.labels.shape and bool((state["labels"] == self.labels).all())
         if not same or not np.array_equal(state["pool"].numpy(), self.pool):
             raise StateError(
                 "the saved state belongs to other anchors: the hold-out has other examples or labels than the one the"

@@ -13,11 +13,11 @@ import torch
 from torch import Tensor, nn
 
 from sgoif.anchors.bank import AnchorBank
-from sgoif.core.batches import batch_size
+from sgoif.core.batches import batch_size, taken
 from sgoif.core.data import isolated_random_state
 from sgoif.core.interrupts import autocast_set, guarded
-from sgoif.core.logits import two_classes
 from sgoif.core.losses import Loss
+from sgoif.core.objective import Objective
 from sgoif.core.parameter_layout import Layout
 from sgoif.core.precision import full_precision
 from sgoif.curvature.base import Factors
@@ -26,7 +26,6 @@ from sgoif.tracking.capture import Capture
 from sgoif.tracking.evaluation import evaluation, forward
 from sgoif.tracking.layers.base import WatchedLayer
 from sgoif.tracking.pass_record import PassRecord
-from sgoif.tracking.validation import check_target
 
 Read = TypeVar("Read")
 Gradients = Tensor | list[Factors]
@@ -51,12 +50,16 @@ class ExampleGradients:
         capture: Capture,
         layers: Sequence[WatchedLayer],
         layout: Layout,
-        loss: Loss,
+        objective: Objective,
         bank: AnchorBank,
         batch: int | None,
+        only_batch: int | None = None,
     ) -> None:
+        self._only_batch = only_batch
+        """The one batch size that the model takes: passes are filled up to it."""
         self.model, self.capture, self.layers, self.layout = model, capture, layers, layout
-        self.loss, self.bank, self.device, self._batch = loss, bank, bank.device, batch
+        self.objective, self.loss = objective, objective.loss
+        self.bank, self.device, self._batch = bank, bank.device, batch
         self.training_batch = 0
         """Examples of a training step."""
         self.autocast: torch.dtype | None = None
@@ -65,7 +68,8 @@ class ExampleGradients:
     @property
     def batch_size(self) -> int:
         """Examples a pass: that of training, or twice it where no graph is kept."""
-        return self._batch or max(LEAST_BATCH, self.training_batch * (2 if len(self.layers) == 1 else 1))
+        given = self._only_batch or self._batch
+        return given or max(LEAST_BATCH, self.training_batch * (2 if len(self.layers) == 1 else 1))
 
     def of_bank(self, capture: Capture | None = None) -> ExamplePass:
         """Gradients of this rank's anchors, the losses and logits of all anchors."""
@@ -108,19 +112,21 @@ class ExampleGradients:
         found = self.of(inputs, labels, capture, loss)
         return self.joined(found.gradients), found.losses, found.logits
 
-    def of_strangers(self, inputs: Any, labels: Any, classes: int, loss: Loss | None = None) -> Tensor:
-        """Gradients [B, P] of examples from outside, with hooks of their own; raises where labels are wrong."""
+    def of_strangers(self, inputs: Any, targets: Any, loss: Loss | None = None) -> Tensor:
+        """Gradients [B, P] of examples from outside, with hooks of their own; raises where targets are wrong."""
         with self.captured() as capture:
             count = batch_size(inputs)
             if not count:
                 raise SettingError("there are no examples; give at least one")
-            known = check_target(labels, count, classes, self.device)
-            assert known is not None
+            known = self.objective.check_strangers(targets, count, self.device)
             return self.of_examples(inputs, known, capture, loss)[0]
 
     def of(self, inputs: Any, labels: Tensor, capture: Capture | None = None, loss: Loss | None = None) -> ExamplePass:
         """What one pass over examples gives, in the form that is least."""
-        given = self.model, capture or self.capture, self.layers, loss or self.loss, inputs, labels, self.autocast
+        if self._only_batch and len(labels) != self._only_batch:
+            return self._of_filled(self._only_batch, inputs, labels, capture, loss)
+        asked = loss or self.loss, inputs, labels, self.autocast
+        given = self.model, capture or self.capture, self.layers, self.objective, *asked
         try:
             if len(self.layers) == 1:
                 return ExamplePass(*anchor_pass(*given, lambda factors: factors))
@@ -129,6 +135,25 @@ class ExampleGradients:
             self.capture.conversions.explain(error)
             raise
         return ExamplePass(self.layout.join(parts), losses, logits)
+
+    def _of_filled(
+        self, size: int, inputs: Any, labels: Tensor, capture: Capture | None, loss: Loss | None
+    ) -> ExamplePass:
+        """The same in passes over exactly so many examples, the last of them repeated as often as it takes."""
+        passes = []
+        for rows in torch.arange(len(labels)).split(size):
+            filled = torch.cat([rows, rows[-1:].expand(size - len(rows))])
+            found = self.of(taken(inputs, filled), labels[filled.to(labels.device)], capture, loss)
+            part = found.gradients
+            kept = slice(len(rows))
+            if isinstance(part, Tensor):
+                part = part[kept]
+            else:
+                part = [Factors(f.inputs[kept], f.delta[kept], f.elementwise) for f in part]
+            passes.append(ExamplePass(part, found.losses[: len(rows)], found.logits[: len(rows)]))
+        losses, logits = (torch.cat([getattr(each, name) for each in passes]) for name in ("losses", "logits"))
+        joined = torch.cat([self.joined(each.gradients) for each in passes]) if len(passes) > 1 else passes[0].gradients
+        return ExamplePass(joined, losses, logits)
 
     def whole(self, found: Gradients) -> Tensor:
         """What `of_bank` found as gradients, [own, P]."""
@@ -168,6 +193,7 @@ def anchor_pass(
     model: nn.Module,
     capture: Capture,
     layers: Sequence[WatchedLayer],
+    objective: Objective,
     loss: Callable[[Tensor, Tensor], Tensor],
     inputs: Any,
     labels: Tensor,
@@ -183,14 +209,14 @@ def anchor_pass(
     record = PassRecord(differentiate=False)
     with evaluation(model), capture.open(record), torch.no_grad():
         with autocast_set(labels.device.type, autocast):
-            logits = two_classes(forward(model, inputs))
+            logits = objective.held_out_answer(forward(model, inputs), len(labels))
         with torch.enable_grad():
             losses = loss(logits.float(), labels)
         deltas = record.output_gradients(losses.sum(), [layer.name for layer in layers])
         parts = [
             read(layer.factors(record.inputs[layer.name], delta)) for layer, delta in zip(layers, deltas, strict=True)
         ]
-    return parts, losses.detach().float(), logits.detach().float()
+    return parts, losses.detach().float(), objective.kept(logits.detach())
 
 
 def _clean(gradients: Tensor, out: Tensor) -> None:

@@ -9,6 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from sgoif.core.objective import Objective
 from sgoif.errors import AnchorError
 
 Grouping = str | Sequence[Hashable] | Callable[[int], Hashable] | None
@@ -27,15 +28,21 @@ def given_groups(grouping: Grouping, total: int) -> list[Hashable] | None:
 
 
 def group_candidates(
-    grouping: Grouping, labels: list[int], given: list[Hashable] | None, pool: np.ndarray[Any, Any]
+    grouping: Grouping,
+    targets: list[Any],
+    given: list[Hashable] | None,
+    pool: np.ndarray[Any, Any],
+    objective: Objective,
 ) -> tuple[list[Hashable], Tensor]:
     """Names of the groups and the group number of every candidate."""
     if given is not None:
         keys = [given[int(position)] for position in pool]
     elif callable(grouping):
-        keys = [_plain(grouping(label)) for label in labels]
+        keys = [_plain(grouping(objective.key(target))) for target in targets]
+    elif grouping == "class" and not objective.classes:
+        raise AnchorError("groups='class' needs classes, and this loss has none; use 'one', a function, or a list")
     else:
-        keys = [0] * len(labels) if grouping == "one" else list(labels)
+        keys = [0] * len(targets) if grouping == "one" else objective.group_keys(targets)
     names = sorted(set(keys), key=lambda k: (str(type(k)), k))
     number = {name: i for i, name in enumerate(names)}
     return names, torch.tensor([number[key] for key in keys])

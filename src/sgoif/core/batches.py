@@ -2,23 +2,37 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from typing import Any
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, Protocol
 
 import numpy as np
 import torch
 from torch import Tensor
 from torch.utils.data import default_collate
 
-from sgoif.core.data import split_item
+from sgoif.core.data import split_item, split_target
 from sgoif.errors import AnchorError
 
 
-def read_items(dataset: Any, positions: Iterable[Any], device: torch.device | None = None) -> tuple[Any, Tensor]:
-    """Inputs and labels of some items of a data set, collated, on a device."""
-    pairs = [split_item(dataset[int(position)]) for position in positions]
-    labels = torch.tensor([label for _, label in pairs], device=device)
-    return to_device(collate([inputs for inputs, _ in pairs]), device), labels
+class TargetReader(Protocol):
+    """How targets are read: `core.objective.Objective`."""
+
+    def read(self, raw: Any) -> Any: ...
+
+    def stack(self, targets: Sequence[Any]) -> Tensor: ...
+
+
+def read_items(
+    dataset: Any, positions: Iterable[Any], device: torch.device | None = None, reader: TargetReader | None = None
+) -> tuple[Any, Tensor]:
+    """Inputs and targets of some items of a data set, collated, on a device; without a reader targets are labels."""
+    if reader is None:
+        pairs = [split_item(dataset[int(position)]) for position in positions]
+        targets = torch.tensor([label for _, label in pairs], device=device)
+    else:
+        pairs = [split_target(dataset[int(position)]) for position in positions]
+        targets = to_device(reader.stack([reader.read(raw) for _, raw in pairs]), device)
+    return to_device(collate([inputs for inputs, _ in pairs]), device), targets
 
 
 def collate(items: list[Any]) -> Any:
@@ -67,6 +81,15 @@ def batch_size(inputs: Any) -> int:
     if isinstance(inputs, Mapping):
         return batch_size(next(iter(inputs.values()), ()))
     return batch_size(inputs[0]) if _is_list_of_batches(inputs) else len(inputs)
+
+
+def taken(inputs: Any, rows: Tensor) -> Any:
+    """These examples of a batch of inputs, in this order: a tensor, several of them, or a list of anything else."""
+    if isinstance(inputs, Mapping):
+        return {name: taken(value, rows) for name, value in inputs.items()}
+    if _is_list_of_batches(inputs):
+        return [taken(value, rows) for value in inputs]
+    return inputs[rows.to(inputs.device)] if isinstance(inputs, Tensor) else [inputs[int(row)] for row in rows]
 
 
 def _is_list_of_batches(inputs: Any) -> bool:

@@ -96,7 +96,8 @@ def split_holdout(
     """Split off a class-balanced hold-out to serve as anchors, as in `train, anchors = split_holdout(data)`.
 
     Labels are read off the data set (or given); every class gives the same share of its examples, at least one
-    where it has two or more. Both parts keep the original indices.
+    where it has two or more. Of targets that are no classes (floating-point values, several labels, tokens) the share
+    is drawn from all. Both parts keep the original indices.
     """
     if (problem := _not_numbered(dataset)) is not None:
         raise AnchorError(
@@ -108,7 +109,7 @@ def split_holdout(
         raise AnchorError(f"share must lie strictly between 0 and 1; got {share}")
     if total < 2:
         raise AnchorError(f"a hold-out needs at least 2 examples; the data set has {total}")
-    given = read_labels(dataset, range(total)) if labels is None else [int(y) for y in labels]
+    given = _strata(dataset, total) if labels is None else [int(y) for y in labels]
     if len(given) != total:
         raise AnchorError(f"{len(given)} labels were given for {total} examples")
     order = np.random.default_rng(seed).permutation(total)
@@ -123,6 +124,20 @@ def split_holdout(
         raise AnchorError(f"no class has two examples among {total}, so none can be held out; give anchors of your own")
     chosen = set(held)
     return Part(dataset, [i for i in range(total) if i not in chosen]), Part(dataset, sorted(held))
+
+
+def _strata(dataset: Dataset[Any], total: int) -> list[int]:
+    """The class of every example; one for all where targets are no classes."""
+    try:
+        return read_labels(dataset, range(total))
+    except AnchorError:
+        with isolated_random_state():
+            first = split_target(dataset[0])[1]
+        kinds = (float, Tensor, np.ndarray, np.generic)
+        numbers = torch.as_tensor(first) if isinstance(first, kinds) else torch.zeros((), dtype=torch.int64)
+        if numbers.numel() == 1 and not numbers.is_floating_point():
+            raise
+        return [0] * total
 
 
 def draws(loader: DataLoader[Any]) -> bool:
@@ -156,14 +171,20 @@ def in_order(loader: DataLoader[Any], batch_size: int) -> DataLoader[Any]:
 
 
 def split_item(item: Any) -> tuple[Any, int]:
-    """Inputs and label of one item: (x, y, ...), or a mapping with "label" or "labels"."""
+    """Inputs and class number of one item: (x, y, ...), or a mapping with "label" or "labels"."""
+    inputs, target = split_target(item)
+    return inputs, as_label(target)
+
+
+def split_target(item: Any) -> tuple[Any, Any]:
+    """Inputs and target of one item, as it stands there."""
     if isinstance(item, Mapping):
         key = next((k for k in ("labels", "label", "target", "y") if k in item), None)
         if key is None:
             raise AnchorError(f"an item of the hold-out has no label: its keys are {', '.join(map(str, item))}")
-        return {k: v for k, v in item.items() if k not in (key, "index")}, _as_label(item[key])
+        return {k: v for k, v in item.items() if k not in (key, "index")}, item[key]
     if isinstance(item, (tuple, list)) and len(item) >= 2:
-        return item[0], _as_label(item[1])
+        return item[0], item[1]
     raise AnchorError(f"items of the hold-out must be (input, label) pairs or mappings; got {type(item).__name__}")
 
 
@@ -175,17 +196,19 @@ def read_labels(dataset: Dataset[Any], positions: Sequence[int]) -> list[int]:
         return read_labels(dataset.dataset, positions)
     tensors = getattr(dataset, "tensors", None)
     if isinstance(dataset, torch.utils.data.TensorDataset) and tensors is not None and len(tensors) >= 2:
-        return [_as_label(tensors[1][p]) for p in positions]
+        return [as_label(tensors[1][p]) for p in positions]
     with isolated_random_state():
         return [split_item(dataset[p])[1] for p in positions]
 
 
-def _as_label(value: Any) -> int:
+def as_label(value: Any) -> int:
+    """One class number, of any type that holds one."""
     if isinstance(value, Tensor):
         if value.numel() != 1:
             raise AnchorError(
-                f"a label must be one class number; got a tensor of shape {tuple(value.shape)}. Soft labels and several"
-                " labels per example are not supported; a one-hot label is label.argmax()"
+                f"a label must be one class number; got a tensor of shape {tuple(value.shape)}. Of"
+                " several labels per example or values a monitor needs the loss, loss=nn.BCEWithLogitsLoss() or"
+                " loss=nn.MSELoss(), say, and monitor.step(index, target=y); a one-hot label is label.argmax()"
             )
         value = value.item()
     try:

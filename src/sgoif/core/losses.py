@@ -27,12 +27,32 @@ def per_example(loss: Loss | None) -> Loss:
         single: Any = copy.deepcopy(loss)
         single.reduction = "none"
         return _summed(single)
-    return _one_at_a_time(loss)
+    return one_at_a_time(loss)
 
 
 def cross_entropy(logits: Tensor, labels: Tensor) -> Tensor:
-    """The default loss, one value per example."""
+    """The default loss, one value per example; `labels` are class numbers, or probabilities [B, C]."""
     return F.cross_entropy(logits, labels, reduction="none")
+
+
+def is_cross_entropy(loss: Loss | None) -> bool:
+    """Whether this is torch's cross-entropy, of whatever settings: it is linear in the probabilities of labels."""
+    return loss is None or loss is F.cross_entropy or type(loss) is nn.CrossEntropyLoss
+
+
+def is_plain(loss: Loss | None) -> bool:
+    """Whether this is cross-entropy without class weights and smoothing, off whose gradient labels can be read."""
+    plain = not isinstance(loss, nn.CrossEntropyLoss) or (loss.weight is None and not loss.label_smoothing)
+    return is_cross_entropy(loss) and plain
+
+
+def one_logit(loss: nn.BCEWithLogitsLoss) -> Loss | None:
+    """A loss of one logit as one of two classes [0, z]: cross-entropy (None), unless it weighs classes or examples."""
+    if loss.pos_weight is None and loss.weight is None:
+        return None
+    single: Any = copy.deepcopy(loss)
+    single.reduction = "none"
+    return lambda logits, labels: single(logits[..., 1] - logits[..., 0], labels.to(logits.dtype))
 
 
 def margin(logits: Tensor, labels: Tensor) -> Tensor:
@@ -57,14 +77,33 @@ def _summed(loss: Loss) -> Loss:
     return run
 
 
-def _one_at_a_time(loss: Loss) -> Loss:
+def per_token(loss: Loss) -> Loss:
+    """A module with a `reduction` as a function of logits [B, T, V] and tokens [B, T]: the sum over each row."""
+    single: Any = copy.deepcopy(loss)
+    single.reduction = "none"
+
+    def run(logits: Tensor, tokens: Tensor) -> Tensor:
+        values: Tensor = single(logits.flatten(0, 1), tokens.flatten())
+        return values.view(tokens.shape).sum(1)
+
+    return run
+
+
+def one_at_a_time(loss: Loss, *, batched: bool = True, loops: bool = False) -> Loss:
+    """A function that reduces, applied to each example: as a batch of one (`batched`), or without an axis for it.
+
+    `loops`: where vmap cannot, as of a function that picks tokens by a mask, one after the other.
+    """
+
     def single(logits: Tensor, label: Tensor) -> Tensor:
-        return loss(logits.unsqueeze(0), label.unsqueeze(0)).sum()
+        return (loss(logits.unsqueeze(0), label.unsqueeze(0)) if batched else loss(logits, label)).sum()
 
     def run(logits: Tensor, labels: Tensor) -> Tensor:
         try:
             return torch.func.vmap(single)(logits, labels)
         except RuntimeError as error:
+            if loops:
+                return torch.stack([single(*pair) for pair in zip(logits, labels, strict=True)])
             raise SettingError(
                 "the given loss could not be evaluated example by example; give a loss that returns one value per"
                 f" example (reduction='none'). The cause: {error}"

@@ -14,7 +14,7 @@ from copy import copy
 import torch
 from torch import Tensor
 
-from sgoif.core.losses import Loss
+from sgoif.core.objective import Objective
 from sgoif.core.precision import full_precision
 from sgoif.core.types import Indices
 from sgoif.curvature.base import Factors
@@ -42,14 +42,13 @@ class BlockScorer:
         directions: GroupDirections,
         step_weight: StepWeight,
         finite: FiniteCheck,
-        loss: Loss,
-        reads_labels: bool,
+        objective: Objective,
         settings: Settings,
         communicator: Communicator,
     ) -> None:
         self.ledger, self.scaling, self.directions = ledger, scaling, directions
-        self.step_weight, self.finite, self.loss, self.communicator = step_weight, finite, loss, communicator
-        self.reads_labels, self.settings = reads_labels, settings
+        self.step_weight, self.finite, self.communicator = step_weight, finite, communicator
+        self.objective, self.settings = objective, settings
         self.device, self.head = ledger.device, directions.layers[-1]
         self.head_alone = len(directions.layers) == 1
         self.observers: list[Observer] = []
@@ -58,18 +57,25 @@ class BlockScorer:
 
     def read(self, steps: Observation, sizes: Sequence[int]) -> tuple[Outputs, Factors]:
         """What logits and head say, gradients brought to the scale of single losses."""
-        reduction = self.settings.reduction
-        if reduction == "auto" and steps.target is None and not self.reads_labels:
-            reduction = "mean"  # without labels there is no reference for another loss
-        outputs = read_outputs(steps.logits, steps.logits_delta, steps.target, self.loss, reduction, sizes)
+        seen = steps.logits, steps.logits_delta, steps.target, steps.label
+        outputs = read_outputs(self.objective, *seen, self.settings.reduction, sizes)
         scale = outputs.scale.view(-1, *[1] * (steps.delta.dim() - 1))
         return outputs, self.head.factors(steps.inputs, steps.delta.float() / scale)
 
-    @full_precision
     def score(self, waited: list[Observation]) -> None:
-        """Score steps together and fold them into the ledger."""
+        """Score steps and fold them into the ledger, those together whose inputs have one shape: tokens may vary."""
+        while waited:
+            shapes = [(step.logits.shape[1:], step.inputs.shape[1:]) for step in waited]
+            count = next((n for n, shape in enumerate(shapes) if shape != shapes[0]), len(shapes))
+            some = waited[:count]
+            del waited[:count]  # nothing is kept longer than it must be
+            self._score_together(some)
+
+    @full_precision
+    def _score_together(self, waited: list[Observation]) -> None:
+        """Score steps together."""
         sizes, indices = [len(step.indices) for step in waited], named(waited)
-        make_alike(waited)
+        make_alike(waited, self.objective)
         places, parts = group_tensors(waited)
         waited.clear()  # once put together, single steps are not kept any longer
         steps = stack_steps(places, [torch.cat(parts.pop(0)) for _ in range(len(parts))], indices)

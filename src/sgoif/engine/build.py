@@ -11,7 +11,7 @@ from torch import nn
 from sgoif.anchors.bank import AnchorBank
 from sgoif.anchors.gradients import ExampleGradients
 from sgoif.anchors.grouping import Grouping
-from sgoif.core.losses import Loss, per_example
+from sgoif.core.losses import Loss
 from sgoif.curvature import make_curvature
 from sgoif.distributed.communicator import find_communicator, unwrapped
 from sgoif.engine.anchor_refresher import AnchorRefresher
@@ -51,7 +51,6 @@ class Prepared:
     capture: Capture
     optimizer: torch.optim.Optimizer
     bank: AnchorBank
-    loss: Loss | None
     size: int | None
     settings: Settings
 
@@ -69,22 +68,22 @@ def prepare(
     """Probe the model, draw its anchors and put the hooks on it."""
     communicator, inner = find_communicator(model, group), unwrapped(model)
     trained = trained_by(optimizer, inner)
-    setup = probe(inner, anchors, settings)
+    setup = probe(inner, anchors, settings, loss)
     warn_of_untrained(setup.layers, trained)
-    if setup.single_logit and isinstance(loss, nn.BCEWithLogitsLoss):
-        loss = None  # the same as cross-entropy between the two classes
     bank = fit_bank(setup, groups, settings, communicator)
-    return Prepared(setup, inner, Capture(model, setup.layers), optimizer, bank, loss, size, settings)
+    return Prepared(setup, inner, Capture(model, setup.layers), optimizer, bank, size, settings)
 
 
 def build(prepared: Prepared) -> Engine:
     """Make the parts and connect them."""
     setup, bank, s = prepared.setup, prepared.bank, prepared.settings
     device, layers, layout, communicator = setup.device, setup.layers, setup.layout, bank.communicator
-    groups, classes = len(bank.group_names), setup.classes
+    groups, objective = len(bank.group_names), setup.objective
+    classes = objective.classes
     turns = s.turns(len(layers) - 1)
     directions = GroupDirections(groups, layers, layout, device, turns, s.seed)
-    step_weight = StepWeight(classes, device, applied=s.weigh_steps)
+    guess = objective.guess(bank.labels.to(device))
+    step_weight = StepWeight(classes, device, applied=s.weigh_steps, guess=guess)
     curvature = make_curvature(s.curvature, layout, damping=s.damping, decay=s.decay, device=device)
     solver = choose_solver(s.solver, s.solver_steps)
     controller = StabilityController(kappa=s.kappa, pass_quantile=s.pass_quantile, gamma=s.gamma, device=device)
@@ -94,12 +93,10 @@ def build(prepared: Prepared) -> Engine:
     finite = FiniteCheck(device, s.skip_nonfinite)
     ledger = Ledger(groups, classes, device, prepared.size, duplicates=s.allow_duplicates)
     scaling = ScoreScaling(s.temperature, device, communicator)
-    loss = prepared.loss
-    scorer = BlockScorer(
-        ledger, scaling, directions, step_weight, finite, per_example(loss), loss is None, s, communicator
-    )
+    scorer = BlockScorer(ledger, scaling, directions, step_weight, finite, objective, s, communicator)
     learner = CurvatureLearner(curvature, controller, step_weight, scorer, communicator, s.curvature_every)
-    gradients = ExampleGradients(prepared.model, prepared.capture, layers, layout, scorer.loss, bank, s.anchor_batch)
+    batches = s.anchor_batch, setup.only_batch
+    gradients = ExampleGradients(prepared.model, prepared.capture, layers, layout, objective, bank, *batches)
     own_ledger, own_scaling = Ledger(groups, classes, device, setup.holdout_size), ScoreScaling(s.temperature, device)
     held_out = HeldOutScorer(own_ledger, own_scaling, directions, gradients, step_weight, s.help_weight)
     refresher = AnchorRefresher(
@@ -116,7 +113,7 @@ def build(prepared: Prepared) -> Engine:
         s,
     )
     queue = ScoreQueue(buffered=device.type == "cpu")
-    pipeline = StepPipeline(prepared.capture, classes, scorer, learner, refresher, queue, s, communicator)
+    pipeline = StepPipeline(prepared.capture, scorer, learner, refresher, queue, s, communicator)
     parts: dict[str, Stateful] = {
         "anchors": bank,
         "curvature": curvature,

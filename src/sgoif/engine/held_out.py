@@ -46,8 +46,8 @@ class HeldOutScorer:
         bank, directions = self.bank, self.directions
         assert directions.psi is not None
         own = bank.own_scores(directions.psi, gradient)
-        labels, loss = bank.member_labels, self.gradients.loss
-        scores = held_out_scores(bank.member_positions, own, losses, logits, labels, loss)
+        objective = self.gradients.objective
+        scores = held_out_scores(bank.member_positions, own, losses, logits, bank.member_labels, objective)
         remember(self.ledger, self.scaling, scores, directions.support, self.step_weight.factor, self.help_weight)
 
     def record(self) -> Ledger:
@@ -72,7 +72,7 @@ class HeldOutScorer:
                 found = gradients.of(inputs, labels, capture)
                 groups = -(gradients.joined(found.gradients) @ directions.psi.T)
                 at = some.to(groups.device)
-                scores = held_out_scores(at, groups, found.losses, found.logits, labels, gradients.loss)
+                scores = held_out_scores(at, groups, found.losses, found.logits, labels, gradients.objective)
                 remember(ledger, scaling, scores, directions.support, 1.0, self.help_weight)
 
     @property

@@ -28,7 +28,7 @@ from sgoif.scoring.step_batch import Observation
 from sgoif.settings import Settings
 from sgoif.tracking.capture import Capture, Owner
 from sgoif.tracking.pass_record import PassRecord
-from sgoif.tracking.validation import check_apart, check_index, check_record, check_target, check_weights
+from sgoif.tracking.validation import check_apart, check_index, check_record, check_weights
 
 NO_LAYERS: frozenset[str] = frozenset()
 OwnerRef = Callable[[], Owner | None]
@@ -50,7 +50,6 @@ class StepPipeline:
     def __init__(
         self,
         capture: Capture,
-        classes: int,
         scorer: BlockScorer,
         learner: CurvatureLearner,
         refresher: AnchorRefresher,
@@ -58,8 +57,9 @@ class StepPipeline:
         settings: Settings,
         communicator: Communicator,
     ) -> None:
-        self.capture, self.classes, self.settings, self.communicator = capture, classes, settings, communicator
+        self.capture, self.settings, self.communicator = capture, settings, communicator
         self.scorer, self.learner, self.refresher, self.queue = scorer, learner, refresher, queue
+        self.objective = scorer.objective
         self.ledger, self.finite, self.directions = scorer.ledger, scorer.finite, scorer.directions
         self.gradients, self.schedule = refresher.gradients, refresher.schedule
         self.device, self.head = scorer.device, scorer.head.name
@@ -129,8 +129,8 @@ class StepPipeline:
         check_record(record, batch, self.head, self.device, self.capture.closed)
         if step.weights is not None:
             record.unweigh(step.weights)
-        logits, delta = record.classifier_output(self.head, self.classes)
-        labels = None if target is None else check_target(target, batch, self.classes, self.device)
+        logits, delta = record.answer(self.head, self.objective, batch)
+        known = self.objective.check(target, logits.shape, self.device)
         if finite.at_once:  # elsewhere the look would make the host wait; the scorer takes it
             finite.note(logits, delta)
             if self.communicator.size == 1 and finite.to_skip(logits, delta):
@@ -142,7 +142,8 @@ class StepPipeline:
             inputs=record.inputs[self.head],
             delta=record.deltas[self.head],
             response=record.response,
-            target=labels,
+            target=None if known is None else known.values,
+            label=None if known is None else known.label,
             version=version_of(logits),
         )
         return observation.copied() if self.capture.compiled else observation

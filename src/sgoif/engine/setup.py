@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import warnings
 from collections.abc import Sequence, Set
 from dataclasses import dataclass
@@ -13,9 +14,10 @@ from torch.utils.data import Dataset
 
 from sgoif.anchors.bank import AnchorBank, as_dataset
 from sgoif.anchors.grouping import Grouping
-from sgoif.core.batches import collate, to_device
-from sgoif.core.data import isolated_random_state, split_item
-from sgoif.core.logits import is_single, two_classes
+from sgoif.core.batches import collate, taken, to_device
+from sgoif.core.data import isolated_random_state, split_target
+from sgoif.core.losses import Loss
+from sgoif.core.objective import Objective, find_objective
 from sgoif.core.parameter_layout import Layout
 from sgoif.distributed.communicator import Communicator
 from sgoif.errors import AnchorError, LayerError, SettingError
@@ -33,6 +35,9 @@ DIRECTION_BYTES = 128 * 2**20
 """Room for one set of directions φ; a bank that would not fit is made smaller."""
 ANCHORS, ANCHORS_PER_CLASS, MOST_ANCHORS = 1000, 20, 4096
 RICHARDSON_STEPS = 30
+TRIAL_BATCHES, LARGEST_TRIAL = (1, 4, 8, 16, 32, 64, 128, 256), 1024
+"""Batches tried, and the largest, on a model that cannot run on two examples."""
+FAILURES = (RuntimeError, TypeError, ValueError, IndexError)
 STEP_OPTION = {"richardson": "steps", "neumann": "max_terms", "subspace": "inner", "conjugate": "iterations"}
 
 
@@ -41,21 +46,25 @@ class Setup:
     """What a trial run on two held-out examples found."""
 
     device: torch.device
-    classes: int
-    single_logit: bool
-    """Two classes told apart by one logit."""
+    objective: Objective
     layers: list[WatchedLayer]
     layout: Layout
     dataset: Dataset[Any]
     channels_last: bool
     """Whether the model's convolutions are laid out that way."""
+    only_batch: int | None = None
+    """The one batch size that the model takes, if it takes no other."""
+
+    @property
+    def classes(self) -> int:
+        return self.objective.classes
 
     @property
     def holdout_size(self) -> int:
         return len(self.dataset)  # type: ignore[arg-type]
 
 
-def probe(model: nn.Module, anchors: Any, settings: Settings) -> Setup:
+def probe(model: nn.Module, anchors: Any, settings: Settings, loss: Loss | None = None) -> Setup:
     """Run the model on two anchors in evaluation mode and choose the watched layers from what ran."""
     parameter = next(model.parameters(), None)
     if parameter is None:
@@ -67,24 +76,14 @@ def probe(model: nn.Module, anchors: Any, settings: Settings) -> Setup:
         )
     dataset = as_dataset(anchors)
     with isolated_random_state(parameter.device):
-        items = [split_item(dataset[i])[0] for i in range(min(2, len(dataset)))]  # type: ignore[arg-type]
+        pairs = [split_target(dataset[i]) for i in range(min(2, len(dataset)))]  # type: ignore[arg-type]
+        items = [item for item, _ in pairs]
         inputs = to_device(collate(items), parameter.device)
-        try:
-            with evaluation(model), torch.no_grad():
-                calls, output = trace(model, lambda: forward(model, inputs))
-                calls = _with_answer(calls, bare(model), inputs)
-        except (RuntimeError, TypeError, ValueError, IndexError) as error:
-            raise AnchorError(
-                f"the model cannot run on the anchors ({_described(inputs)} on {parameter.device}; model weights are"
-                f" {parameter.dtype}). Give anchors the same transforms as the evaluation data. The cause: {error}"
-            ) from error
-    logits = two_classes(output)
-    if logits.dim() != 2 or len(logits) != len(items):
-        shape = tuple(output.shape)
-        raise AnchorError(
-            f"the model must return logits [batch, classes]; for {len(items)} anchors its output is {shape}"
-        )
-    layers = choose_layers(calls, settings.layers, output.shape[-1], len(logits))
+        size, (calls, output) = _trial_run(model, inputs, len(items), settings.anchor_batch)
+    batch = size or len(items)
+    targets = [pairs[number % len(pairs)][1] for number in range(batch)]
+    objective = find_objective(loss, output, targets)
+    layers = choose_layers(calls, settings.layers, output.shape[-1] if output.dim() > 1 else 1, batch)
     for number, layer in enumerate(layers):
         limit = HEAD_BLOCK if number == len(layers) - 1 else BODY_BLOCK
         if layer.rows * layer.cols > limit:
@@ -92,13 +91,45 @@ def probe(model: nn.Module, anchors: Any, settings: Settings) -> Setup:
     layout = Layout(tuple(layer.block for layer in layers))
     return Setup(
         device=parameter.device,
-        classes=logits.shape[1],
-        single_logit=is_single(output),
+        objective=objective,
         layers=layers,
         layout=layout,
         dataset=dataset,
         channels_last=any(_is_channels_last(weight) for weight in model.parameters()),
+        only_batch=size,
     )
+
+
+def _trial_run(
+    model: nn.Module, inputs: Any, count: int, wanted: int | None
+) -> tuple[int | None, tuple[list[Call], Tensor]]:
+    """The layers that ran and the output, and of a model that takes batches of one size alone that size."""
+
+    def run(batch: Any) -> tuple[list[Call], Tensor]:
+        with evaluation(model), torch.no_grad():
+            calls, output = trace(model, lambda: forward(model, batch))
+            return _with_answer(calls, bare(model), batch), output
+
+    try:
+        return None, run(inputs)
+    except FAILURES as error:
+        # A class token that was expanded to the batch of training, say: its size is often part of the complaint.
+        named = {int(number) for number in re.findall(r"\d+", str(error)) if int(number) <= LARGEST_TRIAL}
+        sizes = dict.fromkeys(([wanted] if wanted else []) + sorted({*TRIAL_BATCHES, *named} - {0, count}))
+        for size in sizes:
+            try:
+                found = run(taken(inputs, torch.arange(size) % count))
+            except FAILURES:
+                continue
+            if found[1].dim() and len(found[1]) and len(found[1]) % size == 0:
+                return size, found
+        weight = next(model.parameters())
+        raise AnchorError(
+            f"the model cannot run on the anchors ({_described(inputs)} on {weight.device}; model weights are"
+            f" {weight.dtype}), neither on {count} of them nor on batches of {', '.join(map(str, sizes))}. Give anchors"
+            " the same transforms as the evaluation data; if the model takes batches of one size alone, give that size"
+            f" as anchor_batch=. The cause: {error}"
+        ) from error
 
 
 def trained_by(optimizer: Any, model: nn.Module) -> Set[str]:
@@ -147,13 +178,8 @@ def _is_channels_last(weight: Tensor) -> bool:
 def fit_bank(setup: Setup, groups: Grouping, settings: Settings, communicator: Communicator) -> AnchorBank:
     """A bank as large as asked for, or as fits the memory set aside for directions."""
     wanted = settings.max_anchors or min(MOST_ANCHORS, max(ANCHORS, ANCHORS_PER_CLASS * setup.classes))
-    bank = AnchorBank(setup.dataset, groups, wanted, settings.seed, setup.device)
-    least, most = int(bank.labels.min()), int(bank.labels.max())
-    if least < 0 or most >= setup.classes:
-        raise AnchorError(
-            f"anchors have labels from {least} to {most}, but the model has {setup.classes} classes"
-            f" (0 to {setup.classes - 1}). Use the same label numbers as in training"
-        )
+    bank = AnchorBank(setup.dataset, groups, wanted, settings.seed, setup.device, setup.objective)
+    setup.objective.check_anchors(bank.labels)
     fitting = DIRECTION_BYTES // (4 * setup.layout.size)
     bank.select(min(wanted, max(fitting, len(bank.group_names))))
     bank.allocate(setup.layout, channels_last=setup.channels_last, communicator=communicator)

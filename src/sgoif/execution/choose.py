@@ -25,4 +25,6 @@ def _obstacle(pipeline: StepPipeline) -> str:
         return "where several processes train the model"
     if pipeline.settings.budget is not None:
         return "under a budget, which times every step"
+    if not pipeline.objective.classes:
+        return "where targets are no classes"
     return "with allow_duplicates=True" if pipeline.settings.allow_duplicates else ""

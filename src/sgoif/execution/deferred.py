@@ -26,7 +26,7 @@ from sgoif.execution.base import Scope, StepExecutor
 from sgoif.scoring.step_batch import Observation
 from sgoif.tracking.head_snapshot import HeadSnapshot, IndexBuffer
 from sgoif.tracking.pass_record import PassRecord
-from sgoif.tracking.validation import check_target, is_plain_index
+from sgoif.tracking.validation import is_plain_index
 
 PROMPT_STEPS = 64
 """Steps at the beginning of a run that are not deferred."""
@@ -55,7 +55,7 @@ class DeferredExecutor(StepExecutor):
         if pipeline.capture.head_only_capture and (self.head_alone or not learning):
             directions = pipeline.directions
             body = PassRecord(directions.in_turn(pipeline.steps)) if directions.lifted else None
-            snapshot = HeadSnapshot(own, pipeline.classes, learning, body)
+            snapshot = HeadSnapshot(own, pipeline.objective.classes, learning, body)
             pipeline.capture.begin(snapshot, owner)
             return snapshot
         return OpenStep(pipeline.watch(True, learning, owner), own, learning=learning)
@@ -65,8 +65,9 @@ class DeferredExecutor(StepExecutor):
         if isinstance(scope, HeadSnapshot):
             record = pipeline.capture.close_snapshot(scope)
             if record is None:
-                if target is not None:
-                    scope.target = check_target(target, scope.shape[0], pipeline.classes, self.device)
+                known = pipeline.objective.check(target, torch.Size(scope.shape), self.device)
+                if known is not None:
+                    scope.target, scope.label = known
                 self.defer_step(scope)
                 return
             scope = OpenStep(record, scope.indices, learning=scope.learning)
@@ -84,7 +85,9 @@ class DeferredExecutor(StepExecutor):
         pipeline.commit(pipeline.close(scope, target))
         self.deferral_budget = self._allowance()
         capture = pipeline.capture
-        capture.head_only_capture = not capture.compiled and record.head_suffices(pipeline.head, pipeline.classes)
+        capture.head_only_capture = not capture.compiled and record.head_suffices(
+            pipeline.head, pipeline.objective.classes
+        )
 
     def cancel(self, scope: Scope) -> None:
         if isinstance(scope, HeadSnapshot):
@@ -208,7 +211,7 @@ def _closed(step: ClosedStep | HeadSnapshot, indices: Indices | Tensor) -> Close
     delta, output, inputs = step.gradient, step.output, step.inputs
     if delta is None or output is None or inputs is None:
         return ClosedStep(None, indices, None, checked=False)
-    seen = Observation(NO_INDICES, output, delta, inputs, delta, step.response, step.target, step.version)
+    seen = Observation(NO_INDICES, output, delta, inputs, delta, step.response, step.target, step.version, step.label)
     return ClosedStep(seen, indices, None, learning=step.learning, checked=False)
 
 

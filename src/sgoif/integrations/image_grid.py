@@ -10,8 +10,8 @@ import numpy as np
 from torch import Tensor
 from torch.utils.data import Dataset
 
-from sgoif.core.data import isolated_random_state, split_item
-from sgoif.errors import MissingExtraError, SettingError
+from sgoif.core.data import as_label, isolated_random_state, split_target
+from sgoif.errors import AnchorError, MissingExtraError, SettingError
 
 if TYPE_CHECKING:
     from sgoif.integrations.sinks import Picture
@@ -38,7 +38,7 @@ def image_grid(
     draw = ImageDraw.Draw(canvas)
     for place, (index, influence) in enumerate(zip(indices, influences, strict=True)):
         with isolated_random_state():
-            inputs, label = split_item(dataset[index])
+            inputs, target = split_target(dataset[index])
         left, top = MARGIN + place % columns * width, MARGIN + place // columns * height
         image = Image.fromarray(pixels(inputs))
         scale = SIDE / max(image.size)
@@ -46,12 +46,21 @@ def image_grid(
         canvas.paste(
             image.resize(size, Image.Resampling.NEAREST if scale > 1 else Image.Resampling.BILINEAR), (left, top)
         )
-        name = str(label) if class_names is None else str(class_names[label])
+        name = _name_of(target, class_names)
         for line, text in enumerate((f"{index}: {name}", f"{influence:+.2f}")):
             # The built-in font knows few letters.
             shown = text.encode("ascii", "replace").decode()[:CAPTION]
             draw.text((left, top + SIDE + line * LINE), shown, fill="black")
     return np.asarray(canvas, dtype=np.uint8)
+
+
+def _name_of(target: Any, class_names: Sequence[str] | None) -> str:
+    """A class by its name; a target that is no class is not shown."""
+    try:
+        label = as_label(target)
+    except AnchorError:
+        return ""
+    return str(label) if class_names is None else str(class_names[label])
 
 
 def pixels(inputs: Any) -> Picture:

@@ -21,10 +21,9 @@ from dataclasses import dataclass, fields
 import torch
 from torch import Tensor
 
-from sgoif.core.losses import Loss
+from sgoif.core.objective import Objective
 from sgoif.curvature.base import Factors
 from sgoif.scoring.ledger import Ledger
-from sgoif.scoring.outputs import read_outputs
 from sgoif.scoring.running_means import TINY
 from sgoif.scoring.score_scaling import ScoreScaling
 from sgoif.solvers.base import row_norm
@@ -55,12 +54,12 @@ class StepScores:
 
 
 def held_out_scores(
-    positions: Tensor, groups: Tensor, losses: Tensor, logits: Tensor, labels: Tensor, loss: Loss
+    positions: Tensor, groups: Tensor, losses: Tensor, logits: Tensor, targets: Tensor, objective: Objective
 ) -> StepScores:
     """Raw scores of held-out examples from their influences by group, in the form that `remember` takes."""
-    outputs = read_outputs(logits, None, labels, loss, "sum", [len(logits)])
-    margins = outputs.margin, outputs.logit_margin
-    return StepScores(positions, groups.sum(1), groups, *margins, losses, labels, outputs.probabilities)
+    seen = objective.columns(logits, targets)
+    margins = seen.margin, seen.logit_margin
+    return StepScores(positions, groups.sum(1), groups, *margins, losses, seen.label, seen.probabilities)
 
 
 def group_scores(factors: Factors, directions: Tensor) -> Tensor:

@@ -8,7 +8,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from sgoif.core.losses import Loss, cross_entropy, gradient_of, read_labels_off
+from sgoif.core.losses import read_labels_off
+from sgoif.core.objective import Objective
 from sgoif.stability.running_mean import finite_or_zero
 
 
@@ -45,54 +46,53 @@ class Outputs:
 
 
 def read_outputs(
-    logits: Tensor, delta: Tensor | None, target: Tensor | None, loss: Loss, reduction: str, sizes: Sequence[int]
+    objective: Objective,
+    logits: Tensor,
+    delta: Tensor,
+    target: Tensor | None,
+    label: Tensor | None,
+    reduction: str,
+    sizes: Sequence[int],
 ) -> Outputs:
-    """Margins and losses of one or more steps, labels read off the gradient when no target is given."""
+    """Columns, losses and scales of one or more steps; labels are read off the gradient where no target is given."""
     z = logits.float()
     if target is None:
-        assert delta is not None
-        label = read_labels_off(delta, z)
+        target = read_labels_off(delta, z)
+    columns = objective.columns(z, target if label is None else label)
+    if reduction == "auto":
+        scale = scales_of(*objective.comparable(z, delta, target, columns), sizes, objective.entries(target))
+    elif reduction == "mean":
+        scale = mean_scales(sizes, objective.entries(target), z.device)
     else:
-        label = target
-    column = label.unsqueeze(1)
-    best, rival = z.scatter(1, column, float("-inf")).max(dim=1, keepdim=True)
-    logarithms = torch.log_softmax(z, dim=1)
-    probabilities = logarithms.exp()
-    given = probabilities.gather(1, column)
-    if reduction == "auto" and delta is not None:
-        if loss is cross_entropy:
-            # The probabilities, less one at the label. A model may answer with their logarithms; what moves all logits
-            # alike, which changes no probability, is in the gradient of those alone.
-            exact = probabilities.scatter(1, column, given - 1)
-            delta = delta - probabilities * delta.sum(1, keepdim=True, dtype=torch.float32)
-        else:
-            exact = gradient_of(loss, z, label)
-        scale = scales_of(delta, exact, sizes)
-    else:
-        scale = torch.tensor([1.0 / n if reduction == "mean" else 1.0 for n in sizes], device=z.device)
-    own = -logarithms.gather(1, column).squeeze(1) if loss is cross_entropy else loss(z, label).float()
+        scale = torch.ones(len(sizes), device=z.device)
     return Outputs(
-        label=label,
-        rival=rival.squeeze(1),
-        margin=(given - probabilities.gather(1, rival)).squeeze(1),
-        logit_margin=(z.gather(1, column) - best).squeeze(1),
-        loss=own,
+        label=columns.label,
+        rival=columns.rival,
+        margin=columns.margin,
+        logit_margin=columns.logit_margin,
+        loss=objective.losses(z, target, columns),
         scale=for_examples(scale, sizes),
-        probabilities=probabilities,
+        probabilities=columns.probabilities,
     )
 
 
-def scales_of(delta: Tensor, reference: Tensor, sizes: Sequence[int]) -> Tensor:
+def mean_scales(sizes: Sequence[int], entries: Tensor | None, device: torch.device) -> Tensor:
+    """1/N of every step, [M], N being what its mean is taken over: examples, or their `entries` [R]."""
+    if entries is None:
+        return torch.tensor([1.0 / n for n in sizes]).to(device, non_blocking=True)
+    return 1.0 / per_step(entries, sizes).clamp_min(1)
+
+
+def scales_of(delta: Tensor, reference: Tensor, sizes: Sequence[int], entries: Tensor | None = None) -> Tensor:
     """s in δ ≈ s · reference for every step, [M]: 1/B for a mean, 1 for a sum, times what the loss was multiplied with.
 
     Loss scaling, gradient accumulation and reductions all multiply the loss; dividing by s undoes them. A batch that
-    is fitted perfectly says nothing, so it gets 1/B. Stays on the device.
+    is fitted perfectly says nothing, so it gets 1/N (`mean_scales`). Stays on the device.
     """
-    along = (delta * reference).sum(1, dtype=torch.float32)
-    power = (reference * reference).sum(1)
+    along = (delta * reference).reshape(len(delta), -1).sum(1, dtype=torch.float32)
+    power = (reference * reference).reshape(len(delta), -1).sum(1)
     sound = along * 0 == 0  # where a loss scaler overflows, the scale is read off the other examples
     s = finite_or_zero(per_step(finite_or_zero(along), sizes) / per_step(power * sound, sizes))
-    mean: float | Tensor = 1.0 / sizes[0]
-    if not alike(sizes):
-        mean = torch.tensor([1.0 / size for size in sizes]).to(delta.device, non_blocking=True)
+    same = entries is None and alike(sizes)
+    mean = 1.0 / sizes[0] if same else mean_scales(sizes, entries, delta.device)
     return torch.where(s > 0, s, mean)

@@ -35,6 +35,8 @@ class MeanRows:
 
     def add(self, index: Tensor, values: Tensor, rate: Tensor) -> None:
         """Move the means of some examples towards `values` [B, columns] at a rate [B, 1]."""
+        if not self.columns:
+            return
         if not self.dense:
             self._add_slots(index, values, rate)
             return
@@ -63,6 +65,8 @@ class MeanRows:
 
     def merge(self, whole: MeanRows, rows: slice, share: Tensor, communicator: Communicator) -> None:
         """Write the means of all ranks into `whole`; `share` [R, 1] is this rank's part of an example's weight."""
+        if not self.columns:
+            return
         mean = self.mean[rows].float() * share
         if self.dense:
             whole.mean[rows] = communicator.total(mean).to(whole.mean.dtype)

@@ -12,6 +12,7 @@ from torch import Tensor
 
 from sgoif.core.logits import version_of
 from sgoif.core.losses import read_labels_off
+from sgoif.core.objective import Objective
 from sgoif.core.types import Indices
 
 
@@ -29,8 +30,11 @@ class Observation:
     response: Tensor | None
     """Σ over the layers below the head, those whose turn it is, of ⟨δ_i, layer(a_i; ψ)⟩, [B]."""
     target: Tensor | None
+    """As the loss takes it (`core.objective.Target`); None: labels are read off the gradient."""
     version: int | None = None
     """How often the logits had been written to when the step ended; None: they are not the training loop's."""
+    label: Tensor | None = None
+    """The class of every example where the target is something else."""
 
     @property
     def overwritten(self) -> bool:
@@ -53,7 +57,7 @@ TENSORS = tuple(f.name for f in fields(Observation) if f.name not in ("indices",
 """What a step leaves behind on the device."""
 
 
-def make_alike(steps: Sequence[Observation]) -> None:
+def make_alike(steps: Sequence[Observation], objective: Objective) -> None:
     """Have every step leave behind what one of them does.
 
     A loop may give targets now and then, and a layer below the head may be left out of a step.
@@ -66,6 +70,10 @@ def make_alike(steps: Sequence[Observation]) -> None:
         for step in steps:
             if step.target is None:
                 step.target = read_labels_off(step.logits_delta, step.logits.float())
+    if any(step.label is not None for step in steps):
+        for step in steps:
+            if step.label is None and step.target is not None:
+                step.label, step.target = step.target, objective.as_mixture(step.target)
 
 
 def group_tensors(steps: Sequence[Observation]) -> tuple[dict[str, int], list[list[Tensor]]]:

@@ -10,6 +10,11 @@ that of a guess. It needs no schedule and adapts to the run, since only ratios o
 the first epochs count for little as soon as better ones have come, so wrong labels are found earlier than with the
 second.
 
+Of a loss without classes the guess is the best constant answer to the anchors' targets, and its mean loss stands for
+ln C, which is that of balanced classes: of a squared error the variance of the targets, of several labels the sum of
+the entropies of their shares, of tokens the entropy of their frequencies times the tokens of an example. Where it is
+not positive, as of a loss that falls below zero, all steps count alike.
+
 Beside it, `structure` ∈ [0, 1] says how structured the label noise looks. Among the most suspicious tenth of every
 batch (by margin) it is 1 − the normalised entropy of the best other label given the given one, averaged over given
 labels: near 1 when every cat is called a dog, near 0 when labels are wrong at random.
@@ -41,9 +46,9 @@ class StepWeight:
     `applied`: steps are weighed with it; else it is only recorded.
     """
 
-    def __init__(self, classes: int, device: torch.device, applied: bool = True) -> None:
-        self.applied = applied
-        self.guess = math.log(max(classes, 2))
+    def __init__(self, classes: int, device: torch.device, applied: bool = True, guess: float | None = None) -> None:
+        self.guess = math.log(max(classes, 2)) if guess is None else guess
+        self.applied = applied and self.guess > 0
         self.loss = torch.zeros(2, device=device)  # weighted sum and weight of the training loss
         self.classes = classes
         counted = classes <= COUNTED
@@ -62,6 +67,8 @@ class StepWeight:
     def observe(self, loss: Tensor, margin: Tensor, given: Tensor, rival: Tensor) -> None:
         """Fold one batch in; stays on the device. `rival` is the best class other than the given one."""
         fold_mean(self.loss, loss, LOSS_DECAY)
+        if not self.classes:
+            return
         count = max(1, int(SUSPICIOUS * len(margin)))
         worst = torch.topk(margin, count, largest=False).indices
         flat = given[worst] * self.classes + rival[worst]
@@ -83,7 +90,7 @@ class StepWeight:
         seen = None if self.pairs is None else self.pairs[:-1].cpu()
         self.structure = concentration(counts) if seen is None else concentration_of(seen, counts, self.classes)
         self.confusion.mul_(CONFUSION_DECAY)
-        if math.isfinite(self.anchor_loss):
+        if math.isfinite(self.anchor_loss) and self.guess > 0:
             self.weight = max(FLOOR, 1 - self.anchor_loss / self.guess) ** POWER
 
     def state_dict(self) -> dict[str, Any]:

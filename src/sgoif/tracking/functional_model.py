@@ -18,12 +18,17 @@ from sgoif.tracking.layers.base import WatchedLayer
 
 
 def watched_output(
-    model: nn.Module, layers: Sequence[WatchedLayer], layout: Layout, inputs: Any
+    model: nn.Module,
+    layers: Sequence[WatchedLayer],
+    layout: Layout,
+    inputs: Any,
+    answer: Callable[[Tensor], Tensor] = two_classes,
 ) -> tuple[Callable[[Tensor], Tensor], Tensor]:
     """Logits as a function of a displacement [P] of the watched weights, and the zero displacement.
 
-    Displacements of projected layers are lifted, so the function is defined for every layout. The model runs in
-    evaluation mode and uncompiled, attention as plain products: fused kernels have no forward-mode derivative.
+    `answer` brings what the model gives into the form that a loss takes. Displacements of projected layers are lifted,
+    so the function is defined for every layout. The model runs in evaluation mode and uncompiled, attention as plain
+    products: fused kernels have no forward-mode derivative.
     """
     base = {name: parameter.detach() for name, parameter in model.named_parameters(remove_duplicate=False)}
 
@@ -43,7 +48,7 @@ def watched_output(
             logits = extract_logits(functional_call(model, moved, args, kwargs, tie_weights=False))
         if logits is None:
             raise AnchorError("the model did not return logits")
-        return two_classes(logits).to(point.dtype)
+        return answer(logits).to(point.dtype)
 
     weight = layers[-1].weight
     # Half-precision weights still get displacements, and so curvature, in float32.

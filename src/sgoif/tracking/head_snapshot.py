@@ -28,6 +28,7 @@ class HeadSnapshot:
         "gradient",
         "indices",
         "inputs",
+        "label",
         "learning",
         "output",
         "response",
@@ -49,6 +50,7 @@ class HeadSnapshot:
         self.gradient: Tensor | None = None
         """Known once the snapshot is closed, unless the output was overwritten in the step."""
         self.target: Tensor | None = None
+        self.label: Tensor | None = None
         self.version = 0
         """How often the output had been overwritten when it was last looked at."""
 

@@ -9,7 +9,8 @@ import torch
 from torch import Tensor
 from torch.autograd.graph import GradientEdge
 
-from sgoif.core.logits import is_single, two_classes, version_of
+from sgoif.core.logits import version_of
+from sgoif.core.objective import Objective
 from sgoif.curvature.base import Factors
 from sgoif.errors import LayerError, StepError, some_of
 from sgoif.tracking.layers.base import Response, WatchedLayer
@@ -107,17 +108,13 @@ class PassRecord:
             return False
         return output.dim() == 2 and output.shape[1] == classes
 
-    def classifier_output(self, head: str, classes: int) -> tuple[Tensor, Tensor]:
-        """Logits and their gradients: the model's output, or the head's where that was not called or is something else.
+    def answer(self, head: str, objective: Objective, count: int) -> tuple[Tensor, Tensor]:
+        """Outputs and their gradients: the model's, or the head's where that was not called or is something else.
 
         A model may answer with its loss alone, or first.
         """
-        for logits, delta in ((self.logits, self.logits_delta), (self.outputs.get(head), self.deltas.get(head))):
-            if logits is None or delta is None or logits.dim() not in (1, 2):
-                continue
-            if logits.shape[1:] == (classes,):
-                return logits, delta
-            if is_single(logits) and classes == 2:
-                delta = delta.reshape(-1, 1)
-                return two_classes(logits), torch.cat([-delta, delta], dim=1)
+        for output, delta in ((self.logits, self.logits_delta), (self.outputs.get(head), self.deltas.get(head))):
+            found = None if output is None or delta is None else objective.answer(output, count)
+            if found is not None and delta is not None:
+                return found, objective.gradient_of_answer(delta, count)
         raise StepError("the logits of this step were not seen: call the model itself, model(x), inside the step")

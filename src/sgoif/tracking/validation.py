@@ -75,21 +75,6 @@ def check_apart(indices: Indices, held_out: Flags | None) -> Flags | None:
     return None
 
 
-def check_target(target: Tensor | None, batch: int, classes: int, device: torch.device) -> Tensor | None:
-    """Labels of a batch on the right device."""
-    if target is None:
-        return None
-    target = torch.as_tensor(target)
-    if target.shape != (batch,) or target.is_floating_point() or target.dtype == torch.bool:
-        raise StepError(
-            f"target must hold one class number per example, shape ({batch},); got {target.dtype} of shape"
-            f" {tuple(target.shape)}"
-        )
-    if target.device.type == "cpu" and batch and (int(target.min()) < 0 or int(target.max()) >= classes):
-        raise StepError(f"target has labels from {int(target.min())} to {int(target.max())}; the model has {classes}")
-    return target.long().to(device, non_blocking=True)
-
-
 def _levels_to_caller() -> int:
     """How far up the stack the code stands that called into this package, as `warnings.warn` counts."""
     frame, levels = sys._getframe(1), 1

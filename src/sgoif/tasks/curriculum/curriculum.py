@@ -51,6 +51,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch.utils.data import Dataset
 
+from sgoif.core.objective import check_labels
 from sgoif.core.serialization import load_state, nest, save_state, unnest
 from sgoif.core.types import NO_INDICES, Indices
 from sgoif.distributed.communicator import StepDecision
@@ -66,7 +67,7 @@ from sgoif.tasks.curriculum.settings import CurriculumSettings
 from sgoif.tasks.curriculum.summary import CurriculumReport, changes, summarise
 from sgoif.tasks.curriculum.targets import blend_targets, doubt_by_index, one_hot_answers
 from sgoif.tasks.labels.channel import Array, Labels
-from sgoif.tracking.validation import check_index, check_target
+from sgoif.tracking.validation import check_index
 
 if TYPE_CHECKING:
     from sgoif.monitor import InfluenceMonitor
@@ -222,7 +223,7 @@ class Curriculum:
     def _checked_batch(self, index: Any, labels: Tensor, logits: Tensor) -> tuple[Indices, Tensor]:
         """The indices of a batch and its labels on the monitor's device; raises where the logits are not of them."""
         indices, classes = self._checked(index), self.monitor.classes
-        given = check_target(labels, len(indices), classes, self.monitor.device)
+        given = check_labels(labels, len(indices), classes, self.monitor.device)
         assert given is not None
         if not isinstance(logits, Tensor) or logits.shape != (len(indices), classes):
             found = tuple(logits.shape) if isinstance(logits, Tensor) else type(logits).__name__

@@ -25,10 +25,10 @@ from torch.utils.data import Dataset
 from sgoif.core.batches import read_items, to_device
 from sgoif.core.data import isolated_random_state
 from sgoif.core.logits import two_classes
+from sgoif.core.objective import check_labels
 from sgoif.errors import SettingError
 from sgoif.tasks.curriculum.targets import blend_targets
 from sgoif.tracking.evaluation import evaluation, forward
-from sgoif.tracking.validation import check_target
 
 if TYPE_CHECKING:
     from sgoif.monitor import InfluenceMonitor
@@ -44,7 +44,7 @@ def revise(monitor: InfluenceMonitor, doubt: Tensor, dataset: Dataset[Any]) -> T
     with isolated_random_state(monitor.device), evaluation(monitor.model), torch.no_grad():
         for some in torch.arange(size).split(BATCH):
             inputs, given = read_items(dataset, some)
-            labels = check_target(given, len(some), monitor.classes, monitor.device)
+            labels = check_labels(given, len(some), monitor.classes, monitor.device)
             assert labels is not None
             answers = two_classes(forward(monitor.model, to_device(inputs, monitor.device)).float()).softmax(1)
             found[some] = blend_targets(labels, doubt[some].to(monitor.device), answers).cpu()
