@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 from torch import nn
 
 from sgoif.core.losses import cross_entropy
+from sgoif.core.score_table import ScoreTable
 from sgoif.monitor import InfluenceMonitor
 from sgoif.tasks.labels import LabelErrors
 from sgoif.tasks.labels.evidence import training_evidence
@@ -27,17 +28,13 @@ OTHERS = {
 Scores = NDArray[np.float64]
 
 
-def suspicions(trained: Trained, digits: Digits) -> tuple[NDArray[np.int64], dict[str, Scores]]:
-    """Training examples that were scored, and how suspicious each signal finds them; the higher the more."""
-    monitor = trained.monitor
-    assert isinstance(monitor, InfluenceMonitor)
+def suspicions(monitor: InfluenceMonitor, table: ScoreTable, trained: Trained, digits: Digits) -> dict[str, Scores]:
+    """How suspicious each signal finds the training examples in the table; the higher the more."""
     evidence = training_evidence(monitor)
-    table = LabelErrors(monitor).table()
-    probability = np.full(len(digits.given), -np.inf)
-    probability[table["index"]] = np.nan_to_num(table["probability_wrong"], nan=-np.inf)
+    assert np.array_equal(evidence.index, table["index"])
     images, labels = digits.images[evidence.index], torch.from_numpy(digits.given[evidence.index])
-    return evidence.index, {
-        "label_score": probability[evidence.index],
+    return {
+        "label_score": np.nan_to_num(table["probability_wrong"], nan=-np.inf),
         "influence": evidence.influence,
         "mean_loss": evidence.loss,
         "probability_margin": -evidence.margin,
@@ -47,13 +44,24 @@ def suspicions(trained: Trained, digits: Digits) -> tuple[NDArray[np.int64], dic
 
 
 def found(trained: Trained, digits: Digits) -> dict[str, float]:
-    """AUPR of every signal on the training examples, and the accuracy of the final model on the held-out ones."""
-    index, by_name = suspicions(trained, digits)
-    is_wrong = digits.is_wrong[index]
-    apart = np.setdiff1d(np.arange(len(digits.given)), index)
-    answers = trained.logits(digits.images[apart]).argmax(dim=1).numpy()
-    areas = {name: average_precision(is_wrong, scores) for name, scores in by_name.items()}
-    return {**areas, "accuracy": float((answers == digits.right[apart]).mean())}
+    """AUPR of every signal on the training examples, and two figures beside.
+
+    `labels_known` is the share of these whose given label the table states as it is, `accuracy` that of the final model
+    on the right labels of the held-out examples.
+    """
+    monitor = trained.monitor
+    assert isinstance(monitor, InfluenceMonitor)
+    whole, held_out = LabelErrors(monitor).table(), monitor.held_out_indices()
+    assert held_out is not None
+    table = whole.take(np.flatnonzero(~np.isin(whole["index"], held_out)))
+    index = table["index"]
+    by_name = suspicions(monitor, table, trained, digits)
+    answers = trained.logits(digits.images[held_out]).argmax(dim=1).numpy()
+    return {
+        **{name: average_precision(digits.is_wrong[index], scores) for name, scores in by_name.items()},
+        "labels_known": float((table["given_label"] == digits.given[index]).mean()),
+        "accuracy": float((answers == digits.right[held_out]).mean()),
+    }
 
 
 def efforts(monitor: Any) -> dict[str, int]:

@@ -33,7 +33,7 @@ def test_every_run_is_there_once_with_its_figures(results: Path) -> None:
     found = read_results([results])
     assert len({key_of(line) for line in found}) == len(found) == 4
     for line in found:
-        assert {"label_score", "influence", *OTHERS, "accuracy"} == set(line["metrics"])
+        assert {"label_score", "influence", *OTHERS, "labels_known", "accuracy"} == set(line["metrics"])
         assert line["identical"] is True
         assert (line["examples"], line["efforts"]["steps"]) == (250, 8)
         assert line["efforts"]["refreshes"] >= 1
