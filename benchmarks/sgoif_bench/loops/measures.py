@@ -19,7 +19,7 @@ from sgoif_bench.loops.study import Trained
 from sgoif_bench.metrics import average_precision
 
 OTHERS = {
-    "final_loss": "loss at the end",
+    "final_loss": "final loss",
     "mean_loss": "mean loss",
     "probability_margin": "probability margin",
     "logit_margin": "logit margin",

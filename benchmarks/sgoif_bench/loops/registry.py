@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from importlib.util import find_spec
 
@@ -63,6 +63,11 @@ LOOPS: dict[str, Loop] = {loop.name: loop for loop in _ALL}
 def title_of(name: str) -> str:
     """A loop as a table calls it; one that is not registered goes by its name."""
     return methods.title_of(LOOPS, name)
+
+
+def in_order(names: Iterable[str]) -> list[str]:
+    """Loops as the registry lists them, others behind."""
+    return methods.in_order(LOOPS, names)
 
 
 def choose(wanted: str) -> list[str]:

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import statistics
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 from sgoif_bench.loops.measures import OTHERS
-from sgoif_bench.loops.registry import LOOPS, title_of
+from sgoif_bench.loops.registry import in_order, title_of
 
 Line = Mapping[str, Any]
+T = TypeVar("T", bound=Line)
 
 
 class Cell(NamedTuple):
@@ -32,49 +33,46 @@ def compared(lines: Sequence[Line]) -> Cell:
     return Cell(means["label_score"], OTHERS[best], means[best])
 
 
-def noises_of(lines: Iterable[Line]) -> list[str]:
-    """The noises in the order in which they come first."""
-    return list(dict.fromkeys(line["noise"] for line in lines))
-
-
-def by_loop(lines: Iterable[Line]) -> dict[str, list[Line]]:
-    """Lines by loop, in the order of the registry, others behind."""
+def by_noise(lines: Iterable[Line]) -> dict[str, Cell]:
+    """Runs of one loop, compared under each of its noises."""
     found: dict[str, list[Line]] = {}
-    listed = list(LOOPS)
-    for line in sorted(lines, key=lambda line: listed.index(line["loop"]) if line["loop"] in LOOPS else len(listed)):
+    for line in lines:
+        found.setdefault(line["noise"], []).append(line)
+    return {noise: compared(mine) for noise, mine in found.items()}
+
+
+def by_loop(lines: Iterable[T]) -> dict[str, list[T]]:
+    """Lines by loop, in the order of the registry, others behind."""
+    found: dict[str, list[T]] = {}
+    for line in lines:
         found.setdefault(line["loop"], []).append(line)
-    return found
+    return {name: found[name] for name in in_order(found)}
 
 
-def head(noises: Sequence[str]) -> list[str]:
-    """The columns of the table."""
-    compared = [column for noise in noises for column in (noise, "best other", "ahead")]
-    return ["loop", "epochs", "steps", *compared, "identical"]
-
-
-def rows(lines: Sequence[Line]) -> list[list[str]]:
+def rows(lines: Sequence[Line], noises: Sequence[str]) -> list[list[str]]:
     """A row for every loop."""
-    noises, found = noises_of(lines), []
+    found = []
     for name, mine in by_loop(lines).items():
-        cells = [cell for noise in noises for cell in _shown([line for line in mine if line["noise"] == noise])]
-        same = sum(line["identical"] for line in mine)
-        identical = "yes" if same == len(mine) else f"{same} of {len(mine)}"
-        found.append(
-            [title_of(name), _one(mine, "recipe", "epochs"), _one(mine, "efforts", "steps"), *cells, identical]
-        )
+        cells, shown = by_noise(mine), [title_of(name), one(mine, "recipe", "epochs"), one(mine, "efforts", "steps")]
+        for noise in noises:
+            shown += _compared(cells[noise]) if noise in cells else 3 * ["–"]
+        found.append([*shown, identical(mine)])
     return found
 
 
-def _one(lines: Sequence[Line], part: str, name: str) -> str:
+def one(lines: Sequence[Line], part: str, name: str) -> str:
     """A number of every line, or the least and the largest where they differ."""
     values = sorted({line[part][name] for line in lines})
     return f"{values[0]}" if len(values) == 1 else f"{values[0]}–{values[-1]}"
 
 
-def _shown(lines: Sequence[Line]) -> list[str]:
-    if not lines:
-        return 3 * ["–"]
-    cell = compared(lines)
+def identical(lines: Sequence[Line]) -> str:
+    """Whether all trainings were the same with the monitor, or how many of them."""
+    same = sum(line["identical"] for line in lines)
+    return "yes" if same == len(lines) else f"{same} of {len(lines)}"
+
+
+def _compared(cell: Cell) -> list[str]:
     return [f"{cell.label_score:.1f}", f"{cell.other:.1f} {cell.best}", signed(cell.ahead)]
 
 
@@ -85,6 +83,8 @@ def signed(points: float) -> str:
 
 def render(lines: Sequence[Line]) -> str:
     """The main table."""
-    columns = head(noises_of(lines))
-    table = [columns, ["---", *["---:"] * (len(columns) - 1)], *rows(lines)]
+    noises = list(dict.fromkeys(line["noise"] for line in lines))
+    columns = [*("loop", "epochs", "steps"), *(c for noise in noises for c in (noise, "best other", "ahead by"))]
+    head = [*columns, "identical"]
+    table = [head, ["---", *["---:"] * (len(head) - 1)], *rows(lines, noises)]
     return "\n".join(f"| {' | '.join(row)} |" for row in table)
