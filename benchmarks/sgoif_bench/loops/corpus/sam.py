@@ -48,7 +48,7 @@ class SAM(torch.optim.Optimizer):
 
 
 def train(study: Study) -> Trained:
-    """Cross-entropy, with SGD below. The first pass is the step: its gradients are those of the weights one has."""
+    """Cross-entropy, with SGD below. The first pass is the step."""
     torch.manual_seed(study.seed)
     train_set, holdout_set = split_holdout(study.dataset, share=0.1, seed=study.seed)
     loader = DataLoader(indexed(train_set), batch_size=32, shuffle=True)
