@@ -96,6 +96,10 @@ BENCHMARKS = {
         "Compare methods that find poisoned training examples, over attacks and seeds.",
     ),
     "curriculum": ("sgoif_bench.curriculum.run", "Compare ways to train despite wrong labels, by test accuracy."),
+    "loops": (
+        "sgoif_bench.loops.run",
+        "Training loops as others write them: what the monitor finds there, and that training is unchanged.",
+    ),
     "unlearning": ("sgoif_bench.unlearning.run", "Predicted against retrained effects of deleting training examples."),
     "fidelity": (
         "sgoif_bench.fidelity.run",
@@ -123,7 +127,8 @@ for _name, (_module, _purpose) in BENCHMARKS.items():
 Results = Annotated[
     list[Path],
     typer.Argument(
-        help="Result files of one of `sgoif-bench labels`, `ood`, `poisoning`, `curriculum`, `unlearning`, `fidelity`."
+        help="Result files of one of `sgoif-bench labels`, `ood`, `poisoning`, `curriculum`, `unlearning`, `fidelity`,"
+        " `loops`."
     ),
 ]
 Where = Annotated[

@@ -19,6 +19,7 @@ MARKS: Mapping[str, Callable[[Line], bool]] = {
     "fidelity": lambda line: "wrong_share" in line,
     "ood": lambda line: "protocol" in line,
     "unlearning": lambda line: "single" in line.get("metrics", {}),
+    "loops": lambda line: "loop" in line,
 }
 """What only the lines of a benchmark have."""
 SETTINGS = {
@@ -28,7 +29,7 @@ SETTINGS = {
     "fidelity": "FidelityTableSettings",
     "ood": "OodTableSettings",
 }
-"""What the tables of a benchmark are asked for with; that of deletions has one form."""
+"""What the tables of a benchmark are asked for with; those of deletions and of loops have one form."""
 
 
 def kind_of(files: Sequence[Path]) -> str:

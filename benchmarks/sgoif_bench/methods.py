@@ -27,12 +27,17 @@ def in_order(methods: Mapping[str, Titled], names: Iterable[str]) -> list[str]:
     return sorted(set(names), key=lambda name: (listed.index(name) if name in methods else len(listed), name))
 
 
-def choose(methods: Mapping[str, Titled], groups: Mapping[str, Sequence[str]], wanted: str) -> list[str]:
-    """Methods from a list of names and groups as the user wrote it, in the order of the registry."""
+def choose(
+    methods: Mapping[str, Titled], groups: Mapping[str, Sequence[str]], wanted: str, what: str = "method"
+) -> list[str]:
+    """Methods from a list of names and groups as the user wrote it, in the order of the registry.
+
+    `what` is the word for one of them; the option is called by its plural.
+    """
     words = [word.strip() for word in wanted.split(",") if word.strip()]
     unknown = [word for word in words if word not in groups and word not in methods]
     if unknown or not words:
-        found = f"there is no method {', '.join(unknown)}" if unknown else "--methods is empty"
+        found = f"there is no {what} {', '.join(unknown)}" if unknown else f"--{what}s is empty"
         raise SettingError(f"{found}; choose from {', '.join(methods)}, or the groups {', '.join(groups)}")
     chosen = {name for word in words for name in groups.get(word, [word])}
     return [name for name in methods if name in chosen]

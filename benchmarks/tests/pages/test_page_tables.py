@@ -117,6 +117,22 @@ def test_deletions_are_timed_on_a_processor_alone(filler: Any, tmp_path: Path, m
     assert single == ["data (2)", "single", "0.500", *3 * ["50.0 / 25.0"], "3", "75.0", "500 (1000)", "dev"]
 
 
+def test_loops_are_shown_with_the_noise_where_they_do_worst(filler: Any, tmp_path: Path) -> None:
+    loops = filler("loops")
+
+    def line(loop: str, noise: str, label_score: float, seed: int = 0, same: bool = True) -> dict[str, Any]:
+        others = {"final_loss": 0.8, "mean_loss": 0.2, "probability_margin": 0.1, "logit_margin": 0.5}
+        place = {"loop": loop, "noise": noise, "seed": seed, "recipe": {"epochs": 3}, "efforts": {"steps": 75 + seed}}
+        return {**place, "metrics": {"label_score": label_score, **others}, "identical": same}
+
+    even, odd = "symmetric-20", "class-dependent-20"
+    first = [line("adam", even, 0.9), line("adam", even, 0.6, 1), line("adam", odd, 0.9), line("adam", even, 0.1, 9)]
+    write(tmp_path, "loops.jsonl", *first, line("lion", even, 0.7, same=False))
+    lion, adam = cells(loops.smallest_leads())
+    assert lion == ["`lion`", "3", "75", "70.0", "80.0 final loss", "−10.0", "–", "0 of 1", "dev"]
+    assert adam == ["`adam`", "3", "75–76", "75.0", "80.0 final loss", "−5.0", "+10.0", "yes", "dev"]
+
+
 def test_every_round_of_damaged_files_is_counted(filler: Any, tmp_path: Path) -> None:
     faults = filler("faults")
     facts = {"kills": 5, "partial_files": 1, "audits": 3, "audits_with_the_same_table": 2}
