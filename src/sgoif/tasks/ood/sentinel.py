@@ -53,8 +53,6 @@ BATCH = 256
 CHANGED_HEAD = 0.5
 """A last layer that is so far, in units of its length, from what it was is no longer that of the same training."""
 VERSION = 3
-READABLE = (2, VERSION)
-"""In files of version 2, E counts in full."""
 
 
 class Sentinel:
@@ -263,7 +261,7 @@ class Sentinel:
         """Read what `save` wrote, for the model that it was made with."""
         check_model(model, "a sentinel")
         state = load_state(path)
-        if state.get("kind") != "sentinel" or state.get("version") not in READABLE:
+        if state.get("kind") != "sentinel" or state.get("version") != VERSION:
             raise StateError(f"{os.fspath(path)} is not a sentinel of this version of sgoif; fit it again")
         try:
             return cls._from_state(state, model, os.fspath(path))
@@ -279,9 +277,10 @@ class Sentinel:
             network = Network(model, None, state["stages"], state["head"])
         except LayerError as error:
             raise StateError(f"the sentinel belongs to another model: {error}") from error
-        outputs = state.get("classes", network.classes)  # files of earlier versions do not say
-        if outputs != network.classes:
-            raise StateError(f"the sentinel belongs to another model with {outputs} outputs, not {network.classes}")
+        if state["classes"] != network.classes:
+            raise StateError(
+                f"the sentinel belongs to another model with {state['classes']} outputs, not {network.classes}"
+            )
         device = network.head.weight.device
         layers = [
             LayerMoments(state[f"centres{number}"].to(device), state[f"root{number}"].to(device), scale)
@@ -292,7 +291,7 @@ class Sentinel:
                 f"the sentinel belongs to another model: its head takes {layers[-1].root.shape[0]} features, this one's"
                 f" {network.head.in_features}"
             )
-        _check_trained(state.get("head_weight"), network.head.weight)
+        _check_trained(state["head_weight"], network.head.weight)
         sizes = tuple(layer.root.shape[0] for layer in layers)
         neighbours = Neighbours(state["neighbours"].to(device).float(), sizes)
         if neighbours.rows.dim() != 2 or neighbours.rows.shape[1] != sum(sizes) or not len(neighbours.rows):
@@ -302,7 +301,7 @@ class Sentinel:
             raise StateError(f"{path} is damaged: its calibration is no list of scores; fit it again")
         if any(tuple(layer.root.shape) != (layer.centres.shape[1],) * 2 for layer in layers):
             raise StateError(f"{path} is damaged: the parts of a layer do not go together; fit it again")
-        trust = float(state.get("trust", 1.0))
+        trust = float(state["trust"])
         if not 0 < trust <= 1:
             raise StateError(f"{path} is damaged: its trust {trust} is not a share; fit it again")
         return cls(network, layers, neighbours, calibration, tuple(state["shape"]), trust)
@@ -340,10 +339,8 @@ def _batches(data: Any) -> Iterable[Any]:
     return data
 
 
-def _check_trained(then: Tensor | None, now: Tensor) -> None:
+def _check_trained(then: Tensor, now: Tensor) -> None:
     """Raise where the last layer is another one than at the fit, as before its weights are loaded."""
-    if then is None:  # a file of an earlier version
-        return
     if then.shape != now.shape or float((now.detach().float().cpu() - then).norm()) > CHANGED_HEAD * float(then.norm()):
         raise StateError(
             "the weights of the model's last layer are not those that the sentinel was made with: load the trained"
