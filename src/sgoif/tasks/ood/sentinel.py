@@ -166,20 +166,19 @@ class Sentinel:
             if not isinstance(first, Tensor):
                 raise LayerError("a sentinel watches models that take one tensor; these anchors have several inputs")
             network = Network(monitor.model, first)
-            whole, kept = Reference(network, gate), CalibrationSet()
+            whole, left = Reference(network, gate), [CalibrationSet() for _ in range(FOLDS)]
             others = [Reference(network, gate) for _ in range(FOLDS)]
             fold_of = torch.from_numpy(np.random.default_rng(0).permutation(len(bank)) % FOLDS)
             for rows in torch.arange(len(bank)).split(monitor.gradients.batch_size):
                 x, y = bank.batch(bank.members[rows])
                 seen, weights = network.see(x), counts[rows.to(counts.device)]
                 whole.add(seen, y, weights=weights)
-                for fold, part in enumerate(others):
+                for fold, (part, kept) in enumerate(zip(others, left, strict=True)):
                     part.add(seen, y, fold_of[rows] != fold, weights)
-                kept.add(seen, torch.ones(len(rows), dtype=torch.bool))
+                    kept.add(seen, fold_of[rows] == fold)
         shape = tuple(first.shape[1:])
-        _check_calibration(kept.count)
-        folds = [kept.take((fold_of == fold).nonzero().squeeze(1)) for fold in range(FOLDS)]
-        without = [cls._calibrated(part, left, shape, least=1) for part, left in zip(others, folds, strict=True)]
+        _check_calibration(len(bank))
+        without = [cls._calibrated(part, kept, shape, least=1) for part, kept in zip(others, left, strict=True)]
         # r̄ of an anchor that took part in C is too small, and every other input would look strange beside it.
         by_layer = zip(*(each.layers for each in without), strict=True)
         scales = [sum(layer.scale for layer in same) / FOLDS for same in by_layer]
@@ -191,7 +190,7 @@ class Sentinel:
     def _calibrated(
         cls, reference: Reference, kept: CalibrationSet, shape: tuple[int, ...], least: int = LEAST_CALIBRATION
     ) -> Self:
-        _check_calibration(kept.count, least)
+        _check_calibration(len(kept), least)
         seen = kept.seen()
         scaled = [sums.layer().scaled(a) for sums, a in zip(reference.sums, activations_of(seen), strict=True)]
         sentinel = cls(reference.network, scaled, reference.sample.neighbours(), torch.zeros(1), shape, reference.trust)
