@@ -91,7 +91,8 @@ def test_a_victim_stands_beside_the_images_behind_it(open_page: Opened, tmp_path
     assert behind.get_attribute("alt") == "Picture of b.png"
     left, right = (one.bounding_box() for one in (second.get_by_role("img").first, behind))
     assert left["x"] + left["width"] <= right["x"]
-    assert page.get_by_role("img", name="0.11 with 7 removed").is_visible()
+    assert page.locator("#restore .picked meter").get_attribute("value") == "0.110"
+    assert page.locator("#restore meter").count() == 4
     for link in page.locator("nav a").all():
         link.click()
         assert page.locator(page.evaluate("location.hash")).count() == 1

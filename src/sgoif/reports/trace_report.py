@@ -6,7 +6,6 @@ inside the file, and nothing else.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -36,8 +35,6 @@ DOUBTFUL = 24
 """Images of highest score on the page where none is selected."""
 GUESSES = 3
 """Labels that a family is taken for, the most frequent."""
-WIDTH, HEIGHT, LEFT, BOTTOM, TOP, RIGHT = 560, 260, 46, 40, 12, 16
-"""The drawing of the curve and its margins, in its own units."""
 
 
 @dataclass(frozen=True)
@@ -195,7 +192,11 @@ def _restore(restore: RemovalEstimate | None) -> str:
         if restore.level == "head"
         else f"a linear layer on the output of {isolated_text(restore.level)}"
     )
-    rows = "".join(f"<tr><td>{count:,}</td><td>{value:.3f}</td></tr>" for count, value in restore.curve)
+    rows = "".join(
+        f'<tr class="{"picked" if count == restore.count else "tried"}"><td>{count:,}</td><td>{value:.3f}</td>'
+        f'<td><meter min="0" max="1" value="{value:.3f}">{value:.3f}</meter></td></tr>'
+        for count, value in restore.curve
+    )
     return (
         '<section id="restore" class="wide" aria-labelledby="restore-heading">'
         '<h2 id="restore-heading">How many to remove</h2>'
@@ -203,49 +204,9 @@ def _restore(restore: RemovalEstimate | None) -> str:
         f" the wrong label from {restore.before:.2f} to {restore.after:.2f}; without as many other images of the same"
         f' label it stays at {restore.control:.2f}.</p><p class="muted">This is an estimate on frozen features.'
         " Training again without the images is the proof, and removing all those selected is the safe choice.</p>"
-        f"{_curve(restore)}"
-        '<details class="numbers"><summary>The curve as numbers</summary><div class="scroll" tabindex="0"'
-        ' role="region" aria-label="The curve as numbers"><table><thead><tr><th scope="col">removed</th>'
-        f'<th scope="col">probability of the wrong label</th></tr></thead><tbody>{rows}</tbody></table></div></details>'
-        "</section>"
-    )
-
-
-def _curve(restore: RemovalEstimate) -> str:
-    """The curve as a drawing; numbers of images on a scale on which each doubling takes the same room."""
-    most = max(count for count, _ in restore.curve)
-
-    def x(count: int) -> float:
-        return LEFT + (WIDTH - LEFT - RIGHT) * math.log1p(count) / max(math.log1p(most), 1e-9)
-
-    def y(value: float) -> float:
-        return TOP + (HEIGHT - TOP - BOTTOM) * (1 - min(max(value, 0.0), 1.0))
-
-    points = " ".join(f"{x(count):.1f},{y(value):.1f}" for count, value in restore.curve)
-    levels = "".join(
-        f'<line class="grid" x1="{LEFT}" x2="{WIDTH - RIGHT}" y1="{y(v):.1f}" y2="{y(v):.1f}"/>'
-        f'<text x="{LEFT - 8}" y="{y(v) + 4:.1f}" text-anchor="end">{v:g}</text>'
-        for v in (0.0, 0.5, 1.0)
-    )
-    ticks = "".join(
-        f'<text x="{x(count):.1f}" y="{HEIGHT - BOTTOM + 18}" text-anchor="middle">{count:,}</text>'
-        for count in sorted({0, restore.count, most})
-    )
-    dots = "".join(
-        f'<circle class="{"picked" if count == restore.count else "point-0"}" cx="{x(count):.1f}" cy="{y(value):.1f}"'
-        f' r="{5 if count == restore.count else 3}"/>'
-        for count, value in restore.curve
-    )
-    at = f"{x(restore.count):.1f}"
-    label = (
-        f"Probability of the wrong label by number of images removed: {restore.before:.2f} with none removed,"
-        f" {restore.after:.2f} with {restore.count:,} removed"
-    )
-    return (
-        f'<svg class="chart" viewBox="0 0 {WIDTH} {HEIGHT}" role="img" aria-label="{label}">{levels}'
-        f'<line class="half" x1="{at}" x2="{at}" y1="{TOP}" y2="{HEIGHT - BOTTOM}"/>'
-        f'<polyline class="curve curve-0" points="{points}"/>{dots}{ticks}'
-        f'<text x="{(LEFT + WIDTH - RIGHT) / 2:.0f}" y="{HEIGHT - 4}" text-anchor="middle">images removed</text></svg>'
+        '<div class="scroll numbers" tabindex="0" role="region" aria-label="Probability by number removed"><table><thead><tr>'
+        '<th scope="col">removed</th><th scope="col" colspan="2">probability of the wrong label</th></tr></thead>'
+        f"<tbody>{rows}</tbody></table></div></section>"
     )
 
 
