@@ -204,9 +204,9 @@ def _restore(restore: RemovalEstimate | None) -> str:
         f" the wrong label from {restore.before:.2f} to {restore.after:.2f}; without as many other images of the same"
         f' label it stays at {restore.control:.2f}.</p><p class="muted">This is an estimate on frozen features.'
         " Training again without the images is the proof, and removing all those selected is the safe choice.</p>"
-        '<div class="scroll numbers" tabindex="0" role="region" aria-label="Probability by number removed"><table><thead><tr>'
-        '<th scope="col">removed</th><th scope="col" colspan="2">probability of the wrong label</th></tr></thead>'
-        f"<tbody>{rows}</tbody></table></div></section>"
+        '<div class="scroll numbers" tabindex="0" role="region" aria-label="Probability by number removed">'
+        '<table><thead><tr><th scope="col">removed</th><th scope="col" colspan="2">probability of the wrong label</th>'
+        f"</tr></thead><tbody>{rows}</tbody></table></div></section>"
     )
 
 

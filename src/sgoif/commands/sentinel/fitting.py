@@ -17,11 +17,10 @@ from sgoif.commands.finished_run import FinishedRun, open_run
 from sgoif.commands.image_batches import Preparation, Unreadable, collection_batches, preparation_for
 from sgoif.commands.sentinel.archive import KEPT_BACK, SentinelDescription, check_target, save
 from sgoif.commands.sentinel.settings import FitSettings
-from sgoif.commands.trained_model import TrainedModel, check_model, digest, read_classes
+from sgoif.commands.trained_model import TrainedModel, check_model, digest, label_positions, read_classes
 from sgoif.device.selection import choose_device
 from sgoif.errors import SettingError
 from sgoif.images import Collection, ImagesError, open_images, open_unlabelled
-from sgoif.images.text import few
 from sgoif.tasks.ood import Sentinel
 from sgoif.tasks.ood.network import Network, Seen
 from sgoif.tasks.ood.reference import OneInMany
@@ -120,9 +119,7 @@ def _of_data(settings: FitSettings, data: Collection | None, show: Progress) -> 
     if settings.classes is not None and len(class_names) == len(data.class_names) and settings.classes.isdecimal():
         class_names = data.class_names
     show.stage("looking at images", 0)
-    preparation = preparation_for(
-        data.store, size=settings.image_size, channels=settings.channels, mean=settings.mean, spread=settings.spread
-    )
+    preparation = preparation_for(data.store, **settings.preparation)
     if settings.mean is None:
         mean, spread = (
             ",".join(f"{value / 255:.3f}" for value in values)
@@ -147,14 +144,8 @@ def _labels(data: Collection, class_names: Sequence[str], classes: str | None, s
             " says which is which. A file with the names of its outputs (--classes FILE) would"
         )
         return None
-    position = {name: number for number, name in enumerate(class_names)}
-    unknown = [name for name in data.class_names if name not in position]
-    if unknown:
-        raise ImagesError(
-            f"the model has no class {few(unknown)}; it has {few(class_names)}. Rename the classes of the data, or give"
-            " --ignore-labels to go by the model's answers"
-        )
-    return np.array([position[name] for name in data.class_names], dtype=np.int64)[data.labels]
+    advice = ". Rename the classes of the data, or give --ignore-labels to go by the model's answers"
+    return label_positions(data, class_names, advice)
 
 
 def _calibration(
