@@ -204,7 +204,7 @@ def plot(
 
     check_writable(out)
     if kind == "run" or (not files and Path(kind).suffix == ".json"):
-        from sgoif.reports.plots import plot_run
+        from sgoif_bench.run_plot import plot_run
 
         _plot_file(plot_run, files or [Path(kind)], out, title, "a run", "with epochs and monitors")
     elif kind == "growth":

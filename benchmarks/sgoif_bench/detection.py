@@ -23,8 +23,6 @@ import numpy as np
 import torch
 from torch import nn
 
-from sgoif.commands.demo.signals import SIGNALS, SignalTracker
-from sgoif.commands.demo.training import Epoch, Judge, train
 from sgoif.core.data import split_holdout
 from sgoif.errors import SettingError
 from sgoif.monitor import InfluenceMonitor
@@ -34,6 +32,8 @@ from sgoif_bench.command import Device, Say, choose_device, run_command, say, se
 from sgoif_bench.models import MODELS
 from sgoif_bench.noise import CIFAR10_FLIPS, NoisyLabels, class_dependent, next_class, symmetric
 from sgoif_bench.optimizers import make_optimizer
+from sgoif_bench.signals import SIGNALS, SignalTracker
+from sgoif_bench.watched_training import Epoch, Judge, train
 
 PROGRAM = "python -m sgoif_bench.detection"
 
@@ -151,7 +151,7 @@ def run_detection(settings: DetectionSettings, tell: Say = say) -> dict[str, Any
         "monitors": report,
     }
     if settings.plot:
-        from sgoif.reports.plots import plot_run
+        from sgoif_bench.run_plot import plot_run
 
         plot_run(result, Path(settings.plot), title=f"CIFAR-10, {settings.noise} noise, {settings.model}")
         tell(f"picture written to {settings.plot}")

@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from sgoif.errors import MissingExtraError, SettingError
+from sgoif.errors import SettingError
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -30,12 +30,10 @@ def check_picture(path: Path) -> None:
 def picture(path: Path, title: str = "", size: tuple[float, float] | None = None) -> Iterator[Figure]:
     """A figure to draw on, of so many inches; it gets its title and is written where the block ends."""
     check_picture(path)
-    try:
-        from matplotlib import rc_context
-        from matplotlib.backends.backend_agg import FigureCanvasAgg
-        from matplotlib.figure import Figure
-    except ImportError as error:
-        raise MissingExtraError("matplotlib", "plots", "Drawing a plot") from error
+    from matplotlib import rc_context
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+
     with rc_context({"svg.hashsalt": "sgoif"}):
         figure = Figure(figsize=size, dpi=120, layout="constrained")
         FigureCanvasAgg(figure)

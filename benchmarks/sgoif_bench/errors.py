@@ -24,7 +24,6 @@ import torch.nn.functional as F
 from numpy.typing import NDArray
 from torch import Tensor
 
-from sgoif.commands.demo.signals import SignalTracker
 from sgoif.core.data import split_holdout
 from sgoif.core.serialization import DAMAGE, atomic_write
 from sgoif.errors import SettingError
@@ -52,6 +51,7 @@ from sgoif_bench.noise import (
 from sgoif_bench.noise.human import human, read_human
 from sgoif_bench.noise.labels import checked_share
 from sgoif_bench.optimizers import make_optimizer
+from sgoif_bench.signals import SignalTracker
 
 PROGRAM = "python -m sgoif_bench.errors"
 Labels = NDArray[np.int64]

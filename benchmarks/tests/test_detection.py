@@ -12,11 +12,11 @@ from cifar_files import write_learnable
 from torch.utils.data import DataLoader, TensorDataset
 
 from sgoif import InfluenceMonitor, indexed, split_holdout
-from sgoif.commands.demo.signals import SignalTracker
-from sgoif.commands.demo.training import Judge, train
 from sgoif.errors import SettingError
 from sgoif_bench.detection import DetectionSettings, main, make_noise
 from sgoif_bench.models import digits_net
+from sgoif_bench.signals import SignalTracker
+from sgoif_bench.watched_training import Judge, train
 
 VARIANTS = {"gated": {}, "no_gate": {"gate": "none"}}
 

@@ -6,7 +6,7 @@ import numpy as np
 import torch
 import torch.nn.functional as F
 
-from sgoif.commands.demo.signals import SignalTracker
+from sgoif_bench.signals import SignalTracker
 
 
 def test_running_means_equal_the_written_out_ones() -> None:

@@ -78,21 +78,6 @@ def test_an_edit_of_the_copy_leaves_the_original_alone(tmp_path: Path, photos: P
     assert "an edit of one changes the original" in apply_decisions(decisions, tmp_path / "b", links=True).summary()
 
 
-def test_files_are_cloned_where_the_disk_can(tmp_path: Path, photos: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def clone(to: int, request: int, of: int) -> int:
-        assert request == 0x40049409
-        return os.write(to, os.pread(of, 1 << 20, 0))
-
-    monkeypatch.setattr(fcntl, "ioctl", clone)
-    monkeypatch.setattr(shutil, "copy2", lambda *_: 1 / 0)
-    monkeypatch.setattr(sys, "platform", "linux")
-    os.chmod(photos / "owl" / "1.png", 0o640)
-    assert apply_decisions(decide(tmp_path / "d.csv", photos, FIRST), tmp_path / "clean").ways["cloned"] == 12
-    one, other = photos / "owl" / "1.png", tmp_path / "clean" / "owl" / "1.png"
-    assert other.read_bytes() == one.read_bytes()
-    assert (other.stat().st_mtime_ns, other.stat().st_mode) == (one.stat().st_mtime_ns, one.stat().st_mode)
-
-
 KILLED = """
 import os, shutil, sys
 from sgoif.audit.apply import apply_decisions

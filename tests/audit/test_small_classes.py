@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+from typing import Any
+
 import numpy as np
 
 from sgoif.audit.small_classes import notes, unjudged, without_verdict
 from sgoif.core.score_table import ScoreTable
-from sgoif.reports.label_report import as_given
+from sgoif.reports.label_report import pairs_of
 
 LABELS = np.array([0] * 40 + [1] * 6 + [2])
 HELD = np.array([0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 40, 41])
@@ -38,9 +41,10 @@ def test_a_class_without_a_held_out_image_is_as_likely_wrong_as_any() -> None:
 
 
 def test_the_page_does_not_call_labels_mixed_up_that_were_not_judged() -> None:
-    confusion = np.array([[38.0, 2.0, 0.0], [1.0, 5.0, 0.0], [0.9, 0.1, 0.0]])
-    assert as_given(confusion.copy(), [2]).tolist() == [*confusion[:2].tolist(), [0.0, 0.0, 1.0]]
-    assert as_given(confusion.copy(), []).tolist() == confusion.tolist()
+    given, true, number = np.array([0, 0, 1, 1, 2, 2]), np.array([0, 1, 0, 1, 0, 1]), np.arange(6.0)
+    errors: Any = SimpleNamespace(confused=lambda: (given, true, number))
+    assert pairs_of(errors, [2]).true.tolist() == [0, 1, 0, 1, 2, 2]
+    assert pairs_of(errors, []).true.tolist() == true.tolist()
 
 
 def test_a_small_class_that_is_listed_as_a_whole_is_doubted_and_a_large_one_is_not() -> None:

@@ -17,7 +17,7 @@ WANTED = {
     "cli": ["typer>=0.12", "rich>=13.8"],
     "audit": ["sgoif[cli]", "pillow>=10"],
     "gone": ["surely-not-installed>=3"],
-    "circle": ["sgoif[circle, cli]", "torch>=999"],
+    "circle": ["sgoif[circle, cli]", "not-there-either"],
     "dev": ["sgoif[audit]"],
 }
 
@@ -57,7 +57,7 @@ def test_the_table_shows_the_same(capfd: pytest.CaptureFixture[str], monkeypatch
     text = capfd.readouterr().out
     assert torch.__version__ in text
     assert "deterministic algorithms" in text
-    assert "missing surely-not-installed>=3; pip install 'sgoif[gone]'" in text
+    assert "missing surely-not-installed; pip install 'sgoif[gone]'" in text
 
 
 def test_extras_name_what_is_there_and_what_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -70,24 +70,13 @@ def test_extras_name_what_is_there_and_what_is_missing(monkeypatch: pytest.Monke
     assert found["gone"] == {
         "installed": False,
         "packages": {"surely-not-installed": None},
-        "missing": ["surely-not-installed>=3"],
+        "missing": ["surely-not-installed"],
         "install": "pip install 'sgoif[gone]'",
     }
-    assert found["circle"]["missing"] == ["torch>=999"], "there, but too old"
+    assert found["circle"]["missing"] == ["not-there-either"]
 
 
-@pytest.mark.parametrize(
-    ("version", "needed", "old"),
-    [("1.10.0", ">=1.9", False), ("1.9", ">=1.10", True), ("2.6.0+cpu", ">=2.6", False), ("3.0.1", "==3.0.1", False),
-     ("2.6rc1", ">=2.7", True), ("1", "", False), ("4.0", ">=4,<5", False)],
-)  # fmt: skip
-def test_versions_are_compared_as_numbers(version: str, needed: str, old: bool) -> None:
-    assert info._too_old(version, needed) is old
-
-
-def test_metadata_and_sources_name_the_same_extras(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Of an installed package there is only its metadata; both ways of reading give the same."""
-
+def test_extras_are_those_of_the_metadata(monkeypatch: pytest.MonkeyPatch) -> None:
     class Installed:
         requires = (
             "torch>=2.6",
@@ -101,7 +90,6 @@ def test_metadata_and_sources_name_the_same_extras(monkeypatch: pytest.MonkeyPat
             def get_all(name: str) -> list[str]:
                 return ["cli", "audit"]
 
-    monkeypatch.setattr(info, "checkout", lambda: None)
     monkeypatch.setattr(info.metadata, "distribution", lambda name: Installed)
     assert info.requirements() == {"cli": ["rich>=13.8"], "audit": ["sgoif[cli]", "pillow>=10"]}
 

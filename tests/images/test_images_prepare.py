@@ -272,16 +272,6 @@ def test_a_set_whose_content_was_changed_is_refused_and_left_alone(
     assert again.content == expected.content == open_pixels(out).content != ""
 
 
-def test_a_set_of_an_earlier_version_is_opened_and_prepared_anew_with_digests(tmp_path: Path) -> None:
-    root, out = class_folder(tmp_path / "in", size=(80, 60)), tmp_path / "out"
-    expected = prepare(open_images(root), out)
-    record = json.loads((out / IMAGES).read_text())
-    del record["digests"]
-    (out / IMAGES).write_text(json.dumps(record))
-    assert open_pixels(out).content == ""
-    assert prepare(open_images(root), out).content == expected.content
-
-
 def test_killed_at_any_time(tmp_path: Path) -> None:
     root = class_folder(tmp_path / "in", each=60, size=(40, 40))
     out = tmp_path / "out"

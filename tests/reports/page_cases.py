@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from sgoif.reports.page import PageData
+from sgoif.reports.page_data import Pairs
 
 HOSTILE = [
     "<img src=x onerror=\"document.title='owned'\">",
@@ -57,9 +58,7 @@ def page_data(rows: int = 60, classes: int = 4, hurt: int = 3, **changes: Any) -
     suggested = (given + random.integers(1, max(classes, 2), size=rows)) % classes
     probability = random.permutation(np.linspace(0.001, 0.999, rows))
     influence = random.normal(size=rows)
-    confusion = np.zeros((classes, classes))
-    np.add.at(confusion, (given, suggested), probability)
-    np.add.at(confusion, (given, given), 1 - probability)
+    numbers = np.r_[probability, 1 - probability]
     data = PageData(
         title="photos",
         source="/data/photos",
@@ -79,7 +78,7 @@ def page_data(rows: int = 60, classes: int = 4, hurt: int = 3, **changes: Any) -
         noise_rate=(0.2, 0.15, 0.25),
         fdr=0.1,
         precision=[(100, 0.993), (1000, 0.95)],
-        confusion=confusion,
+        confusion=Pairs(np.r_[given, given], np.r_[suggested, given], numbers),
         reliability=[(0.1, 0.12, 0.08, 0.16, 400), (0.5, 0.47, 0.4, 0.55, 90), (0.95, 0.97, 0.93, 0.99, 200)],
         reliability_note="Observed on 690 examples whose labels were changed on purpose.",
         history=[
@@ -90,6 +89,19 @@ def page_data(rows: int = 60, classes: int = 4, hurt: int = 3, **changes: Any) -
         notes=["2 files could not be read and were left out."],
     )
     return replace(data, **changes)
+
+
+def as_pairs(matrix: np.ndarray[Any, Any]) -> Pairs:
+    """The entries of a matrix of classes."""
+    given, true = np.nonzero(matrix)
+    return Pairs(given, true, matrix[given, true])
+
+
+def as_matrix(pairs: Pairs, classes: int) -> np.ndarray[Any, Any]:
+    """The matrix of some pairs, added up one by one."""
+    matrix = np.zeros((classes, classes))
+    np.add.at(matrix, (pairs.given, pairs.true), np.nan_to_num(pairs.number))
+    return matrix
 
 
 KINDS = {"u8": "<u1", "u16": "<u2", "i32": "<i4", "f32": "<f4"}

@@ -4,25 +4,38 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from page_cases import HOSTILE, png
 from test_page_looks import LOW_CONTRAST, PHONE
 
-from sgoif.reports.ood_report import OodReport, ScoredImage, ood_report_html, write_ood_report
+from sgoif.core.score_table import ScoreTable, texts
+from sgoif.reports.ood_report import OodReport, ood_report_html, write_ood_report
 
 Opened = Callable[..., Any]
 
 
-def page_of(names: list[str], classes: list[str], **changes: Any) -> OodReport:
-    rows = [
-        ScoredImage(name, 2.0 - number, 0.01 * (number + 1), number < 5, label, png(number, 90, 90))
-        for number, (name, label) in enumerate(zip(names, classes, strict=True))
-    ]
-    usual = {"title": "photos", "images": 1000, "strange": 80, "false_alarms": 0.05, "facts": {"model": "resnet9"}}
-    return OodReport(rows=rows, **{**usual, **changes})
+def page_of(
+    names: list[str], classes: list[str], *, images: int = 1000, strange: int = 80, **changes: Any
+) -> OodReport:
+    """Of so many images, so many of them strange; those that are named come first and are on the page."""
+    rest = images - len(names)
+    table = ScoreTable(
+        {
+            "path": texts([*names, *["further.png"] * rest]),
+            "index": np.arange(images),
+            "score": 2.0 - np.arange(images),
+            "p_value": 0.01 * np.arange(1, images + 1),
+            "is_strange": np.arange(images) < strange,
+            "predicted_label": texts([*classes, *["cat"] * rest]),
+        }
+    )
+    usual = {"title": "photos", "false_alarms": 0.05, "facts": {"model": "resnet9"}}
+    return OodReport(table=table, picture=lambda row: png(row, 90, 90), shown=len(names), **{**usual, **changes})
 
 
 @pytest.fixture
@@ -54,11 +67,12 @@ def test_names_made_of_markup_are_shown_as_text(
 
 
 def test_numbers_are_shown_as_they_are() -> None:
-    row = ScoredImage("x.png", math.inf, 1 / 1001, True, "cat", None)
     page = ood_report_html(page_of([], [], images=20, strange=1, false_alarms=0.01))
     assert "&lt;1" in page
     assert "0 of 20 images" in page
-    text = ood_report_html(OodReport("t", [row], 20, 1, 0.05, {}))
+    usual = page_of(["x.png"], ["cat"])
+    row = {**{name: usual.table[name][:1] for name in usual.table.columns}, "score": [math.inf], "p_value": [1 / 1001]}
+    text = ood_report_html(replace(usual, table=ScoreTable(row), picture=lambda row: None))
     assert "p = 0.000999" in text
     assert "score infinite" in text
     assert "picture could not be read" in text

@@ -8,41 +8,45 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from page_cases import HOSTILE, png
 from test_page_looks import LOW_CONTRAST, PHONE
 
-from sgoif.reports.trace_report import (
-    FamilyImages,
-    TraceReport,
-    TrainingImage,
-    Victim,
-    trace_report_html,
-    write_trace_report,
-)
-from sgoif.tasks.poisoning import RemovalEstimate
+from sgoif.reports.trace_report import TraceReport, trace_report_html, write_trace_report
+from sgoif.tasks.poisoning import Family, RemovalEstimate, TraceResult
+from sgoif.tasks.poisoning.trace_result import VictimCauses
 
 Opened = Callable[..., Any]
 RESTORE = RemovalEstimate(7, 0.94, 0.11, 0.93, "stage<2>", [(0, 0.94), (3, 0.8), (7, 0.11), (50, 0.02)])
 
 
-def image(number: int, name: str, label: str, **changes: Any) -> TrainingImage:
-    return replace(TrainingImage(name, label, 4.0 - number, 0.9, 0, png(number, 90, 90)), **changes)
-
-
-def page_of(names: list[str], **changes: Any) -> TraceReport:
-    """Every name stands for a victim, for the image behind it and, backwards, for their label."""
-    images = [image(number, name, label) for number, (name, label) in enumerate(zip(names, names[::-1], strict=True))]
+def page_of(names: list[str], *, victims: bool = True, selected: bool = True, **changes: Any) -> TraceReport:
+    """Every name stands for a victim, for the image behind it and, backwards, for their label; 1,000 images in all."""
+    some, every = np.arange(len(names)), np.arange(1000)
+    given = np.r_[some[::-1], np.zeros(len(every) - len(some), np.int64)]
+    family = Family(some, 0, 0.91, some[:2], {0: 3})
+    found = TraceResult(
+        score=4.0 - every,
+        probability=np.where(every < len(some), 0.9, 0.0),
+        selected=some if selected else some[:0],
+        families=[family] if victims else [],
+        index=every,
+        given=given,
+        evidence=[],
+        responsible=[VictimCauses(number, some[number : number + 1], np.ones(1)) for number in some] if victims else [],
+        estimating=(lambda: RESTORE) if victims else None,
+    )
     usual: dict[str, Any] = {
         "title": "photos",
-        "examples": 1000,
-        "selected": len(names),
-        "victims": [Victim(name, name, png(9, 9, number), [images[number]]) for number, name in enumerate(names)],
-        "victims_total": len(names) + 5,
-        "families": [FamilyImages(0, names[0], len(names), 0.91, [(names[0], 3)], images[:2])] if names else [],
-        "listed": images,
-        "restore": RESTORE,
+        "found": found,
+        "class_names": names,
+        "name": [*names, *["further.png"] * (len(every) - len(names))].__getitem__,
+        "picture": lambda index: png(index, 90, 90),
         "facts": {"model": "resnet9"},
+        "victims": len(names) + 5 if victims else None,
+        "victim": (lambda number: (names[number], png(9, 9, number))) if victims else None,
+        "shown": len(names),
     }
     return TraceReport(**{**usual, **changes})
 
@@ -87,27 +91,33 @@ def test_a_victim_stands_beside_the_images_behind_it(open_page: Opened, tmp_path
     assert behind.get_attribute("alt") == "Picture of b.png"
     left, right = (one.bounding_box() for one in (second.get_by_role("img").first, behind))
     assert left["x"] + left["width"] <= right["x"]
-    assert page.get_by_role("img", name="0.11 with 7 removed").is_visible()
+    assert page.locator("#restore .picked meter").get_attribute("value") == "0.110"
+    assert page.locator("#restore meter").count() == 4
     for link in page.locator("nav a").all():
         link.click()
         assert page.locator(page.evaluate("location.hash")).count() == 1
 
 
 def test_nothing_known_and_nothing_found() -> None:
-    nothing = {"victims": [], "victims_total": None, "families": [], "restore": None}
-    unknown = trace_report_html(page_of(["a.png"], **nothing))
+    unknown = trace_report_html(page_of(["a.png"], victims=False))
     assert "look before you remove them" in unknown
     assert 'id="victims"' not in unknown
-    none = trace_report_html(page_of(["a.png"], selected=0, **nothing))
+    none = trace_report_html(page_of(["a.png"], victims=False, selected=False))
     assert "may well be ordinary" in none
     assert "Images of highest score" in none
     assert "decisions.csv" not in none
 
 
 def test_numbers_and_missing_pictures_are_said() -> None:
-    odd = image(0, "x.png", "cat", score=-math.inf, probability=1e-5, family=-1, picture=None)
-    lonely = Victim("v.png", "cat", b"no image", [])
-    text = trace_report_html(page_of(["a.png"], listed=[odd], victims=[lonely]))
+    page = page_of(["x.png"], picture=lambda index: None, victim=lambda number: ("v.png", b"no image"))
+    odd = replace(
+        page.found,
+        score=np.full(1000, -math.inf),
+        probability=np.full(1000, 1e-5),
+        families=[],
+        responsible=[VictimCauses(0, page.found.selected[:0], np.zeros(0))],
+    )
+    text = trace_report_html(replace(page, found=odd))
     assert "<strong>1e−05</strong> probability" in text
     assert "p = " not in text, "a probability of being behind it must not look like a p-value"
     assert "score unknown" in text

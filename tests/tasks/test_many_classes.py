@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from sgoif.reports.page_data import Pairs
-from sgoif.reports.page_json import _pairs_of_many, class_pairs
+from sgoif.reports.page_json import class_pairs
 from sgoif.stability import step_weight
 from sgoif.stability.step_weight import StepWeight
 from sgoif.tasks.curriculum import assessment
@@ -146,15 +146,20 @@ def test_the_structure_of_noise_in_many_classes(monkeypatch: pytest.MonkeyPatch)
     assert counted > 0
 
 
-def test_the_page_shows_the_same_of_pairs_as_of_a_matrix() -> None:
-    from types import SimpleNamespace
-
-    random, classes = np.random.default_rng(0), 40
+@pytest.mark.parametrize("classes", [12, 40])
+def test_the_page_shows_of_pairs_what_a_matrix_holds(classes: int) -> None:
+    random = np.random.default_rng(0)
     given, true = random.integers(0, classes, 4000), random.integers(0, classes, 4000)
     number = random.random(4000) ** 2
     number[5] = np.nan
     matrix = np.zeros((classes, classes))
     np.add.at(matrix, (given, true), np.nan_to_num(number))
-    whole = class_pairs(SimpleNamespace(confusion=matrix))  # type: ignore[arg-type]
-    assert len(whole["pairs"]) == 60
-    assert _pairs_of_many(Pairs(given, true, number), classes) == whole
+    errors = matrix - np.diag(np.diag(matrix))
+    found = class_pairs(Pairs(given, true, number), classes)
+    top = np.argsort(-errors, axis=None, kind="stable")[:60]
+    assert [[a, b] for a, b, _ in found["pairs"]] == np.transpose(np.divmod(top, classes)).tolist()
+    assert np.allclose([count for _, _, count in found["pairs"]], errors.flat[top])
+    most = np.argsort(-(errors.sum(0) + errors.sum(1)), kind="stable")[:12]
+    assert found["matrix"]["classes"] == sorted(most.tolist())
+    shown = found["matrix"]["classes"]
+    assert np.allclose(found["matrix"]["cells"], matrix[np.ix_(shown, shown)])

@@ -56,7 +56,7 @@ class Applied:
     relabelled: dict[tuple[str, str], int] = field(default_factory=dict)
     """Number of images by (given label, new label)."""
     ways: dict[str, int] = field(default_factory=dict)
-    """Files by how they came into the copy: cloned, copied, linked, symlinked; and how many had to be renamed."""
+    """Files by how they came into the copy: copied, linked, symlinked; and how many had to be renamed."""
     left_out: list[str] = field(default_factory=list)
     """All images that could not be read or found, with the reason; they are not in the copy."""
     notes: list[str] = field(default_factory=list)
@@ -99,10 +99,10 @@ def apply_decisions(
 ) -> Applied:
     """Write a cleaned copy of the audited data to the new folder `to`.
 
-    `source` is where the data lie now, if not where they were audited. Files are copied, on file systems that can do it
-    without taking space; with `links` they are linked, and an edit of one changes the original. What cannot be decoded
-    is left out and named in `left_out`. `dry_run` checks and counts everything and writes nothing. The other options
-    are those of `open_images` and need repeating where the audit was given them.
+    `source` is where the data lie now, if not where they were audited. Files are copied; with `links` they are linked,
+    and an edit of one changes the original. What cannot be decoded is left out and named in `left_out`. `dry_run`
+    checks and counts everything and writes nothing. The other options are those of `open_images` and need repeating
+    where the audit was given them.
     """
     rows, stated = read_decisions(Path(decisions))
     origin = _origin(stated, source, decisions)

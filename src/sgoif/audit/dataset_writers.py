@@ -10,7 +10,6 @@ import errno
 import io
 import os
 import shutil
-import sys
 import zipfile
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -35,8 +34,6 @@ from sgoif.images.sources.manifest import PARQUET
 
 Array = np.ndarray[Any, Any]
 ARCHIVE = "clean.npz"
-FICLONE = 0x40049409
-"""The request of Linux that makes one file a clone of another."""
 
 
 @dataclass
@@ -48,7 +45,7 @@ class Cleaning:
     links: bool = False
     """Whether files may share their contents with the original, so that an edit of one changes the other."""
     ways: Counter[str] = field(default_factory=Counter)
-    """How many files were cloned, copied, linked, symlinked or renamed."""
+    """How many files were copied, linked, symlinked or renamed."""
     unreadable: dict[int, str] = field(default_factory=dict)
     """Images that could not be taken over, and why."""
     sizes: set[tuple[int, int]] = field(default_factory=set)
@@ -74,7 +71,7 @@ class Cleaning:
                     advance(done, len(numbers))
 
     def bring(self, source: str, target: Path) -> None:
-        """Put a file into the copy: a clone where the disk can make one, else a copy; a link where asked."""
+        """Put a file into the copy, or a link to it where that was asked for and can be had."""
         target.parent.mkdir(parents=True, exist_ok=True)
         if os.path.lexists(target):  # a file system that does not tell upper from lower case
             raise FileExistsError(errno.EEXIST, "two names differ in case only", str(target))
@@ -86,27 +83,8 @@ class Cleaning:
                         link(real, target)
                         self.ways[way] += 1
                         return
-        if _cloned(real, target):
-            self.ways["cloned"] += 1
-        else:
-            shutil.copy2(real, target)
-            self.ways["copied"] += 1
-
-
-def _cloned(source: str, target: Path) -> bool:
-    """Copy a file without its blocks, which are copied when one of the two changes; where the file system can."""
-    try:
-        import fcntl
-    except ImportError:  # Windows
-        return False
-    if not sys.platform.startswith("linux"):
-        return False
-    with suppress(OSError):
-        with open(source, "rb") as original, open(target, "wb") as copy:
-            fcntl.ioctl(copy.fileno(), FICLONE, original.fileno())
-        shutil.copystat(source, target)
-        return True
-    return False
+        shutil.copy2(real, target)
+        self.ways["copied"] += 1
 
 
 def plan_folder(cleaning: Cleaning) -> list[tuple[str, Path]]:

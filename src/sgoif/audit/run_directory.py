@@ -187,10 +187,7 @@ def identity(settings: AuditSettings, plan: Plan, pixels: Pixels) -> dict[str, A
 def raise_if_foreign(path: Path, found: dict[str, Any] | None, expected: dict[str, Any], way: str) -> None:
     """Raise where a checkpoint does not say of itself what is expected of those of a run; `way` is what to do."""
     if not isinstance(found, dict):
-        raise RunDirectoryError(
-            f"{path} does not say which run it belongs to, as those of earlier versions; finish the run with the"
-            f" version that began it. {way}"
-        )
+        raise RunDirectoryError(f"{path} does not say which run it belongs to, so it is not taken. {way}")
     if wrong := sorted(name for name, value in expected.items() if found.get(name) != value):
         raise RunDirectoryError(f"{path} belongs to another run: {', '.join(wrong)} differ. {way}")
 

@@ -136,7 +136,6 @@ class AuditSettings:
     def differences(self, other: dict[str, Any]) -> list[str]:
         """What a run with the recorded settings would do otherwise, as "epochs was 30, now 20"."""
         mine = self.record()
-        other = {"follow_links": False, **other}  # runs of earlier versions do not state it; their data have a digest
         return [
             f"{name} was {_shown(other.get(name))}, now {_shown(value)}"
             for name, value in mine.items()

@@ -15,7 +15,6 @@ if TYPE_CHECKING:
 
     from sgoif.audit.progress import Progress
     from sgoif.commands.demo.demo import DemoSettings
-    from sgoif.commands.demo.training import Epoch
 
 METHOD_NAMES = {
     "influence": "influence",
@@ -29,7 +28,7 @@ def demo_command(
     seed: Annotated[int, typer.Option(help="Seed of noise, split, weights and batches.")] = 0,
     epochs: Annotated[int, typer.Option(help="Epochs of training.")] = 30,
     noise_rate: Annotated[float, typer.Option(help="Share of all labels that are made wrong.")] = 0.2,
-    out: Annotated[Path, typer.Option(help="Folder for demo.json, demo.png and report.html.")] = Path("runs/demo"),
+    out: Annotated[Path, typer.Option(help="Folder for demo.json and report.html.")] = Path("runs/demo"),
     as_json: AsJson = False,
 ) -> None:
     """Find wrong labels in scikit-learn's digits while a small network trains; about half a minute."""
@@ -41,8 +40,7 @@ def demo_command(
     page = out / "report.html"
     result = _run_demo(settings, page)
     command = f"sgoif demo --seed {seed} --epochs {epochs} --noise-rate {noise_rate}"
-    data, picture = save(result, out, command)
-    message(f"results in {data}, picture in {picture}")
+    message(f"results in {save(result, out, command)}")
     message(f"page of suspicious digits: {page}")
     if as_json:
         print_json(brief(result))
@@ -68,7 +66,7 @@ def _run_demo(settings: DemoSettings, page: Path) -> dict[str, Any]:
     message(f"training a small network on handwritten digits for {settings.epochs} epochs")
 
     def work(progress: Progress) -> dict[str, Any]:
-        def show(record: Epoch) -> None:
+        def show(record: dict[str, Any]) -> None:
             if interruption.asked is not None:  # compiled packages can swallow an interrupt while they are imported
                 raise KeyboardInterrupt
             aupr = record["methods"]["influence"]["aupr"]

@@ -88,10 +88,8 @@ def open_run(path: Path, model: str | None, say: Callable[[str], None]) -> Finis
         raise RunDirectoryError(
             f"the prepared images of {path} are gone or damaged; to read them again: {to_go_on(recorded)}"
         ) from error
-    # What prepared images have no digest of was written by an earlier version, as its checkpoint.
-    if pixels.content:
-        made = {"data": pixels.digest, "prepared images": pixels.content}
-        raise_if_foreign(weights, load_state(weights).get(IDENTITY), made, "Put the run's own back, or audit again")
+    made = {"data": pixels.digest, "prepared images": pixels.content}
+    raise_if_foreign(weights, load_state(weights).get(IDENTITY), made, "Put the run's own back, or audit again")
     trained, held = hold_out(pixels.labels, settings.holdout, settings.seed, pixels.repeated())
     name = trusted_model(named, model, shown(path / SUMMARY), say)
     return FinishedRun(name, weights, pixels, trained, held)

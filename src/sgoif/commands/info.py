@@ -1,7 +1,7 @@
 """What `sgoif info` tells: everything that a result can depend on, and what is installed.
 
-Extras come from the metadata of the installed package, or from `pyproject.toml` where it runs from a checkout that is
-not installed. No names of hosts, people or folders are told, so that the answer can be pasted into a bug report.
+Extras come from the metadata of the installed package. No names of hosts, people or folders are told, so that the
+answer can be pasted into a bug report.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ VARIABLES = (
 )
 """Environment variables that change results or their order, or how many cores compute them."""
 FOR_DEVELOPERS = ("dev", "docs")
-REQUIREMENT = re.compile(r"^(?P<name>[A-Za-z0-9._-]+)\s*(?:\[(?P<extras>[^\]]*)\])?\s*(?P<versions>[^;]*)")
+REQUIREMENT = re.compile(r"(?P<name>[A-Za-z0-9._-]+)\s*(?:\[(?P<extras>[^\]]*)\])?")
 EXTRA = re.compile(r"extra\s*==\s*['\"]([^'\"]+)['\"]")
 
 
@@ -53,7 +53,11 @@ def checkout() -> Path | None:
     pyproject = root / "pyproject.toml"
     if not (root / "src" / "sgoif").is_dir() or not pyproject.is_file():
         return None
-    return root if _project(pyproject).get("name") == "sgoif" else None
+    try:
+        project = tomllib.loads(pyproject.read_text(encoding="utf-8")).get("project", {})
+    except (OSError, tomllib.TOMLDecodeError):
+        return None
+    return root if project.get("name") == "sgoif" else None
 
 
 def revision() -> str | None:
@@ -98,18 +102,14 @@ def reproducibility() -> dict[str, Any]:
 
 
 def extras() -> dict[str, dict[str, Any]]:
-    """For every extra, its packages with installed versions, those missing or too old, and how to get them."""
+    """For every extra, its packages with installed versions, those missing, and how to get them."""
     wanted = requirements()
     found = {}
     for extra in wanted:
         if extra in FOR_DEVELOPERS:
             continue
-        packages: dict[str, str | None] = {}
-        missing = []
-        for name, needed in sorted(_flattened(extra, wanted)):
-            packages[name] = _installed(name)
-            if packages[name] is None or _too_old(packages[name] or "", needed):
-                missing.append(f"{name}{needed}")
+        packages = {name: _installed(name) for name in sorted(_flattened(extra, wanted))}
+        missing = [name for name, version in packages.items() if version is None]
         entry: dict[str, Any] = {"installed": not missing, "packages": packages}
         if missing:
             entry |= {"missing": missing, "install": f"pip install 'sgoif[{extra}]'"}
@@ -118,11 +118,7 @@ def extras() -> dict[str, dict[str, Any]]:
 
 
 def requirements() -> dict[str, list[str]]:
-    """The requirements of every extra, as they were declared."""
-    root = checkout()
-    if root is not None:
-        declared: Mapping[str, list[str]] = _project(root / "pyproject.toml").get("optional-dependencies", {})
-        return {extra: list(lines) for extra, lines in declared.items()}
+    """The requirements of every extra, as they were declared; none where the package is not installed."""
     try:
         described = metadata.distribution("sgoif")
     except metadata.PackageNotFoundError:
@@ -130,7 +126,7 @@ def requirements() -> dict[str, list[str]]:
     known: dict[str, list[str]] = {extra: [] for extra in described.metadata.get_all("Provides-Extra") or []}
     for line in described.requires or []:
         for extra in EXTRA.findall(line):
-            known.setdefault(extra, []).append(line.partition(";")[0].strip())
+            known[extra].append(line.partition(";")[0].strip())
     return known
 
 
@@ -159,14 +155,6 @@ def _said(value: Any) -> str:
     return ("yes" if value else "no") if isinstance(value, bool) else str(value)
 
 
-def _project(pyproject: Path) -> dict[str, Any]:
-    try:
-        project: dict[str, Any] = tomllib.loads(pyproject.read_text(encoding="utf-8")).get("project", {})
-    except (OSError, tomllib.TOMLDecodeError):
-        return {}
-    return project
-
-
 def _git(root: Path, *arguments: str) -> str | None:
     try:
         command = ["git", "--no-optional-locks", "-C", str(root), *arguments]
@@ -176,18 +164,15 @@ def _git(root: Path, *arguments: str) -> str | None:
     return done.stdout.strip() if done.returncode == 0 else None
 
 
-def _flattened(extra: str, wanted: Mapping[str, list[str]], seen: frozenset[str] = frozenset()) -> set[tuple[str, str]]:
-    """Packages of an extra with their versions, those of the extras it names included."""
-    found: set[tuple[str, str]] = set()
-    for line in wanted.get(extra, []):
-        if (match := REQUIREMENT.match(line)) is None:
+def _flattened(extra: str, wanted: Mapping[str, list[str]], seen: frozenset[str] = frozenset()) -> set[str]:
+    """Packages of an extra, those of the extras it names included."""
+    found: set[str] = set()
+    for match in filter(None, map(REQUIREMENT.match, wanted.get(extra, []))):
+        if match["name"].lower() != "sgoif":
+            found.add(match["name"])
             continue
-        if match["name"].lower() == "sgoif":
-            below = {name.strip() for name in (match["extras"] or "").split(",")} - seen - {extra}
-            for name in below:
-                found |= _flattened(name, wanted, seen | {extra})
-        else:
-            found.add((match["name"], match["versions"].replace(" ", "")))
+        for name in {name.strip() for name in (match["extras"] or "").split(",")} - seen - {extra}:
+            found |= _flattened(name, wanted, seen | {extra})
     return found
 
 
@@ -196,15 +181,3 @@ def _installed(name: str) -> str | None:
         return metadata.version(name)
     except metadata.PackageNotFoundError:
         return None
-
-
-def _too_old(version: str, needed: str) -> bool:
-    """Whether a version is below one that is asked for with >= or ==; other conditions are left to pip."""
-    return any(_release(version) < _release(least) for least in re.findall(r"[>=]=\s*([\d.]+)", needed))
-
-
-def _release(version: str) -> tuple[int, ...]:
-    numbers = [int(number) for number in re.match(r"[\d.]*", version)[0].split(".") if number]  # type: ignore[index]
-    while numbers and numbers[-1] == 0:
-        numbers.pop()
-    return tuple(numbers)

@@ -10,6 +10,9 @@ from sgoif.audit.settings import LARGEST_IMAGE, READING, SMALLEST_IMAGE
 from sgoif.device.selection import Device
 from sgoif.errors import SettingError
 
+BROUGHT = ("weights", "classes", "image_size", "channels", "mean", "spread")
+"""Settings of a model that a finished audit answers."""
+
 
 @dataclass(frozen=True)
 class DataSettings:
@@ -51,9 +54,26 @@ class ModelSettings:
     batch_size: int = 128
     device: Device = "auto"
 
-    def check_preparation(self) -> None:
-        """Raise where what is said about images does not fit together."""
+    @property
+    def preparation(self) -> dict[str, Any]:
+        """What is said about how images are prepared, as `preparation_for` takes it."""
+        return {"size": self.image_size, "channels": self.channels, "mean": self.mean, "spread": self.spread}
+
+    def check(self, nothing: str, *brought: str) -> None:
+        """Raise where what is said does not fit together; `brought` is what a run brings along beside its model."""
         need = Requirements(self)
+        if self.run is not None:
+            given = [name for name in (*brought, *BROUGHT) if getattr(self, name) is not None]
+            if given:
+                options = ", ".join(map(option_name, given))
+                raise SettingError(f"the run brings its weights and images along; leave away {options}, or the run")
+        elif self.data is None:
+            raise SettingError(nothing)
+        elif self.model is None:
+            raise SettingError(
+                "there is no model: name one with --model resnet9 or --model package.module:factory and --weights"
+                " FILE.safetensors, or give the run directory of a finished audit"
+            )
         if (self.mean is None) != (self.spread is None):
             raise SettingError("--mean and --spread go together; give both, or neither to take them from the data")
         need(self.channels in (None, 1, 3), "channels", "1 for grey images, 3 for colour, or nothing")

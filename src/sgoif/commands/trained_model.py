@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+import numpy as np
 import torch
 from torch import nn
 
 from sgoif.audit.errors import ModelError
 from sgoif.audit.models import BUILT_IN, load_weights, make_model, resolve
+from sgoif.audit.plan import Indices
 from sgoif.commands.image_batches import Preparation
 from sgoif.core.serialization import load_state, unnest
 from sgoif.errors import SettingError
-from sgoif.images.text import shown
+from sgoif.images import Collection, ImagesError
+from sgoif.images.text import few, shown
 
 CHECKPOINT = ".npz"
 """Weights of an audit lie in its checkpoint; any other file is safetensors."""
@@ -89,6 +93,14 @@ def digest(model: nn.Module) -> str:
         sha.update(f"{name} {plain.dtype} {len(plain)};".encode())
         sha.update(plain.view(torch.uint8).numpy().tobytes())
     return sha.hexdigest()
+
+
+def label_positions(data: Collection, outputs: Sequence[str], advice: str = "") -> Indices:
+    """Labels of the data as positions among the outputs of a model; raises where a class is none of them."""
+    position = {name: number for number, name in enumerate(outputs)}
+    if unknown := [name for name in data.class_names if name not in position]:
+        raise ImagesError(f"the model has no class {few(unknown)}; it has {few(outputs)}{advice}")
+    return np.array([position[name] for name in data.class_names], dtype=np.int64)[data.labels]
 
 
 def read_classes(text: str) -> list[str]:

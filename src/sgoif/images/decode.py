@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from PIL import Image, ImageCms, UnidentifiedImageError
+from PIL import Image, ImageCms, ImageOps, UnidentifiedImageError
 
 from sgoif.images.errors import UnreadableImageError
 
@@ -34,17 +34,6 @@ DECODERS = {"JPEG2000": 5, "WEBP": 4, "AVIF": 2, "JPEG": 1, "MPO": 1}
 """Bytes for every number of a pixel that decoders keep beside that: as 32 bits, whole frames, coefficients."""
 STRIP = 1_000_000
 """Pixels that are converted at a time."""
-
-ORIENTATION = 0x0112
-UPRIGHT = {
-    2: Image.Transpose.FLIP_LEFT_RIGHT,
-    3: Image.Transpose.ROTATE_180,
-    4: Image.Transpose.FLIP_TOP_BOTTOM,
-    5: Image.Transpose.TRANSPOSE,
-    6: Image.Transpose.ROTATE_270,
-    7: Image.Transpose.TRANSVERSE,
-    8: Image.Transpose.ROTATE_90,
-}
 
 Image.init()
 FORMATS = [name for name in WANTED if name in Image.OPEN]
@@ -118,14 +107,9 @@ def _reason(error: Exception) -> str:
 
 def _upright(image: Image.Image) -> Image.Image:
     image.load()
-    orientation = None
     with suppress(Exception):  # damaged EXIF is no reason to lose the image
-        orientation = image.getexif().get(ORIENTATION)
-    plain = to_plain(image)
-    if plain is not image:
-        image.close()  # its memory is given back before the image is turned
-    turn = UPRIGHT.get(orientation) if isinstance(orientation, int) else None
-    return plain if turn is None else plain.transpose(turn)
+        ImageOps.exif_transpose(image, in_place=True)
+    return to_plain(image)
 
 
 def to_plain(image: Image.Image) -> Image.Image:

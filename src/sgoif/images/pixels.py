@@ -70,7 +70,7 @@ class Pixels:
     digest: str
     """Digest of the collection it was made from."""
     content: str
-    """Digest of `array` as it was written; empty where an earlier version wrote it."""
+    """Digest of `array` as it was written."""
     thumbnail_type: str
     _thumbs: bytes | Array
     _ends: Array
@@ -158,7 +158,7 @@ def open_pixels(folder: str | Path, *, verify: bool = True) -> Pixels:
         record = json.loads(contained_file(where, IMAGES).read_text(encoding="utf-8"))
         if record["version"] != VERSION:
             raise ValueError(f"version {record['version']} instead of {VERSION}")
-        digests = dict(record.get("digests", {}))  # earlier versions wrote none
+        digests = dict(record["digests"])
         for name, size in record["bytes"].items():
             if (where / Path(name).name).stat().st_size != size:
                 raise ValueError(f"{name} does not have the {size} bytes it should")
@@ -184,21 +184,19 @@ def open_pixels(folder: str | Path, *, verify: bool = True) -> Pixels:
             class_names=record["class_names"],
             skipped=[Skipped(*entry) for entry in record["skipped"]],
             duplicates=[Duplicate(tuple(indices), conflicting) for indices, conflicting in record["duplicates"]],
-            near_duplicates=[
-                Duplicate(tuple(indices), conflicting) for indices, conflicting in record.get("alike", [])
-            ],
+            near_duplicates=[Duplicate(tuple(indices), conflicting) for indices, conflicting in record["alike"]],
             files=record["files"],
             sizes=np.asarray(record["sizes"], dtype=np.int64).reshape(-1, 2),
             array=array,
             digest=record["digest"],
-            content=digests.get(PIXELS, ""),
+            content=digests[PIXELS],
             thumbnail_type=record["thumbnails"]["type"],
             _thumbs=thumbs,
             _ends=ends,
         )
         if not len(pixels.labels) == len(pixels.files) == len(pixels.sizes) == len(ends) == count:
             raise ValueError("its lists differ in length")
-        if verify and digests:
+        if verify:
             _check_content(where, record, digests)
         return pixels
     except ChangedImagesError:

@@ -67,7 +67,7 @@ def prepare(
 def _reusable(folder: Path, digest: str, size: int | None) -> Pixels | None:
     try:
         record = json.loads((folder / IMAGES).read_text(encoding="utf-8"))
-        if (record["version"], record["digest"], record["asked"]) != (VERSION, digest, size) or not record["digests"]:
+        if (record["version"], record["digest"], record["asked"]) != (VERSION, digest, size):
             return None
         return open_pixels(folder)
     except ChangedImagesError:

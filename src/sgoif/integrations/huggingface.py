@@ -18,13 +18,13 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Mapping
+from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import nn
 
 from sgoif.errors import IndexingError, MissingExtraError, SettingError
 from sgoif.integrations.records import Records, follow
@@ -144,7 +144,7 @@ class InfluenceCallback(Results, TrainerCallback):  # type: ignore[misc, unused-
             self._release(error)
             raise
         self._handle = model.register_forward_pre_hook(uncompiled(self._before_forward), with_kwargs=True)
-        self.records = follow(monitor, _Reports(self._trainer)) if self.log else None
+        self.records = follow(monitor, partial(_report, self._trainer)) if self.log else None
 
     def on_step_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         self._in_step = True
@@ -226,27 +226,9 @@ class InfluenceCallback(Results, TrainerCallback):  # type: ignore[misc, unused-
         )
 
 
-class _Reports:
-    """What the Trainer reports to, as a tracker. It takes figures only."""
-
-    def __init__(self, trainer: Any) -> None:
-        self._trainer = trainer
-
-    def scalars(self, step: int, values: Mapping[str, float]) -> None:
-        control = self._trainer.control
-        due = control.should_log
-        self._trainer.log(dict(values))
-        control.should_log = due  # logging clears it, but the loss of this step may still have to be reported
-
-    def histogram(self, step: int, name: str, values: Tensor) -> None:
-        for writer in self._writers():
-            writer.add_histogram(name, values, self._trainer.state.global_step)
-
-    def image(self, step: int, name: str, picture: Any) -> None:
-        for writer in self._writers():
-            writer.add_image(name, picture, self._trainer.state.global_step, dataformats="HWC")
-
-    def _writers(self) -> list[Any]:
-        """TensorBoard writers of the Trainer's own callbacks."""
-        found = (getattr(callback, "tb_writer", None) for callback in self._trainer.callback_handler.callbacks)
-        return [writer for writer in found if writer is not None]
+def _report(trainer: Any, step: int, values: dict[str, float]) -> None:
+    """Figures for whatever the Trainer reports to."""
+    control = trainer.control
+    due = control.should_log
+    trainer.log(values)
+    control.should_log = due  # logging clears it, but the loss of this step may still have to be reported

@@ -13,6 +13,7 @@ module's own hooks see the loss as if it were its output. `_LossHider` keeps it 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import partial
 from operator import attrgetter
 from typing import Any
 
@@ -103,7 +104,7 @@ class InfluenceCallback(Results, Callback):  # type: ignore[misc, unused-ignore]
         self._restored = None
         wrapped = model is pl_module and trainer.strategy.model is not pl_module
         self._loss_hider = _LossHider(model) if wrapped else None
-        self.records = follow(monitor, *(_Logger(logger, trainer) for logger in trainer.loggers)) if self.log else None
+        self.records = follow(monitor, partial(_log, trainer)) if self.log else None
 
     def on_train_batch_start(self, trainer: Any, pl_module: Any, batch: Any, batch_idx: int) -> None:
         self._step.abandon()
@@ -197,6 +198,12 @@ class InfluenceCallback(Results, Callback):  # type: ignore[misc, unused-ignore]
         return optimizers[chosen]
 
 
+def _log(trainer: Any, step: int, values: dict[str, float]) -> None:
+    """Figures for every logger of a trainer, at the trainer's step, beside which everything else is drawn."""
+    for logger in trainer.loggers:
+        logger.log_metrics(values, step=trainer.global_step)
+
+
 class _HiddenOutput:
     """An output that no hook should take for logits."""
 
@@ -225,26 +232,3 @@ class _LossHider:
     def remove(self) -> None:
         for handle in self._handles:
             handle.remove()
-
-
-class _Logger:
-    """A logger of the trainer as a tracker; its step is the trainer's, beside which everything else is drawn."""
-
-    def __init__(self, logger: Any, trainer: Any) -> None:
-        self._logger = logger
-        self._trainer = trainer
-
-    def scalars(self, step: int, values: Mapping[str, float]) -> None:
-        self._logger.log_metrics(dict(values), step=self._trainer.global_step)
-
-    def histogram(self, step: int, name: str, values: Tensor) -> None:
-        add = getattr(getattr(self._logger, "experiment", None), "add_histogram", None)
-        if add is not None:
-            add(name, values, self._trainer.global_step)
-
-    def image(self, step: int, name: str, picture: Any) -> None:
-        experiment = getattr(self._logger, "experiment", None)
-        if experiment is not None and hasattr(experiment, "add_image"):
-            experiment.add_image(name, picture, self._trainer.global_step, dataformats="HWC")
-        elif hasattr(self._logger, "log_image"):
-            self._logger.log_image(name, [picture], step=self._trainer.global_step)

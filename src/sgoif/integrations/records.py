@@ -1,8 +1,8 @@
 """What a monitor has to say, sent to experiment trackers while it says it: `follow(monitor, writer, run)`.
 
-Every refresh leaves an entry in `monitor.history`; `update` sends those that are new, each as `sgoif/NAME`, and the
-distribution of the anchors' confidences with the newest. A loop need not call it: the monitor does whenever it has
-scored a block of steps. Of several ranks the first sends.
+Every refresh leaves an entry in `monitor.history`; `update` sends those that are new, each as `sgoif/NAME`, and
+with the newest quantiles of the anchors' confidences. A loop need not call it: the monitor does whenever it has scored
+a block of steps. Of several ranks the first sends.
 """
 
 from __future__ import annotations
@@ -10,10 +10,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from torch.utils.data import Dataset
 
-from sgoif.errors import SettingError
-from sgoif.integrations.sinks import Picture, Sink, as_sink
+from sgoif.integrations.sinks import Sink, as_sink
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -21,6 +19,8 @@ if TYPE_CHECKING:
     from sgoif.monitor import InfluenceMonitor
 
 PREFIX = "sgoif/"
+QUANTILES = (10, 50, 90)
+"""Percent of the anchors' confidences that are sent."""
 
 
 def follow(monitor: InfluenceMonitor, *sinks: Any) -> Records:
@@ -64,39 +64,14 @@ class Records:
         new, self._sent = self.monitor.history[self._sent :], len(self.monitor.history)
         if not new or self.monitor.communicator.rank > 0:
             return len(new)
+        found = np.percentile(self.monitor.anchors.confidence.detach().cpu().numpy(), QUANTILES).tolist()
+        quantiles = {f"confidence_q{percent}": value for percent, value in zip(QUANTILES, found, strict=True)}
         for entry in new:
-            values = {PREFIX + name: float(value) for name, value in entry.items() if name != "step"}
+            figures = {**entry, **(quantiles if entry is new[-1] else {})}
+            values = {PREFIX + name: float(value) for name, value in figures.items() if name != "step"}
             for sink in self.sinks:
-                sink.scalars(int(entry["step"]), values)
-        confidence = self.monitor.anchors.confidence.detach()
-        for sink in self.sinks:
-            sink.histogram(int(new[-1]["step"]), PREFIX + "confidence", confidence)
+                sink(int(entry["step"]), dict(values))
         return len(new)
-
-    def worst_images(
-        self, dataset: Dataset[Any], count: int = 16, *, class_names: Sequence[str] | None = None
-    ) -> np.ndarray[Any, Any]:
-        """Send a grid of the most harmful examples with their index, label and influence; all ranks call this.
-
-        Args:
-            dataset: the one whose indices the loop uses, or a part of it.
-            count: number of images.
-            class_names: one name for every class.
-
-        Returns:
-            The indices of the examples.
-        """
-        from sgoif.integrations.image_grid import image_grid
-
-        if count < 1:
-            raise SettingError(f"count={count!r} is not valid: expected at least one image")
-        worst = self.monitor.scores().worst(count)
-        worst = worst.take(np.isfinite(worst["influence"]))
-        if len(worst) and self.monitor.communicator.rank == 0:
-            picture: Picture = image_grid(dataset, worst["index"].tolist(), worst["influence"].tolist(), class_names)
-            for sink in self.sinks:
-                sink.image(self.monitor.steps, PREFIX + "worst_images", picture)
-        return np.asarray(worst["index"])
 
     def close(self) -> None:
         """Send the rest, and follow no longer. Writers and runs stay open."""

@@ -66,3 +66,42 @@ def notes_html(sentences: Sequence[str]) -> str:
         return ""
     items = "".join(f"<li>{isolated_text(sentence)}</li>" for sentence in sentences)
     return f'<details class="notice" open><summary>Worth knowing</summary><ul>{items}</ul></details>'
+
+
+def card_html(
+    rank: int,
+    *,
+    badge: str,
+    name: str,
+    picture: bytes | None,
+    label: tuple[str, str],
+    probability: str,
+    score: float,
+    selected: bool = False,
+) -> str:
+    """An image of a list: its picture, what its label is called and is, a probability (markup) and a score."""
+    mark = f'<span class="badge">{badge}</span>' if badge else ""
+    return (
+        f'<li><article class="{"card selected" if selected else "card"}">'
+        f'<p class="card-top"><span>#{rank:,}</span>{mark}</p><div class="card-main">'
+        f"{picture_html(picture, f'Picture of {name}')}"
+        f'<div class="card-body"><p class="labels"><span class="muted">{label[0]}: </span>{isolated_text(label[1])}</p>'
+        f'<p class="probability"><span>{probability}</span></p><p class="muted">score {format_digits(score)}</p>'
+        f'<p class="name" title="{safe_text(name)}">{isolated_text(name)}</p></div></div></article></li>'
+    )
+
+
+def section_html(place: str, title: str, lead: str, items: Sequence[str]) -> str:
+    """A part of a page: a heading, a line about it, and a list."""
+    return (
+        f'<section id="{place}" class="wide" aria-labelledby="{place}-heading"><h2 id="{place}-heading">{title}</h2>'
+        f'<p class="listhead muted">{lead}</p><ol class="trail">{"".join(items)}</ol></section>'
+    )
+
+
+def pictures_html(place: str, title: str, about: str, called: str, pictures: str) -> str:
+    """An item of such a list: what it is about, and a row of pictures, which is called so."""
+    return (
+        f'<li><article class="link" aria-labelledby="{place}"><div><h3 id="{place}">{title}</h3>{about}</div>'
+        f'<ol class="row-of-pictures" aria-label="{called}">{pictures}</ol></article></li>'
+    )

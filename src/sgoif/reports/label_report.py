@@ -20,8 +20,6 @@ from sgoif.reports.page_json import order_by_suspicion
 from sgoif.tasks.labels.errors import FDR, LabelErrors
 
 HARMED, EXPLAINED, SIDE = 4, 2000, 96
-MATRIX = 1000
-"""Classes up to which a matrix of all of them is made."""
 TOPS = (20, 50, 100, 200, 500, 1000, 2000, 5000)
 FROM_DECOYS = (
     "Observed shares are estimated from labels that this run made wrong on purpose; no clean labels were needed."
@@ -113,7 +111,7 @@ def page_data(errors: LabelErrors, table: ScoreTable, fdr: float, shown: ReportE
         noise_rate=errors.noise_rate() if errors.rate_told else (math.nan, *errors.noise_rate()[1:]),
         fdr=fdr,
         precision=precision(errors, table),
-        confusion=_confusion(errors, shown.unjudged),
+        confusion=pairs_of(errors, shown.unjudged),
         reliability=errors.reliability(),
         reliability_note=_observed(errors),
         history=errors.monitor.history,
@@ -123,19 +121,8 @@ def page_data(errors: LabelErrors, table: ScoreTable, fdr: float, shown: ReportE
     )
 
 
-def as_given(confusion: np.ndarray[Any, Any], classes: Sequence[int]) -> np.ndarray[Any, Any]:
-    """Who is taken for whom, where labels of these classes are what they say."""
-    for label in classes:
-        total = confusion[label].sum()
-        confusion[label] = 0
-        confusion[label, label] = total
-    return confusion
-
-
-def _confusion(errors: LabelErrors, unjudged: Sequence[int]) -> np.ndarray[Any, Any] | Pairs:
-    """Who is taken for whom; of many classes without the cells where nothing is."""
-    if errors.classes <= MATRIX:
-        return as_given(errors.confusion(), unjudged)
+def pairs_of(errors: LabelErrors, unjudged: Sequence[int]) -> Pairs:
+    """Who is taken for whom, where labels of some classes are what they say."""
     given, true, count = errors.confused()
     return Pairs(given, np.where(np.isin(given, unjudged), given, true), count)
 

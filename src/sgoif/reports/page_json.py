@@ -85,7 +85,7 @@ def build_payload(data: PageData, order: IntArray, slots: IntArray | None) -> di
         "noise": [finite_or_none(value) for value in data.noise_rate],
         "fdr": finite_or_none(data.fdr),
         "precision": [[int(k), finite_or_none(value)] for k, value in data.precision],
-        **class_pairs(data),
+        **class_pairs(data.confusion, len(data.class_names)),
         "reliability": [[finite_or_none(value) for value in row] for row in data.reliability],
         "reliabilityNote": data.reliability_note,
         "history": curves(data),
@@ -132,29 +132,8 @@ def _split_digits(name: str) -> list[str]:
     return [part for part in re.split(r"([0-9]{1,18})", name.casefold()) if part]
 
 
-def class_pairs(data: PageData) -> dict[str, Any]:
+def class_pairs(confusion: Pairs, classes: int) -> dict[str, Any]:
     """The most frequent wrong pairs (given, true, number), and the matrix of the classes that fit on a screen."""
-    if isinstance(data.confusion, Pairs):
-        return _pairs_of_many(data.confusion, len(data.class_names))
-    wrong = np.nan_to_num(data.confusion, nan=0.0, posinf=0.0, neginf=0.0)
-    classes = len(wrong)
-    errors = wrong.copy()
-    np.fill_diagonal(errors, 0.0)
-    top = np.argsort(-errors, axis=None, kind="stable")[:PAIRS]
-    pairs = [
-        [int(i // classes), int(i % classes), finite_or_none(errors.flat[i])] for i in top if errors.flat[i] >= 0.5
-    ]
-    if classes <= FULL_MATRIX:
-        shown = np.arange(classes)
-    else:
-        involved = np.argsort(-(errors.sum(0) + errors.sum(1)), kind="stable")[:SHORT_MATRIX]
-        shown = np.sort(involved)
-    cells = [[finite_or_none(value) for value in row] for row in wrong[np.ix_(shown, shown)]]
-    return {"pairs": pairs, "matrix": {"classes": shown.tolist(), "cells": cells}}
-
-
-def _pairs_of_many(confusion: Pairs, classes: int) -> dict[str, Any]:
-    """The same of more classes than a matrix of all of them could be kept for."""
     cell, place = np.unique(confusion.given * classes + confusion.true, return_inverse=True)
     count = np.bincount(place, weights=np.nan_to_num(confusion.number, nan=0.0, posinf=0.0, neginf=0.0))
     row, column = cell // classes, cell % classes
@@ -162,7 +141,8 @@ def _pairs_of_many(confusion: Pairs, classes: int) -> dict[str, Any]:
     top = np.argsort(-errors, kind="stable")[:PAIRS]
     pairs = [[int(row[i]), int(column[i]), finite_or_none(errors[i])] for i in top if errors[i] >= 0.5]
     involved = np.bincount(row, errors, classes) + np.bincount(column, errors, classes)
-    shown = np.sort(np.argsort(-involved, kind="stable")[:SHORT_MATRIX])
+    most = classes if classes <= FULL_MATRIX else SHORT_MATRIX
+    shown = np.sort(np.argsort(-involved, kind="stable")[:most])
     inside = np.isin(row, shown) & np.isin(column, shown)
     cells = np.zeros((len(shown), len(shown)))
     cells[tuple(np.searchsorted(shown, ends[inside]) for ends in (row, column))] = count[inside]

@@ -219,7 +219,7 @@ class TestLog:
         (here / "file").write_text("x")
         words = ["unlearn", "init", "--features", "f.npz", "--device", "cpu"]
         assert main([*words, "--state", "file/state.npz"]) == 2
-        assert "cannot be written" in capfd.readouterr().err
+        assert "cannot write to" in capfd.readouterr().err
         assert not (here / "unlearning.jsonl").exists()
         assert main(words) == 0
         assert not list(here.glob(".*"))

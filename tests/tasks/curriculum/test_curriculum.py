@@ -223,19 +223,6 @@ def test_a_state_that_does_not_fit_changes_nothing(trained: Run, change: dict[st
     assert np.array_equal(curriculum.values(), before)
 
 
-def test_a_state_from_before_targets_is_read(trained: Run) -> None:
-    curriculum = trained.monitor.pipeline.weighting
-    before, state = curriculum.values(), curriculum.state_dict()
-    older = {name: value for name, value in state.items() if name != "doubt"}
-    settings = {name: value for name, value in state["settings"].items() if name not in ("fade", "robust")}
-    curriculum.load_state_dict({**older, "version": 2, "settings": settings})
-    assert np.array_equal(curriculum.values(), before)
-    assert curriculum.doubt is None
-    with pytest.raises(StateError, match="incomplete"):
-        curriculum.load_state_dict(older)
-    curriculum.load_state_dict(state)
-
-
 def test_a_foreign_file_is_refused(trained: Run, tmp_path: Path) -> None:
     trained.monitor.save(tmp_path / "monitor.npz")
     with pytest.raises(StateError, match="not the state of a curriculum"):

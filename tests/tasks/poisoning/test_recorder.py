@@ -174,7 +174,7 @@ def test_a_saved_state_goes_on() -> None:
     with pytest.raises(StateError, match="not the state"):
         other.load_state_dict({"signature": 1})
     with pytest.raises(StateError, match="differ in length"):
-        other.load_state_dict({**state, "looks": state["looks"][:-1]})
+        other.load_state_dict({**state, "counts": state["counts"][:-1]})
 
 
 def test_a_state_holds_every_pass_that_is_complete() -> None:
@@ -204,7 +204,7 @@ def test_later_passes_are_looked_at_less_often() -> None:
         run.epoch()
     run.watch.finish()
     assert run.watch.passes == 12
-    assert set(run.watch.state_dict()["looks"][: len(run.case.y)].tolist()) == {8}  # not the 6th, 8th, 10th and 12th
+    assert set(run.watch.state_dict()["counts"][: len(run.case.y)].tolist()) == {8}  # not the 6th, 8th, 10th and 12th
 
 
 @pytest.mark.parametrize(

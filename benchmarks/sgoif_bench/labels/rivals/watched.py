@@ -28,12 +28,12 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from sgoif.commands.demo.signals import SignalTracker
 from sgoif_bench.command import Say
 from sgoif_bench.labels.problem import Outcome, Problem, Rows, Scores
 from sgoif_bench.labels.rivals.data_maps import DataMap
 from sgoif_bench.labels.rivals.forgetting import ForgettingCounter
 from sgoif_bench.labels.rivals.influence_common import train
+from sgoif_bench.signals import SignalTracker
 
 PERCENTILE = 99
 RUNS = 2

@@ -1,8 +1,8 @@
 """The demonstration: wrong labels in scikit-learn's handwritten digits, found while a small network trains.
 
 A fifth of all labels, in the held-out anchors too, is wrong: digits are taken for others that look alike. Two monitors
-watch the same run, one with the stability gate and one without, beside the mean loss and the margin. At the end a page
-shows the most suspicious digits.
+watch the same run, one with the stability gate and one without, beside the mean loss and the margin z_y − max_{k≠y} z_k
+of what the training batches themselves say about a label. At the end a page shows the most suspicious digits.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ from typing import Any
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
 from torch.utils.data import DataLoader, TensorDataset
 
 from sgoif.commands.demo.digits import CLASSES, FLIPS, digits_net, flip_labels, load_digits
 from sgoif.commands.demo.metrics import detection_metrics
-from sgoif.commands.demo.signals import SignalTracker
-from sgoif.commands.demo.training import Epoch, Judge, train
 from sgoif.core.data import indexed, split_holdout
 from sgoif.core.provenance import machine, versions, write_json
 from sgoif.errors import SettingError
@@ -30,7 +30,8 @@ from sgoif.reports import write_label_report
 from sgoif.tasks import LabelErrors
 
 MOST_NOISE = 0.24
-METHODS = ("influence", "influence_no_gate", "loss", "margin")
+GATES = {"influence": "stability", "influence_no_gate": "none"}
+"""The monitors of the run, and their gates."""
 
 
 @dataclass(frozen=True)
@@ -59,7 +60,7 @@ class DemoSettings:
 
 
 def run_demo(
-    settings: DemoSettings, on_epoch: Callable[[Epoch], None] | None = None, page: Path | None = None
+    settings: DemoSettings, on_epoch: Callable[[dict[str, Any]], None] | None = None, page: Path | None = None
 ) -> dict[str, Any]:
     """Train, score and judge; the result has the final metrics, a record per epoch and the monitors' histories.
 
@@ -76,21 +77,28 @@ def run_demo(
     optimizer = torch.optim.AdamW(model.parameters(), lr=settings.learning_rate, weight_decay=0.01)
     shuffle = torch.Generator().manual_seed(settings.seed)
     batches = DataLoader(indexed(training), batch_size=settings.batch_size, shuffle=True, generator=shuffle)
-    with ExitStack() as open_monitors:
+    with ExitStack() as watching:
         monitors = {
-            name: open_monitors.enter_context(
+            name: watching.enter_context(
                 InfluenceMonitor(model, optimizer, anchors=held_out, size=len(labels), seed=settings.seed, gate=gate)
             )
-            for name, gate in (("influence", "stability"), ("influence_no_gate", "none"))
+            for name, gate in GATES.items()
         }
-        judge = Judge(monitors, SignalTracker(len(labels)), labels, is_wrong, np.asarray(training.indices))
-        epochs = train(model, optimizer, batches, judge, settings.epochs, on_epoch=on_epoch)
-        report = judge.report()
+        rows, signals = np.asarray(training.indices), torch.zeros(2, len(labels), dtype=torch.float64)
+        epochs = []
+        for epoch in range(1, settings.epochs + 1):
+            loss = _train(model, optimizer, batches, monitors, signals) / len(rows)
+            suspicion = {name: _influence(monitor, len(labels)) for name, monitor in monitors.items()}
+            suspicion |= dict(zip(("loss", "margin"), signals.numpy(), strict=True))
+            found = {name: detection_metrics(is_wrong[rows], values[rows]) for name, values in suspicion.items()}
+            epochs.append({"epoch": epoch, "steps": epoch * len(batches), "train_loss": loss, "methods": found})
+            if on_epoch is not None:
+                on_epoch(epochs[-1])
         names = [str(digit) for digit in range(CLASSES)]
         errors = LabelErrors(monitors["influence"], dataset=everything, class_names=names)
         if page is not None:
             write_label_report(errors, page, title="Handwritten digits")
-        found = _judged(errors, is_wrong)
+        judged = _judged(errors, is_wrong)
     return {
         "seconds": time.perf_counter() - start,
         "methods": epochs[-1]["methods"],
@@ -98,15 +106,49 @@ def run_demo(
         "anchor_examples": len(held_out),
         "wrong_labels": int(is_wrong.sum()),
         "wrong_anchors": int(is_wrong[held_out.indices].sum()),
-        "label_errors": found,
+        "label_errors": judged,
         "seed": settings.seed,
         "noise_rate": settings.noise_rate,
         "epochs": epochs,
-        "monitors": report,
+        "monitors": {name: {"history": list(monitor.history)} for name, monitor in monitors.items()},
     }
 
 
-def _judged(errors: LabelErrors, is_wrong: np.ndarray[Any, np.dtype[np.bool_]]) -> dict[str, Any]:
+def _train(
+    model: nn.Module,
+    optimizer: torch.optim.Optimizer,
+    batches: DataLoader[Any],
+    monitors: dict[str, InfluenceMonitor],
+    signals: Tensor,
+) -> float:
+    """One epoch; adds loss and minus the margin of every example to `signals`, and returns the sum of all losses."""
+    model.train()
+    total = 0.0
+    for x, y, index in batches:
+        with ExitStack() as steps:
+            for monitor in monitors.values():
+                steps.enter_context(monitor.step(index))
+            logits = model(x)
+            losses = nn.functional.cross_entropy(logits, y, reduction="none")
+            losses.mean().backward()
+        optimizer.step()
+        optimizer.zero_grad()
+        with torch.no_grad():
+            others = logits.scatter(1, y[:, None], -torch.inf).amax(1)
+            margins = logits.gather(1, y[:, None]).squeeze(1) - others
+            signals[:, index] += torch.stack([losses, -margins]).double()
+        total += float(losses.detach().sum())
+    return total
+
+
+def _influence(monitor: InfluenceMonitor, size: int) -> NDArray[np.float64]:
+    """Influence by index; −∞ where there is none yet."""
+    table, influence = monitor.scores(anchors=False), np.full(size, -np.inf)
+    influence[table["index"]] = np.nan_to_num(table["influence"].astype(np.float64), nan=-np.inf)
+    return influence
+
+
+def _judged(errors: LabelErrors, is_wrong: NDArray[np.bool_]) -> dict[str, Any]:
     """What `LabelErrors` says about all digits, held-out ones too, and what is true."""
     table, chosen = errors.table(), errors.select()
     return {
@@ -119,20 +161,12 @@ def _judged(errors: LabelErrors, is_wrong: np.ndarray[Any, np.dtype[np.bool_]]) 
 
 def brief(result: dict[str, Any]) -> dict[str, Any]:
     """The object that `sgoif demo --json` prints."""
-    names = ("p_at_1", "aupr", "auroc")
-    return {
-        "seconds": round(result["seconds"], 2),
-        "methods": {method: {name: result["methods"][method][name] for name in names} for method in METHODS},
-    }
+    return {"seconds": round(result["seconds"], 2), "methods": result["methods"]}
 
 
-def save(result: dict[str, Any], folder: Path, command: str) -> tuple[Path, Path]:
-    """Write demo.json and demo.png into the folder, which is made where it does not exist."""
-    from sgoif.reports.plots import plot_run
-
+def save(result: dict[str, Any], folder: Path, command: str) -> Path:
+    """Write demo.json into the folder, which is made where it does not exist."""
     origin = {"command": command, "versions": versions(), "machine": machine(torch.device("cpu"))}
-    data, picture = folder / "demo.json", folder / "demo.png"
-    write_json(data, {**origin, **result})
-    title = f"digits, {result['wrong_labels']} of {result['examples']} labels are wrong"
-    plot_run(result, picture, title=title)
-    return data, picture
+    path = folder / "demo.json"
+    write_json(path, {**origin, **result})
+    return path

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable, Iterator, Sequence
+from itertools import chain
 from typing import Any
 
 import numpy as np
@@ -16,12 +17,12 @@ from sgoif.commands.finished_run import FinishedRun, open_run
 from sgoif.commands.image_batches import Preparation, Unreadable, collection_batches, preparation_for
 from sgoif.commands.sentinel.archive import KEPT_BACK, SentinelDescription, check_target, save
 from sgoif.commands.sentinel.settings import FitSettings
-from sgoif.commands.trained_model import TrainedModel, check_model, digest, read_classes
+from sgoif.commands.trained_model import TrainedModel, check_model, digest, label_positions, read_classes
 from sgoif.device.selection import choose_device
 from sgoif.errors import SettingError
 from sgoif.images import Collection, ImagesError, open_images, open_unlabelled
-from sgoif.images.text import few
 from sgoif.tasks.ood import Sentinel
+from sgoif.tasks.ood.network import Network, Seen
 from sgoif.tasks.ood.reference import OneInMany
 from sgoif.tasks.ood.sentinel import HELD_BACK, LEAST_CALIBRATION
 
@@ -49,12 +50,11 @@ def fit(settings: FitSettings, show: Progress) -> dict[str, Any]:
         assert run is not None
         reference, count, held = source.of_run(run, run.trained, "learning what belongs"), len(run.trained), run
     calibration, origin = _calibration(settings, held, source, count, show)
-    with _Agreement(model) as agreement:
-        sentinel = Sentinel.fit(model, agreement.watched(reference), calibration=calibration, gate=settings.gate)
+    sentinel, agreement = _learned(model, device, reference, calibration, settings.gate)
     source.unreadable.summarise()
-    if agreement.share is not None and agreement.share < AGREES:
+    if agreement is not None and agreement < AGREES:
         show.say(
-            f"the model agrees with only {agreement.share:.0%} of the labels. If its classes are in another order, give"
+            f"the model agrees with only {agreement:.0%} of the labels. If its classes are in another order, give"
             " them with --classes FILE; if the labels mean something else, give --ignore-labels; if the preparation"
             " differs, --image-size, --mean and --spread"
         )
@@ -85,7 +85,7 @@ def fit(settings: FitSettings, show: Progress) -> dict[str, Any]:
         "mean": [value / 255 for value in description.mean],
         "spread": [value / 255 for value in description.spread],
         "images": images,
-        "agreement": agreement.share,
+        "agreement": agreement,
         "calibration": kept,
         "calibrated_on": origin,
         "smallest_p_value": 1 / (kept + 1),
@@ -119,9 +119,7 @@ def _of_data(settings: FitSettings, data: Collection | None, show: Progress) -> 
     if settings.classes is not None and len(class_names) == len(data.class_names) and settings.classes.isdecimal():
         class_names = data.class_names
     show.stage("looking at images", 0)
-    preparation = preparation_for(
-        data.store, size=settings.image_size, channels=settings.channels, mean=settings.mean, spread=settings.spread
-    )
+    preparation = preparation_for(data.store, **settings.preparation)
     if settings.mean is None:
         mean, spread = (
             ",".join(f"{value / 255:.3f}" for value in values)
@@ -146,14 +144,8 @@ def _labels(data: Collection, class_names: Sequence[str], classes: str | None, s
             " says which is which. A file with the names of its outputs (--classes FILE) would"
         )
         return None
-    position = {name: number for number, name in enumerate(class_names)}
-    unknown = [name for name in data.class_names if name not in position]
-    if unknown:
-        raise ImagesError(
-            f"the model has no class {few(unknown)}; it has {few(class_names)}. Rename the classes of the data, or give"
-            " --ignore-labels to go by the model's answers"
-        )
-    return np.array([position[name] for name in data.class_names], dtype=np.int64)[data.labels]
+    advice = ". Rename the classes of the data, or give --ignore-labels to go by the model's answers"
+    return label_positions(data, class_names, advice)
 
 
 def _calibration(
@@ -201,38 +193,25 @@ class _Source:
             yield images, labels
 
 
-class _Agreement:
-    """How many labels the model agrees with, noticed while a sentinel is fitted to it."""
+def _learned(
+    model: nn.Module, device: torch.device, reference: Iterator[Pair], calibration: Iterable[Pair] | None, gate: bool
+) -> tuple[Sentinel, float | None]:
+    """A sentinel, and the share of labels that the model agrees with; None without labels."""
+    first = next(reference, None)
+    if first is None:
+        raise ImagesError("none of the images can be read: a sentinel needs examples of what belongs")
+    network = Network(model, first[0][:1].to(device))
+    right = labelled = 0
 
-    def __init__(self, model: nn.Module) -> None:
-        self._model = model
-        self._labels: Tensor | None = None
-        self._right = self._all = 0
+    def seen() -> Iterator[tuple[Seen, Tensor | None]]:
+        nonlocal right, labelled
+        for images, labels in chain([first], reference):
+            view = network.see(images.to(device))
+            if labels is not None:
+                right += int((view.logits.argmax(1).cpu() == labels).sum())
+                labelled += len(labels)
+            yield view, labels
 
-    @property
-    def share(self) -> float | None:
-        """None without labels."""
-        return self._right / self._all if self._all else None
-
-    def __enter__(self) -> _Agreement:
-        self._hook = self._model.register_forward_hook(self._look)
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._hook.remove()
-
-    def watched(self, pairs: Iterable[Pair]) -> Iterator[Pair]:
-        for images, labels in pairs:
-            self._labels = labels
-            yield images, labels
-            self._labels = None
-
-    def _look(self, module: nn.Module, inputs: Any, output: Tensor) -> None:
-        labels, self._labels = self._labels, None
-        if labels is None:
-            return
-        if len(labels) != len(output):  # the one image with which the network is explored
-            self._labels = labels
-            return
-        self._right += int((output.argmax(1).cpu() == labels.cpu()).sum())
-        self._all += len(labels)
+    held_out = None if calibration is None else (network.see(images.to(device)) for images, _ in calibration)
+    sentinel = Sentinel.fit_outputs(network, seen(), held_out, gate=gate)
+    return sentinel, right / labelled if labelled else None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -19,7 +20,7 @@ from sgoif.core.score_table import ScoreTable, texts
 from sgoif.images import Collection, ImagesError, open_unlabelled
 from sgoif.images.errors import make_writable, written
 from sgoif.images.text import plural, shown
-from sgoif.reports.ood_report import OodReport, ScoredImage, write_ood_report
+from sgoif.reports.ood_report import OodReport, write_ood_report
 
 STEM, PAGE = "scores", "strangest.html"
 
@@ -51,7 +52,7 @@ def score(settings: ScoreSettings, show: Progress) -> ScoreOutput:
         for note in notes:
             show.say(note)
         show.stage("writing the page", min(settings.show, len(table)))
-        write_ood_report(folder / PAGE, _page(settings, loaded, data, table, notes, show))
+        write_ood_report(folder / PAGE, _page(settings, loaded, data, table, notes))
     summary = {
         "images": len(table),
         "strange": int(table["is_strange"].sum()),
@@ -112,33 +113,14 @@ def _notes(settings: ScoreSettings, loaded: LoadedSentinel, unreadable: Unreadab
 
 
 def _page(
-    settings: ScoreSettings,
-    loaded: LoadedSentinel,
-    data: Collection,
-    table: ScoreTable,
-    notes: list[str],
-    show: Progress,
+    settings: ScoreSettings, loaded: LoadedSentinel, data: Collection, table: ScoreTable, notes: list[str]
 ) -> OodReport:
-    rows = []
-    count = min(settings.show, len(table))
-    for row in range(count):
-        rows.append(
-            ScoredImage(
-                name=str(table["path"][row]),
-                score=float(table["score"][row]),
-                p_value=float(table["p_value"][row]),
-                strange=bool(table["is_strange"][row]),
-                predicted=str(table["predicted_label"][row]),
-                picture=thumbnail_of(data, int(table["index"][row])),
-            )
-        )
-        show.advance(row + 1, count)
     description = loaded.description
     return OodReport(
         title=data.source.name or str(data.source),
-        rows=rows,
-        images=len(table),
-        strange=int(table["is_strange"].sum()),
+        table=table,
+        picture=partial(thumbnail_of, data),
+        shown=settings.show,
         false_alarms=settings.false_alarms,
         facts={
             "images": str(data.source),

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from sgoif.audit.settings import folder_name
-from sgoif.commands.settings import DataSettings, ModelSettings, Requirements, option_name
+from sgoif.commands.settings import DataSettings, ModelSettings, Requirements
 from sgoif.device.selection import Device
 from sgoif.errors import SettingError
 
@@ -26,22 +26,7 @@ class FitSettings(ModelSettings):
     """Count an image by how far the model agrees with its label."""
 
     def __post_init__(self) -> None:
-        if self.run is not None:
-            brought = ("weights", "classes", "image_size", "channels", "mean", "spread")
-            given = [name for name in brought if getattr(self, name) is not None]
-            if given:
-                raise SettingError(
-                    "--run brings the weights and their preparation along; leave away"
-                    f" {', '.join(map(option_name, given))}, or leave --run away"
-                )
-        elif self.data is None:
-            raise SettingError("there is nothing to learn from: give DATA, images that belong, or --run RUN_DIR")
-        elif self.model is None:
-            raise SettingError(
-                "there is no model: name one with --model resnet9 or --model package.module:factory, or give --run"
-                " RUN_DIR of a finished audit"
-            )
-        self.check_preparation()
+        self.check("there is nothing to learn from: give DATA, images that belong, or --run RUN_DIR")
 
 
 @dataclass(frozen=True)

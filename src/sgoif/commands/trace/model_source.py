@@ -17,11 +17,10 @@ from sgoif.audit.settings import AuditSettings
 from sgoif.commands.finished_run import FinishedRun, open_run
 from sgoif.commands.image_batches import Unreadable, collection_batches, preparation_for, thumbnail_of
 from sgoif.commands.trace.settings import TraceSettings
-from sgoif.commands.trained_model import TrainedModel, check_model, read_classes
+from sgoif.commands.trained_model import TrainedModel, check_model, label_positions, read_classes
 from sgoif.device.selection import choose_device
 from sgoif.errors import SettingError
-from sgoif.images import Collection, ImagesError, open_images
-from sgoif.images.text import few, shown
+from sgoif.images import Collection, open_images
 from sgoif.tasks.labels.decoys import flip_some
 
 Rows = NDArray[np.int64]
@@ -86,13 +85,7 @@ class FileSource:
         self.notes = list(self._data.notes)
         self.class_names, self._labels = _named(self._data, settings.classes)
         show.stage("looking at images", 0)
-        self.preparation = preparation_for(
-            self._data.store,
-            size=settings.image_size,
-            channels=settings.channels,
-            mean=settings.mean,
-            spread=settings.spread,
-        )
+        self.preparation = preparation_for(self._data.store, **settings.preparation)
         self.model = TrainedModel(settings.model, settings.weights, self.class_names, self.preparation).build(device)
         self._batch_size = settings.batch_size
         self.described = {
@@ -138,8 +131,4 @@ def _named(data: Collection, classes: str | None) -> tuple[list[str], Rows]:
                 " model's outputs they are; give a file with the names of the outputs, one a line"
             )
         return list(data.class_names), labels
-    position = {name: number for number, name in enumerate(names)}
-    unknown = [name for name in data.class_names if name not in position]
-    if unknown:
-        raise ImagesError(f"the model has no class {few(unknown)}; {shown(classes)} names {few(names)}")
-    return names, np.array([position[name] for name in data.class_names], dtype=np.int64)[labels]
+    return names, label_positions(data, names)

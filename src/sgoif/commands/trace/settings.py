@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from sgoif.audit.settings import folder_name
-from sgoif.commands.settings import ModelSettings, Requirements, option_name
+from sgoif.commands.settings import ModelSettings, Requirements
 from sgoif.errors import SettingError
 
 MOST_SHOWN = 200
@@ -28,25 +28,13 @@ class TraceSettings(ModelSettings):
     batch_size: int = 256
 
     def __post_init__(self) -> None:
-        if self.run is None and self.data is None:
-            raise SettingError(
-                "there is nothing to trace in: give the run directory of a finished `sgoif audit`, or --data PATH with"
-                " --model and --weights"
-            )
-        if self.run is not None:
-            brought = ("data", "weights", "classes", "image_size", "channels", "mean", "spread")
-            given = [name for name in brought if getattr(self, name) is not None]
-            if given:
-                options = ", ".join(map(option_name, given))
-                raise SettingError(f"the run brings its weights and images along; leave away {options}, or the run")
-        elif self.model is None:
-            raise SettingError(
-                "there is no model: name one with --model package.module:factory and --weights FILE.safetensors, or"
-                " give the run directory of a finished audit"
-            )
+        self.check(
+            "there is nothing to trace in: give the run directory of a finished `sgoif audit`, or --data PATH with"
+            " --model and --weights",
+            "data",
+        )
         if self.label is not None and self.victims is None:
             raise SettingError("--label says what victims are called; give them with --victims, or leave --label away")
-        self.check_preparation()
         shown = 1 <= self.show <= MOST_SHOWN
         Requirements(self)(shown, "show", f"a whole number from 1 to {MOST_SHOWN}")
 

@@ -20,14 +20,10 @@ from sgoif.core.provenance import package_version
 from sgoif.core.score_table import ScoreTable, texts, write_csv
 from sgoif.images.errors import make_writable, written
 from sgoif.images.text import plural
-from sgoif.reports.trace_report import FamilyImages, TraceReport, TrainingImage, Victim, write_trace_report
+from sgoif.reports.trace_report import TraceReport, write_trace_report
 from sgoif.tasks.poisoning import PoisonTrace, TraceResult
 
 STEM, PAGE, DECISIONS = "culprits", "culprits.html", "decisions.csv"
-LISTED = 120
-"""Selected images on the page."""
-DOUBTFUL = 24
-"""Images of highest score on the page where none is selected."""
 
 
 @dataclass(frozen=True)
@@ -117,44 +113,6 @@ def _notes(found: TraceResult, victims: Victims | None, names: Sequence[str]) ->
 def _page(
     settings: TraceSettings, source: ModelSource, victims: Victims | None, found: TraceResult, notes: Sequence[str]
 ) -> TraceReport:
-    row_of = {int(index): row for row, index in enumerate(found.index)}
-    family_of = found.family_of()
-
-    def shown(index: int, score: float | None = None) -> TrainingImage:
-        row = row_of[index]
-        return TrainingImage(
-            name=source.name(index),
-            label=source.class_names[int(found.given[row])],
-            score=float(found.score[row]) if score is None else score,
-            probability=float(found.probability[row]),
-            family=int(family_of[row]),
-            picture=source.picture(index),
-        )
-
-    listed = found.selected[:LISTED] if len(found.selected) else found.order[:DOUBTFUL]
-    victim_rows = []
-    for number, responsible in enumerate(found.responsible[: settings.show] if victims is not None else []):
-        assert victims is not None
-        pairs = zip(responsible.index.tolist(), responsible.score.tolist(), strict=True)
-        victim_rows.append(
-            Victim(
-                name=victims.names[number],
-                label=source.class_names[responsible.label],
-                picture=victims.picture(number),
-                responsible=[shown(index, score) for index, score in pairs],
-            )
-        )
-    groups = [
-        FamilyImages(
-            number=number,
-            label=source.class_names[family.label],
-            size=family.size,
-            cohesion=family.cohesion,
-            resembles=[(source.class_names[label], count) for label, count in list(family.resembles.items())[:3]],
-            members=[shown(int(index)) for index in family.representatives],
-        )
-        for number, family in enumerate(found.families)
-    ]
     facts = {
         **source.described,
         "victims": "none were given" if settings.victims is None else str(settings.victims.absolute()),
@@ -163,15 +121,15 @@ def _page(
     }
     return TraceReport(
         title=source.source.name or str(source.source),
-        examples=len(found),
-        selected=len(found.selected),
-        victims=victim_rows,
-        victims_total=None if victims is None else len(victims.names),
-        families=groups,
-        listed=[shown(int(index)) for index in listed],
-        restore=found.to_restore,
+        found=found,
+        class_names=source.class_names,
+        name=source.name,
+        picture=source.picture,
         facts=facts,
         notes=notes,
+        victims=None if victims is None else len(victims.names),
+        victim=None if victims is None else lambda number: (victims.names[number], victims.picture(number)),
+        shown=settings.show,
     )
 
 

@@ -16,6 +16,7 @@ from sgoif.commands.unlearn.settings import InitSettings, check_device
 from sgoif.core.serialization import atomic_write
 from sgoif.device.selection import choose_device
 from sgoif.errors import SettingError
+from sgoif.images.errors import make_writable
 from sgoif.tasks.unlearning import Unlearner
 from sgoif.tasks.unlearning.keys import check_apart, default_key_file, open_key, own_key_file
 from sgoif.tasks.unlearning.log import AuditLog
@@ -24,13 +25,7 @@ from sgoif.tasks.unlearning.replay import count_unreplayed, replay_log
 
 def init(settings: InitSettings, show: Progress, key: Path | None = None) -> Unlearner:
     """Begin: fit the head, write the state and the first entry of the log."""
-    state = settings.state.absolute()
-    try:  # before the log is begun, which would stay
-        state.parent.mkdir(parents=True, exist_ok=True)
-        atomic_write(state.with_name(f".{state.name}.trial"), lambda file: None)
-        state.with_name(f".{state.name}.trial").unlink()
-    except OSError as error:
-        raise SettingError(f"--state {state} cannot be written ({(error.strerror or str(error)).lower()})") from error
+    make_writable(settings.state.absolute().parent)  # before the log is begun, which would stay
     log = with_key(settings.log, key, settings.state, begin=True)
     unlearner = fit_unlearner(settings, show, log)
     unlearner.save(settings.state)

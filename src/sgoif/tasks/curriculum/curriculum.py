@@ -73,9 +73,6 @@ if TYPE_CHECKING:
     from sgoif.monitor import InfluenceMonitor
 
 VERSION = 5
-WITHOUT_ROBUST, WITHOUT_MEMORY, WITHOUT_DOUBT = 4, 3, 2
-"""The versions before a robust loss, a memory of its own and targets; their states are read too."""
-
 NOT_ASKED = (
     "this curriculum is robust, but its loss was not asked for. Train with curriculum.loss(index, labels, logits): its"
     " weights alone, multiplied with another loss, leave wrong labels most of their pull"
@@ -365,15 +362,9 @@ class Curriculum:
         """Go on from a state of a curriculum with the same settings; a state that does not fit changes nothing."""
         if "weights" not in state or "settings" not in state:
             raise StateError("this is not the state of a curriculum; give the file that its save(...) wrote")
-        version = state.get("version")
-        if version not in (VERSION, WITHOUT_ROBUST, WITHOUT_MEMORY, WITHOUT_DOUBT):
-            raise StateError(f"the curriculum's state has version {version!r}; expected is {VERSION}")
-        expected = asdict(self.settings)
-        if version < VERSION and not self.settings.robust:
-            del expected["robust"]
-        if version < WITHOUT_ROBUST:
-            del expected["fade"]
-        if state.get("settings") != expected:
+        if state.get("version") != VERSION:
+            raise StateError(f"the curriculum's state has version {state.get('version')!r}; expected is {VERSION}")
+        if state.get("settings") != (expected := asdict(self.settings)):
             raise StateError(
                 f"the state was saved with {state.get('settings')}, this curriculum has {expected}. Resume"
                 " with the settings that the run was started with"
@@ -384,8 +375,7 @@ class Curriculum:
             epoch_counter = EpochCounter.from_state(state)
             if self.settings.robust:
                 _ = [_robust(entry) for entry in history]
-            doubt = None if version == WITHOUT_DOUBT else state["doubt"]
-            doubt = None if doubt is None else doubt.to(self.monitor.device, torch.float32)
+            doubt = None if state["doubt"] is None else state["doubt"].to(self.monitor.device, torch.float32)
             known = unnest("influences", state)
             influences = InfluenceSnapshot.from_state(known) if known else None
         except (KeyError, TypeError, ValueError, AttributeError) as error:
@@ -394,10 +384,7 @@ class Curriculum:
             raise StateError("the curriculum's state is damaged: its weights are no list of positive numbers")
         if doubt is not None and (doubt.ndim != 1 or not bool(((doubt >= 0) & (doubt <= 1)).all())):
             raise StateError("the curriculum's state is damaged: its doubts are no list of shares")
-        if version >= WITHOUT_ROBUST:
-            self.ledgers.load_state_dict(unnest("memory", state))
-        else:
-            self.ledgers.copy_monitor()
+        self.ledgers.load_state_dict(unnest("memory", state))
         self.history, self.finished, self.epoch_counter, self.doubt = history, finished, epoch_counter, doubt
         self.influences = influences
         self._loss_used = True

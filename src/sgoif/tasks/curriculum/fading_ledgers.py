@@ -32,13 +32,10 @@ class FadingLedgers:
     def __init__(self, monitor: InfluenceMonitor) -> None:
         self.monitor = monitor
         self.training, self.held_out = monitor.ledger.blank(), monitor.anchor_ledger.blank()
-        self.copy_monitor()
+        # What the monitor remembers is little beside what is seen from now on, and all where nothing follows.
+        self.training.load_state_dict(monitor.ledger.state_dict())
+        self.held_out.load_state_dict(monitor.anchor_ledger.state_dict())
         self.attach()
-
-    def copy_monitor(self) -> None:
-        """Begin with what the monitor remembers: little beside what is seen from now on, all where nothing follows."""
-        self.training.load_state_dict(self.monitor.ledger.state_dict())
-        self.held_out.load_state_dict(self.monitor.anchor_ledger.state_dict())
 
     def attach(self) -> None:
         """Watch the steps of the monitor."""

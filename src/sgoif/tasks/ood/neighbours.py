@@ -37,6 +37,16 @@ class RandomSample:
         self._keys = torch.zeros(0, device="cpu")
         self._rows: list[Tensor] | None = None
 
+    def __len__(self) -> int:
+        return len(self._keys)
+
+    @property
+    def rows(self) -> list[Tensor]:
+        """The parts of all rows in the sample."""
+        if self._rows is None:
+            raise SettingError("there is nothing to compare with: no example of the reference has any weight")
+        return self._rows
+
     def add(self, parts: Sequence[Tensor], chosen: Tensor) -> None:
         """Consider a batch, the columns of each row given in parts; only rows that are `chosen` may be taken."""
         # The rows with the smallest keys stay.
@@ -55,9 +65,7 @@ class RandomSample:
 
     def neighbours(self) -> Neighbours:
         """The sample, ready to be compared with."""
-        if self._rows is None:
-            raise SettingError("there is nothing to compare with: no example of the reference has any weight")
-        return Neighbours.of(self._rows)
+        return Neighbours.of(self.rows)
 
 
 @dataclass(frozen=True)

@@ -112,59 +112,20 @@ class CalibrationSet:
     """Activations and logits of the examples that calibrate; of more than there is room for, some at random."""
 
     def __init__(self) -> None:
-        self.logits: list[Tensor] = []
-        self.activations: list[tuple[Tensor, ...]] = []
-        self.places: list[Tensor] = []
-        """How many were there before each, on the CPU."""
-        self._keys: list[Tensor] = []
-        self._offered, self._chance = 0, np.random.default_rng(0)
+        self._sample = RandomSample(MOST_CALIBRATION)
 
-    @property
-    def count(self) -> int:
+    def __len__(self) -> int:
         """How many there are."""
-        return min(self._offered, MOST_CALIBRATION)
+        return len(self._sample)
 
     def add(self, seen: Seen, chosen: Tensor) -> None:
         """Keep those chosen, as far as there is room."""
-        rows = chosen.nonzero().squeeze(1).cpu()
-        if not len(rows):
-            return
-        self.places.append(torch.arange(self._offered, self._offered + len(rows)))
-        self._keys.append(torch.from_numpy(self._chance.random(len(rows))))
-        self._offered += len(rows)
-        at = rows.to(seen.logits.device)
-        self.logits.append(seen.logits[at])
-        self.activations.append(tuple(a[at] for a in activations_of(seen)))
-        if sum(map(len, self._keys)) > 2 * MOST_CALIBRATION:
-            self._narrow()
-
-    def take(self, places: Tensor) -> CalibrationSet:
-        """Those that were offered at these places, as far as they were kept."""
-        self._narrow()
-        part, rows = CalibrationSet(), torch.isin(torch.cat(self.places), places).nonzero().squeeze(1)
-        part._hold(self, rows)
-        part._offered = len(rows)
-        return part
+        self._sample.add((seen.logits, *activations_of(seen)), chosen)
 
     def seen(self) -> Seen:
         """All of them as one batch; the images are gone."""
-        self._narrow()
-        logits = torch.cat(self.logits)
-        *stages, features = (torch.cat(parts) for parts in zip(*self.activations, strict=True))
+        logits, *stages, features = self._sample.rows
         return Seen(logits, logits, features, tuple(stage.unsqueeze(2) for stage in stages))
-
-    def _narrow(self) -> None:
-        keys = torch.cat(self._keys)
-        if len(keys) > MOST_CALIBRATION:
-            self._hold(self, keys.argsort(stable=True)[:MOST_CALIBRATION].sort().values)
-
-    def _hold(self, other: CalibrationSet, rows: Tensor) -> None:
-        """These rows of another one, and nothing else."""
-        logits = torch.cat(other.logits)
-        at = rows.to(logits.device)
-        whole = [torch.cat(parts)[at] for parts in zip(*other.activations, strict=True)]
-        places, keys = torch.cat(other.places)[rows], torch.cat(other._keys)[rows]
-        self.logits, self.activations, self.places, self._keys = [logits[at]], [tuple(whole)], [places], [keys]
 
 
 def activations_of(seen: Seen) -> tuple[Tensor, ...]:

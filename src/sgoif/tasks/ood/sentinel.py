@@ -38,7 +38,6 @@ from sgoif.tasks.ood.neighbours import Neighbours
 from sgoif.tasks.ood.network import Network, Seen
 from sgoif.tasks.ood.ood_score import OodScore
 from sgoif.tasks.ood.reference import CalibrationSet, OneInMany, Reference, activations_of
-from sgoif.tasks.ood.score_graphs import GraphedScore
 from sgoif.tasks.ood.stream import ShiftWatch
 from sgoif.tracking.evaluation import evaluation
 
@@ -53,8 +52,6 @@ BATCH = 256
 CHANGED_HEAD = 0.5
 """A last layer that is so far, in units of its length, from what it was is no longer that of the same training."""
 VERSION = 3
-READABLE = (2, VERSION)
-"""In files of version 2, E counts in full."""
 
 
 class Sentinel:
@@ -91,7 +88,6 @@ class Sentinel:
         self.trust = trust
         """g: how far the network's answers count."""
         self._score = OodScore(layers, neighbours, trust)
-        self._graphed = GraphedScore(self._score)
 
     @classmethod
     def fit(
@@ -170,20 +166,19 @@ class Sentinel:
             if not isinstance(first, Tensor):
                 raise LayerError("a sentinel watches models that take one tensor; these anchors have several inputs")
             network = Network(monitor.model, first)
-            whole, kept = Reference(network, gate), CalibrationSet()
+            whole, left = Reference(network, gate), [CalibrationSet() for _ in range(FOLDS)]
             others = [Reference(network, gate) for _ in range(FOLDS)]
             fold_of = torch.from_numpy(np.random.default_rng(0).permutation(len(bank)) % FOLDS)
             for rows in torch.arange(len(bank)).split(monitor.gradients.batch_size):
                 x, y = bank.batch(bank.members[rows])
                 seen, weights = network.see(x), counts[rows.to(counts.device)]
                 whole.add(seen, y, weights=weights)
-                for fold, part in enumerate(others):
+                for fold, (part, kept) in enumerate(zip(others, left, strict=True)):
                     part.add(seen, y, fold_of[rows] != fold, weights)
-                kept.add(seen, torch.ones(len(rows), dtype=torch.bool))
+                    kept.add(seen, fold_of[rows] == fold)
         shape = tuple(first.shape[1:])
-        _check_calibration(kept.count)
-        folds = [kept.take((fold_of == fold).nonzero().squeeze(1)) for fold in range(FOLDS)]
-        without = [cls._calibrated(part, left, shape, least=1) for part, left in zip(others, folds, strict=True)]
+        _check_calibration(len(bank))
+        without = [cls._calibrated(part, kept, shape, least=1) for part, kept in zip(others, left, strict=True)]
         # r̄ of an anchor that took part in C is too small, and every other input would look strange beside it.
         by_layer = zip(*(each.layers for each in without), strict=True)
         scales = [sum(layer.scale for layer in same) / FOLDS for same in by_layer]
@@ -195,7 +190,7 @@ class Sentinel:
     def _calibrated(
         cls, reference: Reference, kept: CalibrationSet, shape: tuple[int, ...], least: int = LEAST_CALIBRATION
     ) -> Self:
-        _check_calibration(kept.count, least)
+        _check_calibration(len(kept), least)
         seen = kept.seen()
         scaled = [sums.layer().scaled(a) for sums, a in zip(reference.sums, activations_of(seen), strict=True)]
         sentinel = cls(reference.network, scaled, reference.sample.neighbours(), torch.zeros(1), shape, reference.trust)
@@ -208,7 +203,7 @@ class Sentinel:
     @torch.no_grad()
     def strangeness(self, seen: Seen) -> Tensor:
         """s of a batch that the network has seen, [n]; infinite where the input or what came of it is not a number."""
-        return self._graphed(seen.images, (*seen.stages, seen.features, seen.logits))
+        return self._score(seen)
 
     def score(self, x: Tensor) -> Tensor:
         """How strange each input is, [n]; one that holds an infinite value or none at all is infinitely strange."""
@@ -263,7 +258,7 @@ class Sentinel:
         """Read what `save` wrote, for the model that it was made with."""
         check_model(model, "a sentinel")
         state = load_state(path)
-        if state.get("kind") != "sentinel" or state.get("version") not in READABLE:
+        if state.get("kind") != "sentinel" or state.get("version") != VERSION:
             raise StateError(f"{os.fspath(path)} is not a sentinel of this version of sgoif; fit it again")
         try:
             return cls._from_state(state, model, os.fspath(path))
@@ -279,9 +274,10 @@ class Sentinel:
             network = Network(model, None, state["stages"], state["head"])
         except LayerError as error:
             raise StateError(f"the sentinel belongs to another model: {error}") from error
-        outputs = state.get("classes", network.classes)  # files of earlier versions do not say
-        if outputs != network.classes:
-            raise StateError(f"the sentinel belongs to another model with {outputs} outputs, not {network.classes}")
+        if state["classes"] != network.classes:
+            raise StateError(
+                f"the sentinel belongs to another model with {state['classes']} outputs, not {network.classes}"
+            )
         device = network.head.weight.device
         layers = [
             LayerMoments(state[f"centres{number}"].to(device), state[f"root{number}"].to(device), scale)
@@ -292,7 +288,7 @@ class Sentinel:
                 f"the sentinel belongs to another model: its head takes {layers[-1].root.shape[0]} features, this one's"
                 f" {network.head.in_features}"
             )
-        _check_trained(state.get("head_weight"), network.head.weight)
+        _check_trained(state["head_weight"], network.head.weight)
         sizes = tuple(layer.root.shape[0] for layer in layers)
         neighbours = Neighbours(state["neighbours"].to(device).float(), sizes)
         if neighbours.rows.dim() != 2 or neighbours.rows.shape[1] != sum(sizes) or not len(neighbours.rows):
@@ -302,7 +298,7 @@ class Sentinel:
             raise StateError(f"{path} is damaged: its calibration is no list of scores; fit it again")
         if any(tuple(layer.root.shape) != (layer.centres.shape[1],) * 2 for layer in layers):
             raise StateError(f"{path} is damaged: the parts of a layer do not go together; fit it again")
-        trust = float(state.get("trust", 1.0))
+        trust = float(state["trust"])
         if not 0 < trust <= 1:
             raise StateError(f"{path} is damaged: its trust {trust} is not a share; fit it again")
         return cls(network, layers, neighbours, calibration, tuple(state["shape"]), trust)
@@ -340,10 +336,8 @@ def _batches(data: Any) -> Iterable[Any]:
     return data
 
 
-def _check_trained(then: Tensor | None, now: Tensor) -> None:
+def _check_trained(then: Tensor, now: Tensor) -> None:
     """Raise where the last layer is another one than at the fit, as before its weights are loaded."""
-    if then is None:  # a file of an earlier version
-        return
     if then.shape != now.shape or float((now.detach().float().cpu() - then).norm()) > CHANGED_HEAD * float(then.norm()):
         raise StateError(
             "the weights of the model's last layer are not those that the sentinel was made with: load the trained"

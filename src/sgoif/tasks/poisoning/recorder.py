@@ -199,23 +199,23 @@ class PoisonWatch:
             self._analyse_pass()
         return {
             "signature": torch.from_numpy(self._signature.copy()),
-            "kinship": torch.from_numpy(self._similarity.copy()),
-            "looks": torch.from_numpy(self._counts.copy()),
-            "kin_looks": torch.from_numpy(self._similarity_counts.copy()),
+            "similarity": torch.from_numpy(self._similarity.copy()),
+            "counts": torch.from_numpy(self._counts.copy()),
+            "similarity_counts": torch.from_numpy(self._similarity_counts.copy()),
             "passes": self.passes,
         }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Go on from a saved state."""
+        parts = ("signature", "similarity", "counts", "similarity_counts")
         try:
-            arrays = {name: state[name].numpy().copy() for name in ("signature", "kinship", "looks", "kin_looks")}
+            arrays = {name: state[name].numpy().copy() for name in parts}
             passes = int(state["passes"])
         except (KeyError, AttributeError, TypeError) as error:
             raise StateError(f"this is not the state of a PoisonWatch ({error!r})") from error
         if len({len(array) for array in arrays.values()}) > 1:
             raise StateError("the saved state of the watch is damaged: its parts differ in length")
-        self._signature, self._similarity = arrays["signature"], arrays["kinship"]
-        self._counts, self._similarity_counts = arrays["looks"], arrays["kin_looks"]
+        self._signature, self._similarity, self._counts, self._similarity_counts = (arrays[name] for name in parts)
         self._pending = np.zeros(len(self._counts), dtype=bool)
         self._kept, self._indices, self._bytes, self.passes = [], [], 0, passes
 

@@ -75,7 +75,7 @@ def load(kind: type[U], path: Path, device: torch.device) -> U:
         made.requests = [Request.from_record(found) for found in state["requests"]]
         made.log = None if state["log"] is None else AuditLog(_moved(state["log"], path))
         made.last_hash = state["last_hash"]
-        made.proven = bool(state.get("proven", False))  # states of earlier versions do not say
+        made.proven = bool(state["proven"])
     except (*DAMAGE, SettingError) as error:
         raise StateError(f"{path} is not the state of an unlearner of this version of sgoif ({error})") from error
     return made

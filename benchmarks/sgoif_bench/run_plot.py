@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from sgoif.errors import MissingExtraError
+from sgoif_bench.drawing import picture
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -28,21 +28,11 @@ def plot_run(result: Mapping[str, Any], path: Path, title: str = "") -> None:
 
     `result` has `epochs` (records with `epoch`, `steps`, `methods`) and `monitors` (each with a `history`).
     """
-    try:
-        from matplotlib.backends.backend_agg import FigureCanvasAgg
-        from matplotlib.figure import Figure
-    except ImportError as error:
-        raise MissingExtraError("matplotlib", "plots", "Drawing a plot") from error
-    figure = Figure(figsize=(11, 4.2), dpi=120, layout="constrained")
-    FigureCanvasAgg(figure)
-    left, right = figure.subplots(1, 2)
-    if title:
-        figure.suptitle(title, fontsize=12, x=0.01, ha="left")
-    _draw_detection(left, result["epochs"])
-    last = result["epochs"][-1]
-    _draw_residuals(right, result["monitors"], steps_per_epoch=last["steps"] / last["epoch"])
-    path.parent.mkdir(parents=True, exist_ok=True)
-    figure.savefig(path, format="png", metadata={"Software": None})
+    with picture(path, title, (11, 4.2)) as figure:
+        left, right = figure.subplots(1, 2)
+        _draw_detection(left, result["epochs"])
+        last = result["epochs"][-1]
+        _draw_residuals(right, result["monitors"], steps_per_epoch=last["steps"] / last["epoch"])
 
 
 def _draw_detection(axes: Axes, epochs: Sequence[Mapping[str, Any]]) -> None:

@@ -18,9 +18,9 @@ import torch.nn.functional as F
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from sgoif.commands.demo.metrics import detection_metrics
-from sgoif.commands.demo.signals import SignalTracker
 from sgoif.monitor import InfluenceMonitor
+from sgoif_bench.metrics import detection_metrics
+from sgoif_bench.signals import SignalTracker
 
 Epoch = dict[str, Any]
 
