@@ -143,7 +143,6 @@ def train(settings: AuditsSettings, tell: Say) -> dict[str, Any]:
         return {
             "training": training_evidence(training.monitor),
             "anchors": anchor_evidence(training.monitor),
-            "structure": training.monitor.step_weight.structure,
             "true": images.true.astype(np.int16),
             "given": images.labels.astype(np.int16),
             "decoys": training.decoys.index,
@@ -161,11 +160,11 @@ def run_audits(settings: AuditsSettings, tell: Say = say) -> dict[str, Any]:
         save_evidence(Path(settings.evidence), known)
     true, given = known["true"].astype(np.int64), known["given"].astype(np.int64)
     wrong, classes = given != true, int(max(true.max(), given.max())) + 1
-    verdict = judge(known["training"], known["anchors"], classes, float(known["structure"]), known["decoys"])
+    verdict = judge(known["training"], known["anchors"], classes, known["decoys"])
     planted = wrong[verdict.training.index]
     return {
         "agreement": known["anchors"].agreement(),
-        "structure": float(known["structure"]),
+        "structure": verdict.structure,
         "aupr": detection_metrics(planted, verdict.suspicion)["aupr"] if planted.any() else None,
         "calibration": stated_and_real(verdict, wrong, true),
     }

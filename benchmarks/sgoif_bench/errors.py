@@ -34,6 +34,7 @@ from sgoif.tasks.labels.decoys import flip_some
 from sgoif.tasks.labels.evidence import Evidence, Rows, anchor_evidence, training_evidence
 from sgoif.tasks.labels.fusion import channel_of, suspicion, weights
 from sgoif.tasks.labels.judgement import Judgement, judge, suggestions
+from sgoif.tasks.labels.structure import structure_of
 from sgoif_bench.batches import Batches, LabelledImages
 from sgoif_bench.cifar import CLASSES, read_cifar10
 from sgoif_bench.command import Device, Say, check_writable, choose_device, run_command, say, setting
@@ -61,7 +62,7 @@ MATRIX_SEED = 0
 FOUND = 0.95
 COLUMNS = ("influence", "margin", "logit_margin", "loss")
 SIGNALS = ("loss", "margin", "prob_margin")
-TRUTH = ("structure", "true", "given", "decoys")
+TRUTH = ("true", "given", "decoys")
 """What is kept of every run beside its evidence."""
 
 
@@ -245,7 +246,6 @@ def _train(settings: ErrorsSettings, tell: Say) -> dict[str, Any]:
         known = {
             "training": training_evidence(monitor),
             "anchors": anchor_evidence(monitor),
-            "structure": monitor.step_weight.structure,
         }
     signals = {f"signal_{name}": values[rows].astype(np.float32) for name, values in tracker.suspicion().items()}
     epochs = {"epochs": settings.epochs, "first_percent": np.array(first_percent)}
@@ -264,7 +264,7 @@ def _first_percent(monitor: InfluenceMonitor, wrong: NDArray[np.bool_], decoys: 
     """Share of wrong labels in the first percent of the ranking at this moment."""
     evidence, anchors = training_evidence(monitor), anchor_evidence(monitor)
     evidence = evidence.take(np.flatnonzero(~np.isin(evidence.index, decoys)))
-    weigh = weights(evidence, anchors, monitor.step_weight.structure)
+    weigh = weights(evidence, anchors, structure_of(evidence, CLASSES))
     order = np.argsort(-suspicion(evidence, channel_of(anchors, CLASSES), weigh))
     return float(wrong[evidence.index[order[: max(1, len(order) // 100)]]].mean())
 
@@ -283,14 +283,17 @@ def evaluate(known: Mapping[str, Any], checked: int = 0, seed: int = 0, people: 
         training = known["training"]
         if told is None:  # their labels are wrong all the same, and nobody asked about them
             training = training.take(np.flatnonzero(~np.isin(training.index, decoys)))
-        return judge(training, known["anchors"], CLASSES, float(known["structure"]), told, looked_at)
+        return judge(training, known["anchors"], CLASSES, told, looked_at)
 
     verdict = judged(decoys if len(decoys) else None)
     index = verdict.training.index
     place = np.searchsorted(known["rows"], index)
     single = {name: known[f"signal_{name}"][place] for name in SIGNALS}
     single["influence"] = verdict.training.influence
-    result: dict[str, Any] = {"wrong_share": float(wrong[index].mean()), "structure": float(known["structure"])}
+    result: dict[str, Any] = {
+        "wrong_share": float(wrong[index].mean()),
+        "structure": verdict.structure,
+    }
     if wrong[index].any():
         found = {name: detection_metrics(wrong[index], values) for name, values in single.items()}
         found["label_errors"] = detection_metrics(wrong[index], verdict.suspicion)

@@ -35,6 +35,7 @@ from sgoif.tasks.labels import LabelErrors, plant_decoys
 from sgoif.tasks.labels.decoys import Decoys
 from sgoif.tasks.labels.evidence import anchor_evidence, training_evidence
 from sgoif.tasks.labels.fusion import channel_of, suspicion, weights
+from sgoif.tasks.labels.structure import structure_of
 from sgoif_bench.command import Say
 from sgoif_bench.labels.problem import Outcome, Problem, Scores
 from sgoif_bench.labels.watching import together, watch
@@ -119,7 +120,7 @@ def _score_now(problem: Problem, monitor: InfluenceMonitor, decoys: Decoys) -> S
     evidence, anchors = training_evidence(monitor), anchor_evidence(monitor)
     evidence = evidence.take(np.flatnonzero(~np.isin(evidence.index, decoys.index)))
     scores = np.full(len(problem), -np.inf)
-    weigh = weights(evidence, anchors, monitor.step_weight.structure)
+    weigh = weights(evidence, anchors, structure_of(evidence, monitor.classes))
     scores[evidence.index] = suspicion(evidence, channel_of(anchors, problem.classes), weigh)
     return scores
 
@@ -147,6 +148,7 @@ def _label_errors(
     suggested[list(named)] = list(named.values())
     influence = np.full(len(problem), -np.inf)
     influence[at] = np.nan_to_num(table["influence"].astype(np.float64), nan=-np.inf)
+    details["structure"] = errors.judgement.structure
     whole = Outcome(
         suspicion=probability,
         flagged=flagged,
@@ -165,5 +167,4 @@ def _figures(monitor: InfluenceMonitor) -> dict[str, Any]:
     return {
         "curvature_products_per_step": sum(entry["products"] for entry in history) / max(monitor.steps, 1),
         "refreshes": [{name: entry[name] for name in names} for entry in history],
-        "structure": monitor.step_weight.structure,
     }

@@ -65,7 +65,7 @@ def estimated(step: int, monitor: InfluenceMonitor, decoys: Indices) -> Estimate
     anchors = from_ledger(monitor.anchor_ledger, monitor.held_out_indices())
     if min(len(training) - len(decoys), len(anchors)) < LEAST_EXAMPLES:
         return None
-    verdict = judge(training, anchors, monitor.classes, monitor.step_weight.structure, decoys if len(decoys) else None)
+    verdict = judge(training, anchors, monitor.classes, decoys if len(decoys) else None)
     if not verdict.calibration.known:
         return None
     rate = verdict.calibration.stated

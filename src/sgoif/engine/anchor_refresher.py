@@ -35,6 +35,7 @@ from sgoif.stability.controller import StabilityController
 from sgoif.stability.gates import anomalies, find_gate, group_tolerance
 from sgoif.stability.signals import observe_signals
 from sgoif.stability.step_weight import StepWeight
+from sgoif.tracking.capture import Capture
 
 
 class AnchorPass(NamedTuple):
@@ -80,11 +81,14 @@ class AnchorRefresher:
         self.history: list[dict[str, float]] = []
 
     @full_precision
-    def collect(self, step: int, later: bool) -> AnchorPass:
-        """The part that needs the model as it is now; `later`: the rest does not come at once."""
+    def collect(self, step: int, later: bool, capture: Capture | None = None) -> AnchorPass:
+        """The part that needs the model as it is now; `later`: the rest does not come at once.
+
+        `capture` has hooks of its own, for a monitor that may be closed.
+        """
         start, clock = perf_counter(), Clock(self.device)
         with isolated_random_state(self.device):
-            found = self.gradients.of_bank()
+            found = self.gradients.of_bank(capture)
         after = moment(self.device) if later and self.device.type == "cuda" else None
         seconds = perf_counter() - start
         return AnchorPass(step, *found, *self._pace(), self.scorer.ledger.used, clock, seconds, after)

@@ -74,5 +74,5 @@ class CurvatureLearner:
         outputs, head = self.scorer.read(step, [len(step.logits)])
         everyone = self.communicator.gathered
         self.controller.observe(everyone(gradient_norms(head)))
-        self.step_weight.observe(*map(everyone, (outputs.loss, outputs.margin, outputs.label, outputs.rival)))
+        self.step_weight.observe(everyone(outputs.loss))
         return outputs, head

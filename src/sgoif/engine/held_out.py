@@ -52,15 +52,14 @@ class HeldOutScorer:
 
     def record(self) -> Ledger:
         """The ledger with one score for every held-out example that was never an anchor; the run is unchanged."""
-        ledger = self.ledger.blank()
-        ledger.load_state_dict(self.ledger.state_dict())
+        ledger = self.ledger.copy()
         missing = (ledger.column("count") == 0).nonzero().squeeze(1).cpu()
         self.score_into(ledger, missing, self.bank.read)
         return ledger
 
     @guarded
     @full_precision
-    def score_into(self, ledger: Ledger, positions: Tensor, read: ReadExamples) -> None:
+    def score_into(self, ledger: Ledger, positions: Tensor, read: ReadExamples, weight: float = 1.0) -> None:
         """Score examples with the model and the directions of this moment, out of training, into rows of a ledger."""
         directions = self.directions
         if not len(positions) or directions.psi is None:
@@ -73,7 +72,7 @@ class HeldOutScorer:
                 groups = -(gradients.joined(found.gradients) @ directions.psi.T)
                 at = some.to(groups.device)
                 scores = held_out_scores(at, groups, found.losses, found.logits, labels, gradients.objective)
-                remember(ledger, scaling, scores, directions.support, 1.0, self.help_weight)
+                remember(ledger, scaling, scores, directions.support, weight, self.help_weight)
 
     @property
     def indices(self) -> Indices | None:

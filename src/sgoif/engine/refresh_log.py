@@ -43,7 +43,6 @@ def entry(
         "replaced": float(bank.replaced),
         "train_loss": step_weight.train_loss,
         "anchor_loss": step_weight.anchor_loss,
-        "structure": step_weight.structure,
         "step_weight": step_weight.weight,
     }
 

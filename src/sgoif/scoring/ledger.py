@@ -66,6 +66,12 @@ class Ledger:
         columns = self.groups.columns, self.classes.columns
         return Ledger(*columns, self.device, self.fixed_size, duplicates=self.duplicates)
 
+    def copy(self) -> Ledger:
+        """The same, with memory of its own."""
+        ledger = self.blank()
+        ledger.load_state_dict(self.state_dict())
+        return ledger
+
     @property
     def bytes_per_example(self) -> int:
         own = self.sums.shape[1] * self.sums.element_size() + self.label.element_size()

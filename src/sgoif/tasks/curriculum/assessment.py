@@ -18,7 +18,6 @@ import torch
 
 from sgoif.analysis.intervals import half_width
 from sgoif.scoring.ledger import Ledger
-from sgoif.stability.step_weight import COUNTED, SUSPICIOUS, concentration, concentration_of
 from sgoif.tasks.curriculum.fading_ledgers import FadingLedgers
 from sgoif.tasks.curriculum.influence_snapshot import InfluenceSnapshot
 from sgoif.tasks.curriculum.settings import CurriculumSettings
@@ -81,8 +80,7 @@ def assess_labels(
     anchors, anchor_width = _held_out_evidence(ledgers, joining)
     if len(training) < LEAST_EXAMPLES or not len(anchors):
         return None
-    structure = min(monitor.step_weight.structure, structure_of(training, monitor.classes))
-    verdict = judge(training, anchors, monitor.classes, structure, strict=False)
+    verdict = judge(training, anchors, monitor.classes, strict=False)
     probability, evidence, influences = verdict.probability, training, InfluenceSnapshot.of(training, width)
     if joining:
         probability = np.concatenate([probability, verdict.anchor_probability])
@@ -99,22 +97,6 @@ def assess_labels(
         verdict.weights.logits,
         influences,
     )
-
-
-def structure_of(evidence: Evidence, classes: int) -> float:
-    """How structured the noise looks (`Competence`), by what is remembered of the most suspicious of all examples.
-
-    The monitor's own figure is about the last batches. In a small data set these have few suspicious examples, and it
-    swings up to that of classes that are called by each other's names. Noise is as structured as both say.
-    """
-    rival, _ = evidence.classes.largest_but(evidence.given)
-    worst = np.argsort(evidence.margin, kind="stable")[: max(1, int(SUSPICIOUS * len(evidence)))]
-    worst = worst[rival[worst] >= 0]
-    pairs = evidence.given[worst] * classes + rival[worst]
-    if classes > COUNTED:
-        return concentration_of(torch.from_numpy(pairs), torch.ones(len(pairs)), classes)
-    counts = np.bincount(pairs, minlength=classes**2)
-    return concentration(torch.from_numpy(counts.reshape(classes, classes)))
 
 
 def _training_evidence(monitor: InfluenceMonitor, ledger: Ledger) -> tuple[Evidence, Array]:

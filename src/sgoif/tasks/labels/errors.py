@@ -23,9 +23,10 @@ from sgoif.tasks.argument_checks import check_monitor, is_share
 from sgoif.tasks.labels.calibration import KNOWS_LITTLE, TOO_LITTLE
 from sgoif.tasks.labels.channel import Array, Labels
 from sgoif.tasks.labels.checked import to_check
+from sgoif.tasks.labels.closing import evidence_of
 from sgoif.tasks.labels.confused import CLEAR
 from sgoif.tasks.labels.decoys import Decoys, Relabelled
-from sgoif.tasks.labels.evidence import Evidence, anchor_evidence, from_ledger, training_evidence
+from sgoif.tasks.labels.evidence import Evidence, from_ledger
 from sgoif.tasks.labels.fusion import aligned, suspicion
 from sgoif.tasks.labels.judgement import Judgement, class_agreement, judge, suggestions, unknown_classes
 from sgoif.tasks.labels.likelihood import NoiseRate
@@ -49,10 +50,14 @@ class LabelErrors:
     Args:
         monitor: the monitor of a finished or running training.
         decoys: what `plant_decoys` returned; it makes the probabilities and the noise rate sharper.
-        dataset: indexed like the loop; explanations and reports read the examples from it.
+        dataset: indexed like the loop; explanations and reports read the examples from it. Without it, examples are
+            found by way of a hold-out that was made with `split_holdout`.
         class_names: one name for every class.
         checked: the right labels of some held-out examples, by index. Where most labels of a class are wrong, a couple
             of them per class decide which class is which (`to_check` names some to look at).
+        closing_pass: whether the trained model looks at every training example once more. None: where the run was so
+            short that this counts (less than ten looks at an example) and the examples are at hand. The run is
+            unchanged.
 
     Example:
         ```python
@@ -73,6 +78,7 @@ class LabelErrors:
         dataset: Dataset[Any] | None = None,
         class_names: Sequence[str] | None = None,
         checked: Mapping[int, int] | None = None,
+        closing_pass: bool | None = None,
     ) -> None:
         check_monitor(monitor, "LabelErrors")
         _check_given(decoys, checked)
@@ -86,10 +92,8 @@ class LabelErrors:
         bank = monitor.anchors
         self._by_class = list(bank.group_names) == list(range(self.classes)) and torch.equal(bank.groups, bank.labels)
         self.judgement: Judgement = judge(
-            training_evidence(monitor),
-            anchor_evidence(monitor),
+            *evidence_of(monitor, self.dataset or _whole(monitor), closing_pass),
             self.classes,
-            monitor.step_weight.structure,
             None if self.decoys is None else self.decoys.index,
             checked,
         )
@@ -410,6 +414,12 @@ def _by_index(dataset: Dataset[Any] | None) -> Dataset[Any] | None:
     while isinstance(dataset, (Part, Indexed, Relabelled)):
         dataset = dataset.dataset
     return dataset
+
+
+def _whole(monitor: InfluenceMonitor) -> Dataset[Any] | None:
+    """The data set that the hold-out was split off; None where it came from elsewhere."""
+    held_out = monitor.anchors.dataset
+    return _by_index(held_out) if isinstance(held_out, Part) else None
 
 
 def suspicion_like(evidence: Evidence, reference: Evidence, verdict: Judgement) -> Array:

@@ -5,7 +5,7 @@
 
 z is the distance from the median in standard deviations. The weights come from the run:
 
-- s ∈ [0, 1] is how structured the noise looks (`Competence`). Where every cat is called a dog, influence and the
+- s ∈ [0, 1] is how structured the noise looks (`structure`). Where every cat is called a dog, influence and the
   channel know more than any margin; where labels are wrong at random, margins do. w = min(0.1 + 3s, 1.5) and
   u = min(0.1 + 2s, 0.5). With t going from 0 at s = 0.15 to 1 at s = 0.3, m = 1 − t/2 and λ is multiplied by 1 − t: a
   network learns structured noise early, and its logits with it.

@@ -26,6 +26,7 @@ from sgoif.tasks.labels.fusion import (
 from sgoif.tasks.labels.lookalike import follows_looks, lookalike
 from sgoif.tasks.labels.named import Named, by_naming, sharp
 from sgoif.tasks.labels.strict import by_strict_names
+from sgoif.tasks.labels.structure import structure_of
 from sgoif.tasks.labels.sure import by_sure_classes
 
 LEAST_EXAMPLES = 20
@@ -52,6 +53,8 @@ class Judgement:
     joint: Array | None
     """Given and true labels of the held-out examples by the confident joint, [C, C]; None where they are too few."""
     weights: Weights
+    structure: float = 0.0
+    """Of the noise, from 0 to 1."""
     limits: Limits | None = None
     """The most that is said about labels of each class; None where the model knows its classes."""
 
@@ -64,7 +67,6 @@ def judge(
     training: Evidence,
     anchors: Evidence,
     classes: int,
-    structure: float,
     decoys: Labels | None = None,
     checked: Mapping[int, int] | None = None,
     *,
@@ -82,6 +84,8 @@ def judge(
             f" judged from {LEAST_EXAMPLES} training examples on. Let the loop run at least one epoch"
         )
     joint = channel_of(anchors, classes)
+    planted = np.isin(training.index, decoys) if decoys is not None else np.zeros(len(training), dtype=bool)
+    structure = structure_of(training.take(np.flatnonzero(~planted)), classes)
     weigh, steady = weights(training, anchors, structure), steady_weights(structure)
     if checked and joint is not None:
         named = checked_joint(anchors, joint, *rows_of(anchors, checked, classes))
@@ -90,7 +94,6 @@ def judge(
         joint = named if believed < 1 else joint
     signals = Signals.of(training, joint)
     everything, even = signals.weighed(weigh), signals.weighed(steady)
-    planted = np.isin(training.index, decoys) if decoys is not None else np.zeros(len(training), dtype=bool)
     v, scale, marked = everything[~planted], even[~planted], even[planted]
     found, looks, fit, naming, sure = rates(anchors, joint, classes), 0.0, fitted(training, anchors), None, None
     if joint is not None and decoys is not None:
@@ -135,6 +138,7 @@ def judge(
         calibration=calibration,
         joint=joint,
         weights=weigh,
+        structure=structure,
         limits=limits,
     )
 

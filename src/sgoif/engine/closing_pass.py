@@ -1,0 +1,60 @@
+"""One more look at every training example, by the model as it is when training ends.
+
+In a run of one to three epochs most of what was seen of an example was seen by a model that knew little yet, with
+dropout, and some examples were seen later than others. So the anchors are refreshed once more, every training example
+is scored out of training, and that joins its means as one more observation, with the weight of a step of this moment
+(`stability.step_weight`). After one epoch it says nearly all, after forty next to nothing, and where the model
+memorises its weight is small, as that of the last steps is.
+
+The run is unchanged: what was learned is put back as it was.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import torch
+
+from sgoif.core.interrupts import guarded
+from sgoif.engine.checkpoint import Checkpoint
+from sgoif.engine.held_out import HeldOutScorer, ReadExamples
+from sgoif.engine.pipeline import StepPipeline
+from sgoif.scoring.ledger import Ledger
+
+LOOKS = 10
+"""Observations of an example on average, from which one more would count for less than a tenth."""
+
+
+class Ledgers(NamedTuple):
+    """What is remembered of the training examples and of the held-out ones."""
+
+    training: Ledger
+    held_out: Ledger
+
+
+def looks_an_example(ledger: Ledger) -> float:
+    """Mean number of equally weighted observations that those of an example are worth."""
+    looks = ledger.effective_count()
+    return float(looks[looks > 0].mean()) if bool((looks > 0).any()) else 0.0
+
+
+@guarded
+def closing_pass(
+    pipeline: StepPipeline, held_out: HeldOutScorer, checkpoint: Checkpoint, read: ReadExamples
+) -> Ledgers:
+    """The ledgers as they were if every training example was seen once more now; one process alone."""
+    before = checkpoint.collect()
+    try:
+        with held_out.gradients.captured() as capture:
+            pipeline.refresher.complete(pipeline.refresher.collect(pipeline.steps, False, capture))
+        own = held_out.flags()
+        training = pipeline.ledger.copy()
+        seen = training.column("count") > 0
+        if own is not None:
+            known = torch.from_numpy(own[: training.used]).to(seen.device)
+            seen[: len(known)] &= ~known
+        rows = seen.nonzero().squeeze(1).cpu()
+        held_out.score_into(training, rows, read, held_out.step_weight.factor)
+        return Ledgers(training, held_out.record())
+    finally:
+        checkpoint.restore(before)

@@ -1,0 +1,71 @@
+"""What is known about labels when training ends: what training saw, and in a short run one look more."""
+
+from __future__ import annotations
+
+import warnings
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from torch import Tensor
+from torch.utils.data import Dataset
+
+from sgoif.core.batches import read_items
+from sgoif.core.data import isolated_random_state
+from sgoif.engine.closing_pass import LOOKS, closing_pass, looks_an_example
+from sgoif.errors import SettingError
+from sgoif.tasks.labels.evidence import Evidence, anchor_evidence, from_ledger, training_evidence
+
+if TYPE_CHECKING:
+    from sgoif.monitor import InfluenceMonitor
+
+
+def evidence_of(
+    monitor: InfluenceMonitor, dataset: Dataset[Any] | None, wanted: bool | None
+) -> tuple[Evidence, Evidence]:
+    """Evidence on training and held-out examples, with a closing pass over `dataset` or without.
+
+    None: with one where every example was seen less than ten times on average and there is a data set to look at.
+    """
+    if wanted and (reason := _obstacle(monitor, dataset)):
+        raise SettingError(f"closing_pass=True is not possible {reason}; leave it out")
+    training = training_evidence(monitor)
+    if wanted is None:
+        wanted = looks_an_example(monitor.record()) < LOOKS and not _obstacle(monitor, dataset)
+    if wanted and len(training):
+        assert dataset is not None
+        try:
+            return _looked_again(monitor, dataset)
+        except Exception as error:
+            if not isinstance(error, (RuntimeError, ValueError, LookupError, TypeError, OSError)):
+                raise
+            warnings.warn(
+                "the training examples could not be looked at once more by the trained model, so the list rests on the"
+                f" steps of training alone: {type(error).__name__}: {error}. Pass closing_pass=False to do without",
+                stacklevel=4,
+            )
+    return training, anchor_evidence(monitor)
+
+
+def _obstacle(monitor: InfluenceMonitor, dataset: Dataset[Any] | None) -> str:
+    """Why no closing pass is possible, if none is."""
+    if monitor.communicator.size > 1:
+        return "where several processes train the model"
+    if dataset is None:
+        return "without the data: give dataset=, indexed like the loop"
+    return "" if len(dataset) >= monitor.ledger.used else "with a data set that has fewer examples than the loop"  # type: ignore[arg-type]
+
+
+def _looked_again(monitor: InfluenceMonitor, dataset: Dataset[Any]) -> tuple[Evidence, Evidence]:
+    given = monitor.record().label
+
+    def read(rows: Tensor) -> tuple[Any, Tensor]:
+        with isolated_random_state():
+            inputs, _ = read_items(dataset, rows, monitor.device)
+        return inputs, given[rows.to(given.device)].long()
+
+    ledgers = closing_pass(monitor.pipeline, monitor.held_out, monitor.checkpoint, read)
+    held = monitor.held_out_indices()
+    training = from_ledger(ledgers.training)
+    if held is not None:
+        training = training.take(np.flatnonzero(~np.isin(training.index, held)))
+    return training, from_ledger(ledgers.held_out, held)
