@@ -16,6 +16,8 @@ from sgoif_bench.loops.corpus.cifar_resnet import ResNet
 from sgoif_bench.loops.corpus.mixing import cutmix_data, mixup_data
 from sgoif_bench.loops.study import Study, Trained
 
+SMOOTHING = 0.1
+
 
 class ModelEma:
     """A copy of the model whose weights follow it slowly, faster at first."""
@@ -32,11 +34,11 @@ class ModelEma:
             mine.copy_(decay * mine + (1 - decay) * new if mine.is_floating_point() else new)
 
 
-def mixup_target(y: Tensor, other: Tensor, lam: float, smoothing: float = 0.1, classes: int = 10) -> Tensor:
+def mixup_target(y: Tensor, other: Tensor, lam: float, classes: int = 10) -> Tensor:
     """Probabilities of all classes: both labels, smoothed."""
 
     def smooth(labels: Tensor) -> Tensor:
-        return (1 - smoothing) * F.one_hot(labels, classes).float() + smoothing / classes
+        return (1 - SMOOTHING) * F.one_hot(labels, classes).float() + SMOOTHING / classes
 
     return lam * smooth(y) + (1 - lam) * smooth(other)
 
@@ -68,7 +70,7 @@ def train(study: Study) -> Trained:
         optimizer, lambda step: min(1.0, (step + 1) / (0.1 * steps)) * 0.5 * (1 + math.cos(math.pi * step / steps))
     )
     ema = ModelEma(model)
-    monitor = study.monitor(model, optimizer, anchors=holdout_set)
+    monitor = study.monitor(model, optimizer, anchors=holdout_set, loss=nn.CrossEntropyLoss(label_smoothing=SMOOTHING))
     for _ in range(study.epochs):
         model.train()
         for images, labels, index in loader:
@@ -76,7 +78,7 @@ def train(study: Study) -> Trained:
             mixed, y, other, lam = mix(images, labels)
             target = mixup_target(y, other, lam)
             optimizer.zero_grad()
-            with monitor.step(index, target=target):
+            with monitor.step(index, target=(y, other, lam)):
                 loss = torch.sum(-target * F.log_softmax(model(mixed), dim=-1), dim=-1).mean()
                 loss.backward()
             nn.utils.clip_grad_norm_(model.parameters(), 1.0)
