@@ -23,6 +23,7 @@ from sgoif.engine.group_directions import GroupDirections
 from sgoif.scoring.finite_check import FiniteCheck
 from sgoif.scoring.influence import StepScores, gradient_norms, group_scores, remember
 from sgoif.scoring.ledger import Ledger, merged
+from sgoif.scoring.mixture_check import MixtureCheck
 from sgoif.scoring.outputs import Outputs, read_outputs
 from sgoif.scoring.score_scaling import ScoreScaling
 from sgoif.scoring.step_batch import Observation, group_tensors, make_alike, named, stack_steps
@@ -49,6 +50,7 @@ class BlockScorer:
         self.ledger, self.scaling, self.directions = ledger, scaling, directions
         self.step_weight, self.finite, self.communicator = step_weight, finite, communicator
         self.objective, self.settings = objective, settings
+        self.mixtures = MixtureCheck(ledger.device)
         self.device, self.head = ledger.device, directions.layers[-1]
         self.head_alone = len(directions.layers) == 1
         self.observers: list[Observer] = []
@@ -105,6 +107,11 @@ class BlockScorer:
         remember(self.ledger, scaling, scores, directions.support, weight, settings.help_weight, error, sizes)
         self.scaling.mean, self.scaling.updates = scaling.mean, scaling.updates
         return scores
+
+    def raise_if_faulty(self) -> None:
+        """Raise if a step so far was not finite, or its labels mixed; waits for the device."""
+        self.finite.raise_if_set()
+        self.mixtures.raise_if_set()
 
     def upload(self, indices: Indices) -> Tensor:
         """Indices on the device. From ordinary memory a copy of this size would wait for a GPU."""
