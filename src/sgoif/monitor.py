@@ -22,6 +22,7 @@ from __future__ import annotations
 
 import os
 from contextlib import AbstractContextManager
+from functools import partial
 from typing import Any
 
 import torch
@@ -165,26 +166,34 @@ class InfluenceMonitor:
         return self.scorer.last
 
     @guarded
-    def scores(self, anchors: bool | None = None) -> ScoreTable:
-        """The table of scores. Anchors are included when they came from `split_holdout`, unless told otherwise."""
+    def scores(self, anchors: bool | None = None, *, label: int | None = None) -> ScoreTable:
+        """The table of scores. Anchors are included when they came from `split_holdout`, unless told otherwise.
+
+        With several labels per example `label` asks for what examples do through one of them, and how sure it is.
+        """
         self.flush()
-        return self._view().scores(anchors)
+        return self._view(label).scores(anchors)
 
     @guarded
-    def anchor_scores(self) -> ScoreTable:
+    def anchor_scores(self, *, label: int | None = None) -> ScoreTable:
         """Scores of the whole hold-out, `index` being the position in it."""
         self.flush()
-        return self._view().anchor_scores()
+        return self._view(label).anchor_scores()
 
-    def record(self) -> Ledger:
-        """What is remembered about every training example, by all ranks together."""
-        return self.scorer.record()
+    def record(self, label: int | None = None) -> Ledger:
+        """What is remembered about every training example, by all ranks together, or about one label of each."""
+        if label is None:
+            return self.scorer.record()
+        return attribution.check_label(self.scorer.labels, label).of(label, self.scorer.label_record())
 
     @guarded
-    def anchor_record(self) -> Ledger:
+    def anchor_record(self, label: int | None = None) -> Ledger:
         """What is remembered about every held-out example, those scored that were never an anchor."""
         self.flush()
-        return self.held_out.record()
+        if label is None:
+            return self.held_out.record()
+        attribution.check_label(self.held_out.labels, label)
+        return self.held_out.label_record().of(label)
 
     def held_out_indices(self) -> Indices | None:
         """Indices of the hold-out in the data set it was split off; None where it is numbered apart."""
@@ -221,9 +230,12 @@ class InfluenceMonitor:
         self.flush()
         return certificates.certificate(self.record(), k, head_alone=len(self.layers) == 1)
 
-    def _view(self) -> attribution.LedgerView:
-        given = self.record(), self.held_out.record, self.anchors.dataset, self.group_names
-        return attribution.LedgerView(*given, self.settings.level, self.scaling.bound)
+    def _view(self, label: int | None = None) -> attribution.LedgerView:
+        ledger = self.record(label)
+        whole = ledger if label is None else self.scorer.label_record()
+        held_out = partial(self.anchor_record, label)
+        given = ledger, held_out, self.anchors.dataset, self.group_names, self.settings.level, self.scaling.bound
+        return attribution.LedgerView(*given, whole.autocorrelation.ratio(whole))
 
     # --- states -------------------------------------------------------------------------------------------------
 

@@ -209,6 +209,12 @@ def test_stop_and_resume(kind: str, layers: str, stop: int, tmp_path: Path) -> N
     resumed.order, resumed.waiting, resumed.step = first.order, first.waiting, first.step
     resumed.monitor.load(tmp_path / "state.npz")
     assert_same(whole.monitor, resumed.train(14 - stop).monitor)
+    for label in range(CLASSES if kind == "labels" else 0):
+        tables = [run.monitor.scores(label=label) for run in (whole, resumed)]
+        tables += [run.monitor.anchor_scores(label=label) for run in (whole, resumed)]
+        for name in tables[0].columns:
+            np.testing.assert_array_equal(tables[0][name], tables[1][name], err_msg=name)
+            np.testing.assert_array_equal(tables[2][name], tables[3][name], err_msg=name)
 
 
 @pytest.mark.parametrize("layers", ["head", "all"])

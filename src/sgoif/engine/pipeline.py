@@ -183,6 +183,8 @@ class StepPipeline:
         self.largest_batch = max(batch, self.largest_batch)
         if ledger.fixed_size is None:  # else there is room for all that `check_index` lets pass
             ledger.reserve(int(everyone.max()))
+        if self.scorer.labels is not None:
+            self.scorer.labels.reserve(int(everyone.max()))
         queue.reserve(ledger.used)
         queue.watch()
         if queue.meets(everyone):  # an example is scored once per block, so that its means are updated one by one
