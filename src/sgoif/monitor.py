@@ -49,8 +49,10 @@ from sgoif.settings import Settings
 class InfluenceMonitor:
     """Watches a training loop and scores its examples; the module docstring says what happens in a step.
 
-    `anchors` is the hold-out (labels may be noisy), `loss` the loss of the anchors where it is not cross-entropy,
-    `groups` assigns anchors to groups (by default their class), `size` is the number of training examples if known.
+    `anchors` is the hold-out (labels may be noisy), `groups` assigns anchors to groups (by default their class), `size`
+    is the number of training examples if known. `loss` is the loss of training where it is not cross-entropy of one
+    class per example, of values, several labels per example or tokens, say (`core.objective`): every step is then given
+    its target.
     `group` is the process group of the training, where no wrapper says so. All else is a field of `sgoif.Settings`.
 
     Among several ranks, `refresh`, `flush`, `close`, `last` and everything that reads scores is called by all of them.
@@ -126,10 +128,10 @@ class InfluenceMonitor:
     def step(self, index: Any, target: Any = None, weights: Any = None) -> AbstractContextManager[None]:
         """Wrap the forward and backward pass of one batch, whose examples have these indices.
 
-        Give `target` where the loss is not a cross-entropy of the logits with one label each: the labels, or of mixed
-        ones the probabilities [B, C] or `(labels_a, labels_b, weight)`, the index naming the example of labels_a
-        (`core.objective`). Give `weights` where the loss of every example is multiplied with a number of its own:
-        scores are those of the plain losses.
+        Give `target` what the loss is given, unless that is plain cross-entropy with one label each: class numbers,
+        values, labels that are there or not, tokens; of mixed labels the probabilities [B, C] or `(labels_a, labels_b,
+        weight)`, the index naming the example of labels_a. Give `weights` where the loss of every example is
+        multiplied with a number of its own: scores are those of the plain losses.
         """
         return TrainingStep(self.executor, index, target, weights)
 
