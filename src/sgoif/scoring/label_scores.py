@@ -4,7 +4,7 @@ The influence that an example has through the head splits exactly over the rows 
 
     s_igk = −Σ_t δ_itk (ψ_g a_it)_k        Σ_k s_igk = s_ig,
 
-so what is remembered of example i and label k is that of an example of its own, under the index i L + k.
+so what is remembered of example i and label k is that of an example of its own, under the index i L + k, in 52 bytes.
 """
 
 from __future__ import annotations
