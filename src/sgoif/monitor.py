@@ -22,6 +22,7 @@ from __future__ import annotations
 
 import os
 from contextlib import AbstractContextManager
+from functools import partial
 from typing import Any
 
 import torch
@@ -48,8 +49,10 @@ from sgoif.settings import Settings
 class InfluenceMonitor:
     """Watches a training loop and scores its examples; the module docstring says what happens in a step.
 
-    `anchors` is the hold-out (labels may be noisy), `loss` the loss of the anchors where it is not cross-entropy,
-    `groups` assigns anchors to groups (by default their class), `size` is the number of training examples if known.
+    `anchors` is the hold-out (labels may be noisy), `groups` assigns anchors to groups (by default their class), `size`
+    is the number of training examples if known. `loss` is the loss of training where it is not cross-entropy of one
+    class per example, of values, several labels per example or tokens, say (`core.objective`): every step is then given
+    its target.
     `group` is the process group of the training, where no wrapper says so. All else is a field of `sgoif.Settings`.
 
     Among several ranks, `refresh`, `flush`, `close`, `last` and everything that reads scores is called by all of them.
@@ -125,10 +128,10 @@ class InfluenceMonitor:
     def step(self, index: Any, target: Any = None, weights: Any = None) -> AbstractContextManager[None]:
         """Wrap the forward and backward pass of one batch, whose examples have these indices.
 
-        Give `target` where the loss is not a cross-entropy of the logits with one label each: the labels, or of mixed
-        ones the probabilities [B, C] or `(labels_a, labels_b, weight)`, the index naming the example of labels_a
-        (`core.objective`). Give `weights` where the loss of every example is multiplied with a number of its own:
-        scores are those of the plain losses.
+        Give `target` what the loss is given, unless that is plain cross-entropy with one label each: class numbers,
+        values, labels that are there or not, tokens; of mixed labels the probabilities [B, C] or `(labels_a, labels_b,
+        weight)`, the index naming the example of labels_a. Give `weights` where the loss of every example is
+        multiplied with a number of its own: scores are those of the plain losses.
         """
         return TrainingStep(self.executor, index, target, weights)
 
@@ -165,26 +168,34 @@ class InfluenceMonitor:
         return self.scorer.last
 
     @guarded
-    def scores(self, anchors: bool | None = None) -> ScoreTable:
-        """The table of scores. Anchors are included when they came from `split_holdout`, unless told otherwise."""
+    def scores(self, anchors: bool | None = None, *, label: int | None = None) -> ScoreTable:
+        """The table of scores. Anchors are included when they came from `split_holdout`, unless told otherwise.
+
+        With several labels per example `label` asks for what examples do through one of them, and how sure it is.
+        """
         self.flush()
-        return self._view().scores(anchors)
+        return self._view(label).scores(anchors)
 
     @guarded
-    def anchor_scores(self) -> ScoreTable:
+    def anchor_scores(self, *, label: int | None = None) -> ScoreTable:
         """Scores of the whole hold-out, `index` being the position in it."""
         self.flush()
-        return self._view().anchor_scores()
+        return self._view(label).anchor_scores()
 
-    def record(self) -> Ledger:
-        """What is remembered about every training example, by all ranks together."""
-        return self.scorer.record()
+    def record(self, label: int | None = None) -> Ledger:
+        """What is remembered about every training example, by all ranks together, or about one label of each."""
+        if label is None:
+            return self.scorer.record()
+        return attribution.check_label(self.scorer.labels, label).of(label, self.scorer.label_record())
 
     @guarded
-    def anchor_record(self) -> Ledger:
+    def anchor_record(self, label: int | None = None) -> Ledger:
         """What is remembered about every held-out example, those scored that were never an anchor."""
         self.flush()
-        return self.held_out.record()
+        if label is None:
+            return self.held_out.record()
+        attribution.check_label(self.held_out.labels, label)
+        return self.held_out.label_record().of(label)
 
     def held_out_indices(self) -> Indices | None:
         """Indices of the hold-out in the data set it was split off; None where it is numbered apart."""
@@ -221,9 +232,12 @@ class InfluenceMonitor:
         self.flush()
         return certificates.certificate(self.record(), k, head_alone=len(self.layers) == 1)
 
-    def _view(self) -> attribution.LedgerView:
-        given = self.record(), self.held_out.record, self.anchors.dataset, self.group_names
-        return attribution.LedgerView(*given, self.settings.level, self.scaling.bound)
+    def _view(self, label: int | None = None) -> attribution.LedgerView:
+        ledger = self.record(label)
+        whole = ledger if label is None else self.scorer.label_record()
+        held_out = partial(self.anchor_record, label)
+        given = ledger, held_out, self.anchors.dataset, self.group_names, self.settings.level, self.scaling.bound
+        return attribution.LedgerView(*given, whole.autocorrelation.ratio(whole))
 
     # --- states -------------------------------------------------------------------------------------------------
 

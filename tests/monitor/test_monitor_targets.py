@@ -209,6 +209,12 @@ def test_stop_and_resume(kind: str, layers: str, stop: int, tmp_path: Path) -> N
     resumed.order, resumed.waiting, resumed.step = first.order, first.waiting, first.step
     resumed.monitor.load(tmp_path / "state.npz")
     assert_same(whole.monitor, resumed.train(14 - stop).monitor)
+    for label in range(CLASSES if kind == "labels" else 0):
+        tables = [run.monitor.scores(label=label) for run in (whole, resumed)]
+        tables += [run.monitor.anchor_scores(label=label) for run in (whole, resumed)]
+        for name in tables[0].columns:
+            np.testing.assert_array_equal(tables[0][name], tables[1][name], err_msg=name)
+            np.testing.assert_array_equal(tables[2][name], tables[3][name], err_msg=name)
 
 
 @pytest.mark.parametrize("layers", ["head", "all"])
@@ -277,10 +283,12 @@ def test_a_target_that_does_not_fit(name: str, target: Any, message: str) -> Non
 
 X = torch.randn(12, 5)
 BAD_ANCHORS = {
-    "continuous": ((X, torch.linspace(0.2, 3, 12)), 1, None, r"look continuous \(0\.2, say\).*loss=nn\.MSELoss\(\)"
+    "continuous": ((X, torch.linspace(0.2, 3, 12)), 1, None, r"look continuous \(0\.2, say\)\."
+                   r" For regression give the loss, loss=nn\.MSELoss\(\)"
                    r".*monitor\.step\(index, target=y\)"),
     "continuous rows": ((X, torch.rand(12, 2) + 0.1), 2, None, r"look continuous.*loss=nn\.MSELoss\(\)"),
     "later continuous": ((X, torch.tensor([1.0, 0] * 5 + [1, 0.25])), 3, None, r"look continuous \(0\.25, say\)"),
+    "ages": ((X, torch.arange(12) + 20), 1, None, r"labels from 20 to 31.*2 classes.*loss=nn\.MSELoss\(\)"),
     "other width": ((X, torch.rand(12, 2)), 3, nn.MSELoss(), r"targets of the anchors have shape \(2,\) and the"
                     r" model's outputs \(3,\).*MSELoss needs both alike"),
     "several labels": ((X, torch.ones(12, 3, dtype=torch.long)), 3, None, r"one class number.*shape \(3,\).*"

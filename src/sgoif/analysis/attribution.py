@@ -19,6 +19,7 @@ from sgoif.core.precision import full_precision
 from sgoif.core.score_table import ScoreTable
 from sgoif.curvature.base import Curvature
 from sgoif.errors import SettingError, SgoifError
+from sgoif.scoring.label_scores import MOST_LABELS, LabelScores
 from sgoif.scoring.ledger import Ledger
 
 
@@ -36,6 +37,8 @@ class LedgerView:
     level: float
     bound: float
     """The largest score there is."""
+    dependence: float
+    """How much more the halves of the run differ than independent observations would."""
 
     def scores(self, anchors: bool | None) -> ScoreTable:
         """The table over training examples, and over the anchors where their original indices are known."""
@@ -64,8 +67,7 @@ class LedgerView:
         return ScoreTable(self._columns(ledger, np.arange(ledger.used)))
 
     def _columns(self, ledger: Ledger, index: NDArray[Any]) -> dict[str, Any]:
-        ratio = self.ledger.autocorrelation.ratio(self.ledger)
-        mean, width = ledger.mean("score"), interval_width(ledger, self.level, self.bound, ratio)
+        mean, width = ledger.mean("score"), interval_width(ledger, self.level, self.bound, self.dependence)
         noise = torch.nan_to_num(ledger.variance()) / ledger.effective_count().clamp_min(1)
         steady = mean * mean / (mean * mean + noise).clamp_min(torch.finfo(mean.dtype).tiny)
         group, _ = ledger.worst_group()
@@ -92,6 +94,18 @@ class LedgerView:
             "logit_margin": array(ledger.mean("logit_margin")),
             "loss": array(ledger.mean("loss")),
         }
+
+
+def check_label(labels: LabelScores | None, label: Any) -> LabelScores:
+    """The scores by label; raises where there are none, or not of this one."""
+    if labels is None:
+        raise SettingError(
+            f"label={label!r} asks for the scores of one label, and there are none: they are kept where examples have"
+            f" several labels, up to {MOST_LABELS}, with loss=nn.BCEWithLogitsLoss() and one output of the head each"
+        )
+    if not isinstance(label, int) or not 0 <= label < labels.labels:
+        raise SettingError(f"label={label!r} is not valid: expected a number from 0 to {labels.labels - 1}")
+    return labels
 
 
 @full_precision

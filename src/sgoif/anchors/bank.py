@@ -184,15 +184,16 @@ class AnchorBank:
         out = torch.zeros(len(self.group_names), rows.shape[1], device=rows.device)
         return self.communicator.total(out.index_add_(0, self.member_groups[self.own], weighted))
 
-    def own_scores(self, directions: Tensor, gradient: Tensor) -> Tensor:
-        """Influence of every anchor on every group with its own part left out, [K, G].
+    def own_scores(self, directions: Tensor, gradient: Tensor, columns: slice = slice(None)) -> Tensor:
+        """Influence of every anchor on every group with its own part left out, [K, G], through these weights.
 
         `gradient` holds the g_v of this rank's anchors.
         """
+        directions, gradient, phi = directions[:, columns], gradient[:, columns], self.phi[:, columns]
         scores = self.communicator.gathered(-(gradient @ directions.T))
         c, groups = self.confidence, self.member_groups
         total = torch.zeros(len(self.group_names), device=c.device).index_add_(0, groups, c)[groups]
-        own = c * c * self.communicator.gathered((self.phi * gradient).sum(1))
+        own = c * c * self.communicator.gathered((phi * gradient).sum(1))
         rows = torch.arange(len(c), device=c.device)
         # ψ_g without v: the numerator loses c_v² φ_v and the denominator c_v.
         others = total - c

@@ -108,7 +108,7 @@ class AnchorRefresher:
         """Everything that follows from the gradients of the anchors; what there is to say about it."""
         bank, s = self.bank, self.settings
         gradient = self.gradients.whole(found.gradients)
-        self.communicator.run_and_sync_errors(self.scorer.finite.raise_if_set)
+        self.communicator.run_and_sync_errors(self.scorer.raise_if_faulty)
         self.step_weight.refresh(found.losses)
         control = self.controller.control()
         solution = self.solver.solve(self.curvature, gradient, bank.phi, control)

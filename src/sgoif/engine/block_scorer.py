@@ -22,7 +22,9 @@ from sgoif.distributed.communicator import Communicator
 from sgoif.engine.group_directions import GroupDirections
 from sgoif.scoring.finite_check import FiniteCheck
 from sgoif.scoring.influence import StepScores, gradient_norms, group_scores, remember
+from sgoif.scoring.label_scores import LabelScores, scores_by_row
 from sgoif.scoring.ledger import Ledger, merged
+from sgoif.scoring.mixture_check import MixtureCheck
 from sgoif.scoring.outputs import Outputs, read_outputs
 from sgoif.scoring.score_scaling import ScoreScaling
 from sgoif.scoring.step_batch import Observation, group_tensors, make_alike, named, stack_steps
@@ -49,9 +51,12 @@ class BlockScorer:
         self.ledger, self.scaling, self.directions = ledger, scaling, directions
         self.step_weight, self.finite, self.communicator = step_weight, finite, communicator
         self.objective, self.settings = objective, settings
+        self.mixtures = MixtureCheck(ledger.device)
         self.device, self.head = ledger.device, directions.layers[-1]
         self.head_alone = len(directions.layers) == 1
         self.observers: list[Observer] = []
+        self.labels: LabelScores | None = None
+        """Scores by label, where examples have several."""
         self._last: StepScores | None = None  # of the last block, whose last step has `_last_size` examples; 0: cut
         self._last_size = 0
 
@@ -82,6 +87,8 @@ class BlockScorer:
         scores = self._fold(steps, self.upload(indices), sizes)
         self.finite.send()
         self.ledger.autocorrelation.observe(self.ledger, len(sizes))
+        if self.labels is not None:
+            self.labels.ledger.autocorrelation.observe(self.labels.ledger, len(sizes))
         for observe in self.observers:
             observe(steps, scores)
         self._last, self._last_size = scores, sizes[-1]
@@ -104,7 +111,16 @@ class BlockScorer:
         scaling, weight = copy(self.scaling), self.step_weight.factor
         remember(self.ledger, scaling, scores, directions.support, weight, settings.help_weight, error, sizes)
         self.scaling.mean, self.scaling.updates = scaling.mean, scaling.updates
+        if self.labels is not None and steps.target is not None:
+            by_label = -scores_by_row(head, directions.layout.split(directions.psi)[-1])
+            seen = index, by_label, steps.logits, steps.target, directions.support
+            self.labels.remember(*seen, weight, settings.help_weight, sizes)
         return scores
+
+    def raise_if_faulty(self) -> None:
+        """Raise if a step so far was not finite, or its labels mixed; waits for the device."""
+        self.finite.raise_if_set()
+        self.mixtures.raise_if_set()
 
     def upload(self, indices: Indices) -> Tensor:
         """Indices on the device. From ordinary memory a copy of this size would wait for a GPU."""
@@ -124,4 +140,12 @@ class BlockScorer:
 
     def record(self) -> Ledger:
         """What is remembered about every training example, by all ranks together."""
-        return self.ledger if self.communicator.size == 1 else merged(self.ledger, self.communicator)
+        return self._whole(self.ledger)
+
+    def label_record(self) -> Ledger:
+        """The same about every label of every example."""
+        assert self.labels is not None
+        return self._whole(self.labels.ledger)
+
+    def _whole(self, ledger: Ledger) -> Ledger:
+        return ledger if self.communicator.size == 1 else merged(ledger, self.communicator)

@@ -12,6 +12,7 @@ from sgoif.anchors.bank import AnchorBank
 from sgoif.anchors.gradients import ExampleGradients
 from sgoif.anchors.grouping import Grouping
 from sgoif.core.losses import Loss
+from sgoif.core.objective import MultiLabel
 from sgoif.curvature import make_curvature
 from sgoif.distributed.communicator import find_communicator, unwrapped
 from sgoif.engine.anchor_refresher import AnchorRefresher
@@ -24,6 +25,7 @@ from sgoif.engine.pipeline import StepPipeline
 from sgoif.engine.refresh_schedule import RefreshSchedule
 from sgoif.engine.setup import Setup, choose_solver, fit_bank, probe, trained_by, warn_of_untrained
 from sgoif.scoring.finite_check import FiniteCheck
+from sgoif.scoring.label_scores import MOST_LABELS, LabelScores
 from sgoif.scoring.ledger import Ledger
 from sgoif.scoring.score_queue import ScoreQueue
 from sgoif.scoring.score_scaling import ScoreScaling
@@ -31,6 +33,7 @@ from sgoif.settings import Settings
 from sgoif.stability.controller import StabilityController
 from sgoif.stability.step_weight import StepWeight
 from sgoif.tracking.capture import Capture
+from sgoif.tracking.layers.base import WatchedLayer
 
 
 @dataclass(frozen=True)
@@ -123,8 +126,26 @@ def build(prepared: Prepared) -> Engine:
         "schedule": schedule,
         "scaling": scaling,
         "anchor_scaling": own_scaling,
-        "ledger": LedgerState(scorer),
+        "ledger": LedgerState(ledger, scorer.record, communicator),
         "anchor_ledger": own_ledger,
     }
+    if isinstance(objective, MultiLabel) and _splits_by_label(objective, layers[-1]):
+        labels, most = objective.shape.numel(), setup.holdout_size
+        scorer.labels = LabelScores(
+            labels, groups, device, prepared.size, s.temperature, communicator, duplicates=s.allow_duplicates
+        )
+        held_out.labels = LabelScores(labels, groups, device, most, s.temperature)
+        parts |= {
+            "label_ledger": LedgerState(scorer.labels.ledger, scorer.label_record, communicator),
+            "label_scaling": scorer.labels.scaling,
+            "anchor_label_ledger": held_out.labels.ledger,
+            "anchor_label_scaling": held_out.labels.scaling,
+        }
     top = pipeline, gradients, refresher, finite, directions, QueueState(queue, communicator, device)
     return Engine(pipeline, held_out, Checkpoint(parts, top, layout, s))
+
+
+def _splits_by_label(objective: MultiLabel, head: WatchedLayer) -> bool:
+    """Whether every label has a row of the head to itself, and there are few enough of them."""
+    labels = objective.shape.numel()
+    return labels <= MOST_LABELS and head.rows == labels and head.projection is None and not head.elementwise

@@ -6,7 +6,7 @@ not depend on how many they were, so a run may go on with more or fewer of them.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, fields, replace
 from typing import Any, Protocol
 
@@ -16,8 +16,8 @@ import torch
 from sgoif.core.parameter_layout import Layout
 from sgoif.core.serialization import nest, unnest
 from sgoif.distributed.communicator import Communicator
-from sgoif.engine.block_scorer import BlockScorer
 from sgoif.errors import StateError
+from sgoif.scoring.ledger import Ledger
 from sgoif.scoring.score_queue import ScoreQueue
 from sgoif.scoring.step_batch import Observation
 from sgoif.settings import Settings
@@ -111,16 +111,16 @@ def _check_shapes(mine: dict[str, Any], state: dict[str, Any]) -> None:
 class LedgerState:
     """The ledgers of all ranks, as one part."""
 
-    def __init__(self, scorer: BlockScorer) -> None:
-        self._scorer = scorer
+    def __init__(self, ledger: Ledger, record: Callable[[], Ledger], communicator: Communicator) -> None:
+        self._ledger, self._record, self._communicator = ledger, record, communicator
 
     def state_dict(self) -> dict[str, Any]:
-        return self._scorer.record().state_dict()
+        return self._record().state_dict()
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        self._scorer.ledger.load_state_dict(state)
-        if self._scorer.communicator.rank > 0:
-            self._scorer.ledger.forget()  # what was seen so far counts once: on the first rank
+        self._ledger.load_state_dict(state)
+        if self._communicator.rank > 0:
+            self._ledger.forget()  # what was seen so far counts once: on the first rank
 
 
 class QueueState:

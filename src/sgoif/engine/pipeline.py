@@ -30,6 +30,8 @@ from sgoif.tracking.capture import Capture, Owner
 from sgoif.tracking.pass_record import PassRecord
 from sgoif.tracking.validation import check_apart, check_index, check_record, check_weights
 
+FIRST_LOOKS = 16
+"""Steps whose labels are looked at even if the curvature does not learn from them."""
 NO_LAYERS: frozenset[str] = frozenset()
 OwnerRef = Callable[[], Owner | None]
 
@@ -60,7 +62,8 @@ class StepPipeline:
         self.capture, self.settings, self.communicator = capture, settings, communicator
         self.scorer, self.learner, self.refresher, self.queue = scorer, learner, refresher, queue
         self.objective = scorer.objective
-        self.ledger, self.finite, self.directions = scorer.ledger, scorer.finite, scorer.directions
+        self.ledger, self.directions = scorer.ledger, scorer.directions
+        self.finite, self.mixtures = scorer.finite, scorer.mixtures
         self.gradients, self.schedule = refresher.gradients, refresher.schedule
         self.device, self.head = scorer.device, scorer.head.name
         self.head_layer = frozenset({self.head})
@@ -135,6 +138,8 @@ class StepPipeline:
             finite.note(logits, delta)
             if self.communicator.size == 1 and finite.to_skip(logits, delta):
                 return None
+            if known is None and (step.learning or self.steps < FIRST_LOOKS):
+                self.mixtures.note(logits, delta)
         observation = Observation(
             indices=NO_INDICES if isinstance(indices, Tensor) else indices,
             logits=logits,
@@ -155,7 +160,7 @@ class StepPipeline:
         start, refreshing = perf_counter() - step.seconds, self.schedule.spent
         observation, indices = step.observation, step.indices
         if step.checked:
-            self.communicator.capture_error(self.finite.poll, None)
+            self.communicator.capture_error(self.poll, None)
         else:
             indices = self.check(indices, step.scored)
             observation = observation and replace(observation, indices=indices)
@@ -178,11 +183,15 @@ class StepPipeline:
         self.largest_batch = max(batch, self.largest_batch)
         if ledger.fixed_size is None:  # else there is room for all that `check_index` lets pass
             ledger.reserve(int(everyone.max()))
+        if self.scorer.labels is not None:
+            self.scorer.labels.reserve(int(everyone.max()))
         queue.reserve(ledger.used)
         queue.watch()
         if queue.meets(everyone):  # an example is scored once per block, so that its means are updated one by one
             self.score_queue()
         self.schedule.stride = decision.stride
+        if not self.mixtures.at_once and step.target is None and self.steps < FIRST_LOOKS and not learning:
+            self.mixtures.note(step.logits, step.logits_delta)
         if learning:
             self.learn(step, record)
         if record is not None and self.directions.psi is None:
@@ -211,7 +220,14 @@ class StepPipeline:
     def learn(self, step: Observation, record: PassRecord | None) -> None:
         """Have the curvature learn from a step."""
         self.complete_refresh()
+        if not self.mixtures.at_once and step.target is None:
+            self.mixtures.note(step.logits, step.logits_delta)
         self.learner.learn(step, record)
+
+    def poll(self) -> None:
+        """Raise what a GPU has found out about steps before."""
+        self.finite.poll()
+        self.mixtures.poll()
 
     def score_queue(self) -> None:
         """Score the steps that wait for it."""

@@ -133,7 +133,7 @@ class DeferredExecutor(StepExecutor):
         pipeline.steps -= len(steps)
         waiting = [steps]
         try:
-            pipeline.finite.poll()
+            pipeline.poll()
             while waiting:
                 steps = waiting.pop()
                 if self._enqueue_together(steps):

@@ -169,6 +169,16 @@ class Ledger:
         slots = {"group_slots": self.groups, "class_slots": self.classes}
         return parts | {name: rows.slot for name, rows in slots.items() if not rows.dense}
 
+    def every(self, step: int, first: int) -> Ledger:
+        """A ledger of its own of every so many rows, from the first one on."""
+        size = None if self.fixed_size is None else self.fixed_size // step
+        part = Ledger(self.groups.columns, self.classes.columns, self.device, size, duplicates=self.duplicates)
+        if self.used:
+            part.reserve(self.used // step - 1)
+        for name, rows in part._parts().items():
+            rows[: part.used] = self._parts()[name][first : self.used : step]
+        return part
+
     def state_dict(self) -> dict[str, Any]:
         return {name: part[: self.used] for name, part in self._parts().items()} | nest(
             "autocorrelation", self.autocorrelation.state_dict()

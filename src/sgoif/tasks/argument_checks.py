@@ -19,6 +19,16 @@ def check_monitor(monitor: Any, what: str) -> None:
         raise SettingError(f"{what} reads an InfluenceMonitor, the one that watches the training; got {_kind(monitor)}")
 
 
+def check_classes(monitor: Any, what: str) -> None:
+    """Raise for anything but a monitor, and for one whose targets are no classes."""
+    check_monitor(monitor, what)
+    if not monitor.classes:
+        raise SettingError(
+            f"{what} needs one class per example, and the targets of this monitor are {monitor.objective.what}; its"
+            " column influence in monitor.scores() ranks examples without classes, too"
+        )
+
+
 def check_model(model: Any, what: str) -> None:
     """Raise where something else, such as the monitor, was given in the place of a model."""
     if not isinstance(model, nn.Module):

@@ -27,6 +27,7 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.nn import functional as F
 
 from sgoif.core.logits import is_single, two_classes
 from sgoif.core.losses import Loss, is_cross_entropy, one_logit
@@ -41,7 +42,10 @@ __all__ = [
     "find_objective",
 ]  # fmt: skip
 
-REGRESSION = (nn.MSELoss, nn.L1Loss, nn.SmoothL1Loss, nn.HuberLoss, nn.PoissonNLLLoss)
+REGRESSION = (
+    *(nn.MSELoss, nn.L1Loss, nn.SmoothL1Loss, nn.HuberLoss, nn.PoissonNLLLoss),
+    *(F.mse_loss, F.l1_loss, F.smooth_l1_loss, F.huber_loss, F.poisson_nll_loss),
+)
 """Losses of values also where targets are whole numbers: counts, ratings, ages."""
 
 
@@ -55,13 +59,15 @@ def find_objective(loss: Loss | None, output: Tensor, targets: Sequence[Any]) ->
         if loss is None or is_cross_entropy(loss):
             loss = loss if isinstance(loss, nn.Module) else nn.CrossEntropyLoss()
         return Tokens(loss, output, len(first))
-    if first is None or loss is None or is_cross_entropy(loss):
+    if first is None or loss is None or is_cross_entropy(loss) or not output.dim():
         return _classification(loss, output, count)
     single = output.dim() in (1, 2) and is_single(output)
+    if loss is F.binary_cross_entropy_with_logits:
+        loss = nn.BCEWithLogitsLoss()
     if isinstance(loss, nn.BCEWithLogitsLoss):
         return _classification(one_logit(loss), output, count) if single else MultiLabel(loss, output.shape[1:], first)
     fits = len(output) == count and first.numel() == output[0].numel()
-    if type(loss) in REGRESSION or (fits and not single and first.dim() > 0):
+    if type(loss) in REGRESSION or loss in REGRESSION or (fits and not single and first.dim() > 0):
         return Values(loss, output.shape[1:], first)
     if whole or (not fits and first.numel() == 1 and all(t is not None and bool(t == t.round()) for t in known)):
         return _classification(loss, output, count)

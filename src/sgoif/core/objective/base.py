@@ -39,6 +39,8 @@ class Columns(NamedTuple):
 class Objective(ABC):
     """What training minimises, as far as a monitor has to know."""
 
+    what = "class numbers"
+    """What targets are, in a sentence."""
     classes: int = 0
     """Classes that examples belong to; 0: none."""
     loss: Loss

@@ -40,18 +40,19 @@ class Classification(Objective):
         numbers = torch.as_tensor(raw) if isinstance(raw, (float, Tensor, np.generic, np.ndarray)) else torch.zeros(1)
         if numbers.is_floating_point() and bool((numbers != numbers.round()).any()):
             raise AnchorError(
-                f"the targets of the anchors look continuous ({float(numbers.flatten()[0]):.4g}, say), and without"
-                " loss= each has to be one class number (of probabilities y.argmax()). For regression give the loss,"
-                " loss=nn.MSELoss() for example, and the targets of every step, monitor.step(index, target=y)"
+                f"the targets of the anchors look continuous ({float(numbers.flatten()[0]):.4g}, say). For regression"
+                " give the loss, loss=nn.MSELoss() for example, and the targets of every step, monitor.step(index,"
+                " target=y); for classes each has to be one class number (of probabilities y.argmax())"
             )
         return as_label(raw)
 
     def check_anchors(self, targets: Tensor) -> None:
         least, most = int(targets.min()), int(targets.max())
         if least < 0 or most >= self.classes:
+            values = ". For regression give loss=nn.MSELoss(), say, and monitor.step(index, target=y)"
             raise AnchorError(
                 f"anchors have labels from {least} to {most}, but the model has {self.classes} classes"
-                f" (0 to {self.classes - 1}). Use the same label numbers as in training"
+                f" (0 to {self.classes - 1}). Use the same label numbers as in training{values * self.single_logit}"
             )
 
     def group_keys(self, targets: Sequence[Any]) -> list[Hashable]:
@@ -85,7 +86,7 @@ class Classification(Objective):
             if not self.readable:
                 self.require(target)
             return None
-        if isinstance(target, (tuple, list)) and len(target) == 3 and isinstance(target[0], Tensor):
+        if isinstance(target, (tuple, list)) and len(target) == 3 and np.ndim(target[0]):
             return self._mixed(*target, batch=shape[0], device=device)
         target = torch.as_tensor(target)
         if target.is_floating_point() and self._mixture_of(target, shape[0]):

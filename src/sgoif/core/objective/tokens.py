@@ -17,6 +17,8 @@ from sgoif.errors import AnchorError, StepError
 class Tokens(Objective):
     """Logits [B, T, V], or [B T, V] of a model that flattens them; targets are whole numbers [B, T]."""
 
+    what = "whole numbers for tokens"
+
     def __init__(self, loss: Loss, output: Tensor, tokens: int) -> None:
         self.flattened = output.dim() == 2
         self.vocabulary = output.shape[-1]

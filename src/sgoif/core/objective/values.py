@@ -98,6 +98,9 @@ class MultiLabel(Values):
 
     what = "0 or 1 for every label"
 
+    def kept(self, z: Tensor) -> Tensor:
+        return z.float()
+
     def link(self, mean: Tensor) -> Tensor:
         return torch.logit(mean, eps=1e-6)
 

@@ -56,7 +56,7 @@ from sgoif.core.serialization import load_state, nest, save_state, unnest
 from sgoif.core.types import NO_INDICES, Indices
 from sgoif.distributed.communicator import StepDecision
 from sgoif.errors import SettingError, SgoifError, StateError
-from sgoif.tasks.argument_checks import check_monitor
+from sgoif.tasks.argument_checks import check_classes
 from sgoif.tasks.curriculum.assessment import Assessment, assess_labels
 from sgoif.tasks.curriculum.epoch_counter import EpochCounter
 from sgoif.tasks.curriculum.fading_ledgers import FadingLedgers
@@ -113,7 +113,7 @@ class Curriculum:
             raise SettingError("give either settings=CurriculumSettings(...) or single options, not both")
         if settings is not None and not isinstance(settings, CurriculumSettings):
             raise SettingError(f"settings={settings!r} is not valid: expected CurriculumSettings(...)")
-        check_monitor(monitor, "a curriculum")
+        check_classes(monitor, "a curriculum")
         try:
             self.settings = settings or CurriculumSettings(**options)
         except TypeError as error:

@@ -20,17 +20,17 @@ if TYPE_CHECKING:
 
 
 def evidence_of(
-    monitor: InfluenceMonitor, dataset: Dataset[Any] | None, wanted: bool | None
+    monitor: InfluenceMonitor, dataset: Dataset[Any] | None, wanted: bool | None, label: int | None = None
 ) -> tuple[Evidence, Evidence]:
     """Evidence on training and held-out examples, with a closing pass over `dataset` or without.
 
-    None: with one where every example was seen less than ten times on average and there is a data set to look at.
+    `label` names one of several labels per example, which have none. None: with one where every example was seen less than ten times on average and there is a data set to look at.
     """
-    if wanted and (reason := _obstacle(monitor, dataset)):
+    if wanted and (reason := _obstacle(monitor, dataset, label)):
         raise SettingError(f"closing_pass=True is not possible {reason}; leave it out")
-    training = training_evidence(monitor)
+    training = training_evidence(monitor, label)
     if wanted is None:
-        wanted = looks_an_example(monitor.record()) < LOOKS and not _obstacle(monitor, dataset)
+        wanted = looks_an_example(monitor.record()) < LOOKS and not _obstacle(monitor, dataset, label)
     if wanted and len(training):
         assert dataset is not None
         try:
@@ -43,13 +43,15 @@ def evidence_of(
                 f" steps of training alone: {type(error).__name__}: {error}. Pass closing_pass=False to do without",
                 stacklevel=4,
             )
-    return training, anchor_evidence(monitor)
+    return training, anchor_evidence(monitor, label)
 
 
-def _obstacle(monitor: InfluenceMonitor, dataset: Dataset[Any] | None) -> str:
+def _obstacle(monitor: InfluenceMonitor, dataset: Dataset[Any] | None, label: int | None) -> str:
     """Why no closing pass is possible, if none is."""
     if monitor.communicator.size > 1:
         return "where several processes train the model"
+    if label is not None:
+        return "of several labels per example"
     if dataset is None:
         return "without the data: give dataset=, indexed like the loop"
     return "" if len(dataset) >= monitor.ledger.used else "with a data set that has fewer examples than the loop"  # type: ignore[arg-type]

@@ -15,11 +15,12 @@ from torch import Tensor
 from torch.utils.data import Dataset
 
 from sgoif.core.batches import read_items
-from sgoif.core.data import Indexed, Part, isolated_random_state, read_labels
+from sgoif.core.data import Indexed, Part, isolated_random_state, read_labels, split_target
+from sgoif.core.objective import MultiLabel
 from sgoif.core.score_table import ScoreTable
 from sgoif.errors import SettingError, SgoifError
 from sgoif.scoring.ledger import Ledger
-from sgoif.tasks.argument_checks import check_monitor, is_share
+from sgoif.tasks.argument_checks import check_classes, check_monitor, is_share
 from sgoif.tasks.labels.calibration import KNOWS_LITTLE, TOO_LITTLE
 from sgoif.tasks.labels.channel import Array, Labels
 from sgoif.tasks.labels.checked import to_check
@@ -58,6 +59,11 @@ class LabelErrors:
         closing_pass: whether the trained model looks at every training example once more. None: where the run was so
             short that this counts (less than ten looks at an example) and the examples are at hand. The run is
             unchanged.
+        label: with several labels per example, the one to ask about: whether it is rightly there (1) or not (0), a
+            question of two classes for every example.
+
+    Of mixed labels (mixup, cutmix) the class of an example is that of its index. Values and tokens are no labels:
+    `monitor.scores()` ranks such examples by influence.
 
     Example:
         ```python
@@ -79,20 +85,24 @@ class LabelErrors:
         class_names: Sequence[str] | None = None,
         checked: Mapping[int, int] | None = None,
         closing_pass: bool | None = None,
+        label: int | None = None,
     ) -> None:
-        check_monitor(monitor, "LabelErrors")
+        _check_labels(monitor, label)
         _check_given(decoys, checked)
+        if label is not None and decoys is not None:
+            raise SettingError("decoys are of one class per example: leave them out with label=")
         self.monitor = monitor
         self.decoys = decoys if decoys is not None and len(decoys) else None
         self.dataset = _by_index(dataset)
-        self.classes = monitor.classes
+        self.label = label
+        self.classes = monitor.classes if label is None else 2
         if class_names is not None and len(class_names) != self.classes:
             raise SettingError(f"{len(class_names)} class names were given for {self.classes} classes")
         self.class_names = [str(n) for n in (class_names if class_names is not None else range(self.classes))]
         bank = monitor.anchors
         self._by_class = list(bank.group_names) == list(range(self.classes)) and torch.equal(bank.groups, bank.labels)
         self.judgement: Judgement = judge(
-            *evidence_of(monitor, self.dataset or _whole(monitor), closing_pass),
+            *evidence_of(monitor, self.dataset or _whole(monitor), closing_pass, label),
             self.classes,
             None if self.decoys is None else self.decoys.index,
             checked,
@@ -329,7 +339,7 @@ class LabelErrors:
 
     def _collect(self) -> dict[str, Any]:
         """One row per example of the monitor's table, with what was judged about it."""
-        scores = self.monitor.scores()
+        scores = self.monitor.scores(label=self.label)
         index = scores["index"]
         size = int(index.max()) + 1 if len(index) else 0
         place = np.full(size, -1)
@@ -355,7 +365,7 @@ class LabelErrors:
             self._amend(rows, place, judged[-1][0])
         unseen = np.flatnonzero(rows["given"] < 0)
         if self.dataset is not None and len(unseen):
-            rows["given"][unseen] = rows["suggested"][unseen] = read_labels(self.dataset, index[unseen].tolist())
+            rows["given"][unseen] = rows["suggested"][unseen] = self._given(self.dataset, index[unseen].tolist())
         return rows
 
     def _judge_decoys(self, decoys: Decoys) -> tuple[Evidence, Array]:
@@ -388,7 +398,14 @@ class LabelErrors:
     def _read(self, dataset: Dataset[Any], indices: Tensor) -> tuple[Any, Tensor]:
         """Inputs and labels of some examples, on the monitor's device."""
         with isolated_random_state():
-            return read_items(dataset, indices, self.monitor.device)
+            return read_items(dataset, indices, self.monitor.device, self.monitor.objective)
+
+    def _given(self, dataset: Dataset[Any], positions: Sequence[int]) -> list[int]:
+        """Labels of some examples as the data set gives them."""
+        if self.label is None:
+            return read_labels(dataset, positions)
+        with isolated_random_state():
+            return [round(float(split_target(dataset[place])[1][self.label])) for place in positions]
 
     def _amend(self, rows: dict[str, Any], place: Labels, decoys: Evidence) -> None:
         """What training saw of decoys belongs to their wrong labels; the table shows the given ones."""
@@ -397,6 +414,19 @@ class LabelErrors:
         rows["n_observations"][at] = 1
         for name in ("interval_low", "interval_high", "confidence"):
             rows[name][at] = np.nan
+
+
+def _check_labels(monitor: Any, label: int | None) -> None:
+    """Raise where a monitor has no labels to judge, or `label` names none of them."""
+    check_monitor(monitor, "LabelErrors")
+    several = isinstance(monitor.objective, MultiLabel)
+    if several and label is None:
+        most = monitor.objective.shape.numel() - 1
+        raise SettingError(f"examples have several labels: ask about one, LabelErrors(monitor, label=0 … {most})")
+    if not several:
+        check_classes(monitor, "LabelErrors")
+        if label is not None:
+            raise SettingError(f"label={label!r} asks about one of several labels, and examples have one class each")
 
 
 def _check_given(decoys: Any, checked: Any) -> None:

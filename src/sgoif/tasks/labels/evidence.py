@@ -125,17 +125,17 @@ def from_ledger(ledger: Ledger, index: Labels | None = None) -> Evidence:
     )
 
 
-def training_evidence(monitor: InfluenceMonitor) -> Evidence:
+def training_evidence(monitor: InfluenceMonitor, label: int | None = None) -> Evidence:
     """What training saw of its examples; held-out ones of the same numbering are left out."""
     monitor.flush()
-    found = from_ledger(monitor.record())
+    found = from_ledger(monitor.record(label))
     held = monitor.held_out_indices()
     return found if held is None else found.take(np.flatnonzero(~np.isin(found.index, held)))
 
 
-def anchor_evidence(monitor: InfluenceMonitor) -> Evidence:
+def anchor_evidence(monitor: InfluenceMonitor, label: int | None = None) -> Evidence:
     """The held-out examples, out of sample, by their index in the whole data set where they share its numbering."""
-    return from_ledger(monitor.anchor_record(), monitor.held_out_indices())
+    return from_ledger(monitor.anchor_record(label), monitor.held_out_indices())
 
 
 def _present(slots: np.ndarray[Any, Any] | None) -> np.ndarray[Any, Any]:

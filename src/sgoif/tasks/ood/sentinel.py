@@ -31,7 +31,7 @@ from torch.utils.data import DataLoader, Dataset, IterableDataset
 
 from sgoif.core.serialization import load_state, save_state
 from sgoif.errors import LayerError, SettingError, SgoifError, StateError
-from sgoif.tasks.argument_checks import as_numbers, check_model, check_monitor
+from sgoif.tasks.argument_checks import as_numbers, check_classes, check_model
 from sgoif.tasks.ood.conformal import p_values, threshold
 from sgoif.tasks.ood.moments import LayerMoments
 from sgoif.tasks.ood.neighbours import Neighbours
@@ -156,7 +156,7 @@ class Sentinel:
             gate: as for `fit`.
             weighted: whether anchors count by the monitor's confidence in them; otherwise all count alike.
         """
-        check_monitor(monitor, "a sentinel")
+        check_classes(monitor, "a sentinel")
         bank = monitor.anchors
         counts = torch.ones_like(bank.confidence)
         if weighted and float(bank.confidence.sum()) > 0:

@@ -20,7 +20,7 @@ from torch import Tensor
 
 from sgoif.core.data import isolated_random_state
 from sgoif.errors import SettingError, StateError
-from sgoif.tasks.argument_checks import as_numbers, check_monitor
+from sgoif.tasks.argument_checks import as_numbers, check_classes
 from sgoif.tasks.poisoning.geometry import Geometry, fit_geometry, project
 from sgoif.tasks.poisoning.mixture import Values, robust_units
 from sgoif.tasks.poisoning.signature import LEAST_EXAMPLES, signature
@@ -72,7 +72,7 @@ class PoisonWatch:
     ) -> None:
         if memory < 1:
             raise SettingError(f"memory={memory!r} is not valid: expected a number of bytes")
-        check_monitor(monitor, "a poison watch")
+        check_classes(monitor, "a poison watch")
         self.monitor, self.memory, self.seed = monitor, memory, seed
         self.victims = None if victims is None else _checked(victims, monitor.classes)
         self.passes = 0

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, Self
 import torch
 from torch import Tensor, nn
 
-from sgoif.tasks.argument_checks import as_numbers, check_monitor
+from sgoif.tasks.argument_checks import as_numbers, check_classes
 from sgoif.tasks.unlearning import persistence
 from sgoif.tasks.unlearning.errors import RequestError
 from sgoif.tasks.unlearning.features import ModelHead, read_features
@@ -115,7 +115,7 @@ class Unlearner(UnlearnerState):
         cls, monitor: InfluenceMonitor, data: Any, *, ids: Iterable[str | int] | None = None, **options: Any
     ) -> Self:
         """The same for the model of a monitor, judged by the monitor's anchors; options as for `fit`."""
-        check_monitor(monitor, "an unlearner")
+        check_classes(monitor, "an unlearner")
         bank = monitor.anchors
         held_out = (
             bank.batch(bank.members[rows]) for rows in torch.arange(len(bank)).split(monitor.gradients.batch_size)
