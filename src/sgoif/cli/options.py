@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 import typer
 
 if TYPE_CHECKING:
-    from sgoif.commands.settings import DataSettings
+    from sgoif.audit.settings import DataSettings
 
 Made = TypeVar("Made")
 AsJson = Annotated[
@@ -101,6 +101,6 @@ def made_from(make: Callable[..., Made], given: Mapping[str, Any], **other: Any)
 
 def data_of(path: Path | None, given: Mapping[str, Any]) -> DataSettings | None:
     """Where the images are and how they are read; None where none are named."""
-    from sgoif.commands.settings import DataSettings
+    from sgoif.audit.settings import DataSettings
 
     return None if path is None else made_from(DataSettings, given, path=path)
