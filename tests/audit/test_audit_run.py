@@ -19,7 +19,7 @@ from PIL import Image
 from sgoif.audit import outputs, run_directory
 from sgoif.audit.audit import AuditResult, audit
 from sgoif.audit.errors import AuditError, AuditInterrupted, ModelError, RunDirectoryError
-from sgoif.audit.progress import Silent
+from sgoif.audit.progress import Progress
 from sgoif.audit.settings import AuditSettings
 from sgoif.core.score_table import ScoreTable
 from sgoif.errors import SgoifError
@@ -167,7 +167,7 @@ def test_where_every_checkpoint_is_damaged_nothing_begins_anew_by_itself(photos:
     assert len(read_issues(tmp_path / "run")) == 180
 
 
-class Stop(Silent):
+class Stop(Progress):
     """Sends a signal at a step, as a person or a scheduler would."""
 
     def __init__(self, number: signal.Signals, at: int, stage: str = "training") -> None:
@@ -363,7 +363,7 @@ def test_trained_weights_are_where_a_run_starts(photos: Path, tmp_path: Path) ->
     save_file(make_model("tiny_nets:tiny", 3, 7, 12).state_dict(), tmp_path / "w.safetensors")
     said: list[str] = []
 
-    class Ear(Silent):
+    class Ear(Progress):
         def say(self, message: str) -> None:
             said.append(message)
 

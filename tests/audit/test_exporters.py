@@ -63,7 +63,7 @@ def test_a_table_that_a_spreadsheet_has_saved(table: ScoreTable, tmp_path: Path)
 
 
 def test_other_files_are_refused(tmp_path: Path) -> None:
-    with pytest.raises(AuditError, match="cannot be read"):
+    with pytest.raises(AuditError, match=r"cannot read .*finished audit"):
         read_table(tmp_path)
     (tmp_path / "issues.csv").write_text("a,b\n1,2\n")
     with pytest.raises(AuditError, match="not a table of an audit"):

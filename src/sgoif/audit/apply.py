@@ -26,7 +26,7 @@ from sgoif.audit.decisions import (
     new_labels,
     read_decisions,
 )
-from sgoif.audit.progress import Progress, Silent
+from sgoif.audit.progress import Progress
 from sgoif.core.locks import lock
 from sgoif.core.serialization import replace
 from sgoif.images.collection import Collection
@@ -111,7 +111,7 @@ def apply_decisions(
     collection = _open(origin, rows, split, {**options, "label_column": label_column, "follow_links": follow_links})
     labels = new_labels(rows, collection, decisions)
     cleaning = Cleaning(collection, labels, links)
-    show = progress or Silent()
+    show = progress or Progress()
     write = WRITERS[collection.layout]
     try:
         if dry_run:

@@ -27,7 +27,7 @@ from sgoif.audit.interruption import Interruption
 from sgoif.audit.live_status import LiveStatus
 from sgoif.audit.models import resolve
 from sgoif.audit.plan import LEAST_TRAINED, Indices, Plan, hold_out, make_plan
-from sgoif.audit.progress import Progress, Silent
+from sgoif.audit.progress import Progress
 from sgoif.audit.run_directory import RunDirectory, claimed, identity
 from sgoif.audit.settings import AuditSettings
 from sgoif.audit.training import Training
@@ -78,7 +78,7 @@ def audit(settings: AuditSettings, progress: Progress | None = None, *, resume: 
     if settings.checked is not None and not settings.checked.is_file():
         raise AuditError(f"--checked {settings.checked}: there is no such file")
     with joined(device) as communicator, claimed(settings, resume, communicator) as directory, interruption.watching():
-        show: Progress = Silent() if progress is None or communicator.rank else progress
+        show = Progress() if progress is None or communicator.rank else progress
         try:
             with isolated_random_state(device):
                 return _run(settings, directory, interruption, show, communicator)

@@ -12,7 +12,7 @@ import os
 import shutil
 import zipfile
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import closing, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -233,16 +233,11 @@ def _write_archive(
             description = np.lib.format.dtype_to_descr(dtype)
             header = {"descr": description, "fortran_order": False, "shape": (len(numbers), *shape)}
             np.lib.format.write_array_header_1_0(entry, header)
-            for row in _rows(numbers, row_of):
-                entry.write(row.tobytes())
+            for number in numbers:
+                entry.write(np.ascontiguousarray(row_of(number)).tobytes())
         for name, values in parts.items():
             with archive.open(f"{name}.npy", "w", force_zip64=True) as entry:
                 np.lib.format.write_array(entry, values, allow_pickle=False)
-
-
-def _rows(numbers: list[int], row_of: Callable[[int], Array]) -> Iterator[Array]:
-    for number in numbers:
-        yield np.ascontiguousarray(row_of(number))
 
 
 WRITERS: dict[str, Callable[[Cleaning, Path | None], str]] = {

@@ -12,6 +12,8 @@ from sgoif.audit.errors import AuditError
 from sgoif.audit.outputs import COLUMNS
 from sgoif.core.score_table import Array, ScoreTable, from_cell, texts
 from sgoif.errors import MissingExtraError
+from sgoif.images.errors import ImagesError
+from sgoif.images.sources.csv_table import read_csv
 
 NUMBERS = tuple(name for name in COLUMNS if name not in ("path", "is_label_issue", "given_label", "predicted_label"))
 REQUIRED = ("path", "is_label_issue", "label_score", "given_label", "predicted_label")
@@ -19,22 +21,17 @@ REQUIRED = ("path", "is_label_issue", "label_score", "given_label", "predicted_l
 
 def read_table(run: str | Path) -> ScoreTable:
     """The table of a finished audit, from its run directory or from issues.csv itself."""
-    import csv
-
     path = Path(run)
     path = path / "issues.csv" if path.is_dir() else path
     try:
-        with path.open(newline="", encoding="utf-8-sig") as handle:
-            rows = list(csv.reader(handle))
-    except OSError as error:
-        raise AuditError(
-            f"{path} cannot be read ({error.strerror}); give the run directory of a finished audit"
-        ) from error
-    if not rows or not set(REQUIRED) <= set(rows[0]):
+        found = read_csv(path, REQUIRED)
+    except ImagesError as error:
+        raise AuditError(f"{error}. Give the run directory of a finished audit") from error
+    if not set(REQUIRED) <= set(found.header):
         raise AuditError(f"{path} is not a table of an audit: expected the columns {', '.join(REQUIRED)}")
     try:
-        cells = zip(*rows[1:], strict=True) if rows[1:] else [()] * len(rows[0])
-        columns = dict(zip(rows[0], cells, strict=True))
+        cells = zip(*found.rows, strict=True) if found.rows else [()] * len(found.header)
+        columns = dict(zip(found.header, cells, strict=True))
         return ScoreTable({name: _column(name, values) for name, values in columns.items()})
     except ValueError as error:
         raise AuditError(f"{path} was changed so that it cannot be read any more: {error}") from error

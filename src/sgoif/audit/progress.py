@@ -11,7 +11,7 @@ LINE_EVERY = 15.0
 
 
 class Progress:
-    """What an audit tells while it works: here nothing, which is for others to override."""
+    """What an audit tells while it works: here nothing, which Python users get unless they ask for more."""
 
     def stage(self, name: str, total: int, done: int = 0) -> None:
         """A new piece of work begins, of which `done` is there already."""
@@ -24,10 +24,6 @@ class Progress:
 
     def close(self) -> None:
         """The audit is over."""
-
-
-class Silent(Progress):
-    """Says nothing; what Python users get unless they ask for more."""
 
 
 class Lines(Progress):

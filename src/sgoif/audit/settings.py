@@ -22,13 +22,11 @@ depend on, and how many processes share the work."""
 
 
 @dataclass(frozen=True)
-class AuditSettings:
-    """What to audit and how. None means: chosen from the data (see `sgoif.audit.plan`)."""
+class DataSettings:
+    """Which images, and how they are laid out; the fields are arguments of `sgoif.images.open_images`."""
 
     path: Path
     """Image folder, manifest, or another layout that `sgoif.images.open_images` reads."""
-    out: Path | None = None
-    """Run directory. None: `sgoif-audit-<name>` in the current directory."""
     layout: str = "auto"
     """How the data are laid out; "auto" finds out."""
     split: str | None = None
@@ -41,6 +39,19 @@ class AuditSettings:
     """Column of a manifest with the labels."""
     limit: int | None = None
     """Use only so many images, spread over the data."""
+
+    @property
+    def options(self) -> dict[str, Any]:
+        """How the images are read, as `sgoif.images.open_images` takes it."""
+        return {name: getattr(self, name) for name in READING}
+
+
+@dataclass(frozen=True)
+class AuditSettings(DataSettings):
+    """What to audit and how. None means: chosen from the data (see `sgoif.audit.plan`)."""
+
+    out: Path | None = None
+    """Run directory. None: `sgoif-audit-<name>` in the current directory."""
     follow_links: bool = False
     """Follow links that lead out of an image folder, or from one class into another."""
     model: str = AUTOMATIC
@@ -119,8 +130,7 @@ class AuditSettings:
 
     @property
     def options(self) -> dict[str, Any]:
-        """How the images are read, as `sgoif.images.open_images` takes it."""
-        return {name: getattr(self, name) for name in (*READING, "follow_links")}
+        return {**super().options, "follow_links": self.follow_links}
 
     def record(self) -> dict[str, Any]:
         """The settings in terms of JSON, as written into run.json."""

@@ -7,31 +7,28 @@ from typing import Annotated, Any
 
 import typer
 
-from sgoif.cli.options import AsJson, FollowLinks, ImageColumn, LabelColumn, Layout, Root, Split, made_from
+from sgoif.cli.options import AsJson, FollowLinks, made_from, reading, with_options
 from sgoif.cli.terminal import print_result, with_progress
 
 
+@with_options(reading)
 def apply_command(
     decisions: Annotated[Path, typer.Argument(help="decisions.csv, exported from report.html.")],
     to: Annotated[Path, typer.Option(help="Folder for the cleaned copy; must not exist or be empty.")],
     source: Annotated[Path | None, typer.Option(help="The data, where they are not where they were audited.")] = None,
-    layout: Layout = "auto",
-    split: Split = None,
-    root: Root = None,
-    image_column: ImageColumn = None,
-    label_column: LabelColumn = None,
     follow_links: FollowLinks = False,
     links: Annotated[
         bool, typer.Option("--links", help="Link files instead of copying them; an edit of one changes the original.")
     ] = False,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what would be done and write nothing.")] = False,
     as_json: AsJson = False,
+    **given: Any,
 ) -> None:
     """Write a cleaned copy of the data according to your decisions. The original is never touched.
 
     Files that cannot be read as images are left out of the copy and named.
     """
-    given = locals()
+    given |= locals()
     from sgoif.audit.apply import apply_decisions
 
     applied = with_progress(lambda show: made_from(apply_decisions, given, progress=show))

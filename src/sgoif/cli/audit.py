@@ -3,22 +3,11 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from sgoif.cli.options import (
-    AsJson,
-    Device,
-    FollowLinks,
-    ImageColumn,
-    LabelColumn,
-    Layout,
-    Limit,
-    Root,
-    Split,
-    made_from,
-)
+from sgoif.cli.options import AsJson, Device, FollowLinks, Limit, made_from, reading, with_options
 from sgoif.cli.terminal import SHOWN, add_row, message, new_table, print_json, print_sentence, results
 
 if TYPE_CHECKING:
@@ -30,6 +19,7 @@ if TYPE_CHECKING:
 UNTOLD = "how many are wrong in all cannot be told, since the model has learned too little"
 
 
+@with_options(reading)
 def audit_command(
     path: Annotated[
         Path,
@@ -40,11 +30,6 @@ def audit_command(
     ],
     out: Annotated[Path | None, typer.Option(help="Run directory; without it sgoif-audit-NAME, after PATH.")] = None,
     resume: Annotated[bool, typer.Option("--resume", help="Go on with the run in the run directory.")] = False,
-    layout: Layout = "auto",
-    split: Split = None,
-    root: Root = None,
-    image_column: ImageColumn = None,
-    label_column: LabelColumn = None,
     limit: Limit = None,
     follow_links: FollowLinks = False,
     model: Annotated[
@@ -76,13 +61,14 @@ def audit_command(
     device: Device = "auto",
     nproc: Annotated[int, typer.Option(help="Processes on this machine that train together, a GPU each.")] = 1,
     as_json: AsJson = False,
+    **given: Any,
 ) -> None:
     """Find wrong labels in a set of images: train a small model on them and watch which images hurt it.
 
     The run directory gets issues.csv, issues.parquet, summary.json and report.html, a page to decide image by image.
     Interrupted runs go on with --resume.
     """
-    given = locals()
+    given |= locals()
     from functools import partial
 
     from sgoif.audit.audit import audit

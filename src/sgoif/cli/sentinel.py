@@ -7,24 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from sgoif.cli.options import (
-    AsJson,
-    BatchSize,
-    Channels,
-    Device,
-    ImageColumn,
-    LabelColumn,
-    Layout,
-    Limit,
-    Mean,
-    Model,
-    Root,
-    Split,
-    Spread,
-    Weights,
-    data_of,
-    made_from,
-)
+from sgoif.cli.options import Limit, Model, Weights, computing, data_of, made_from, preparing, reading, with_options
 from sgoif.cli.terminal import SHOWN, add_row, message, new_table, print_json, print_sentence, results, with_progress
 
 if TYPE_CHECKING:
@@ -59,6 +42,7 @@ OtherWeights = Annotated[
 
 
 @app.command("fit")
+@with_options(preparing, reading, computing)
 def fit_command(
     data: Annotated[
         Path | None,
@@ -100,33 +84,23 @@ def fit_command(
             help="Side of the images the model sees, in pixels.", show_default="64; 32 or less for small images"
         ),
     ] = None,
-    channels: Channels = None,
-    mean: Mean = None,
-    spread: Spread = None,
-    layout: Layout = "auto",
-    split: Split = None,
-    root: Root = None,
-    image_column: ImageColumn = None,
-    label_column: LabelColumn = None,
     limit: Limit = None,
-    batch_size: BatchSize = 128,
-    device: Device = "auto",
-    as_json: AsJson = False,
+    **given: Any,
 ) -> None:
     """Learn what belongs to a trained model, and write it to one file. The model is not changed.
 
     p-values and alarms are as honest as the calibration: give images that the model was not trained on.
     """
-    given = locals()
+    given |= locals()
     from sgoif.audit.models import is_harmless
     from sgoif.commands.sentinel.fitting import fit
     from sgoif.commands.sentinel.settings import FitSettings
     from sgoif.commands.settings import numbers
 
-    normalised = {"mean": numbers(mean, "--mean"), "spread": numbers(spread, "--spread")}
+    normalised = {name: numbers(given[name], f"--{name}") for name in ("mean", "spread")}
     settings = made_from(FitSettings, given, data=data_of(data, given), **normalised)
     summary = with_progress(lambda show: fit(settings, show))
-    if as_json:
+    if given["as_json"]:
         print_json(summary)
         return
     print(
@@ -139,6 +113,7 @@ def fit_command(
 
 
 @app.command("score")
+@with_options(reading, computing)
 def score_command(
     data: Annotated[
         Path,
@@ -157,34 +132,28 @@ def score_command(
     show: Annotated[int, typer.Option(help="Images on the page.")] = 200,
     model: OtherModel = None,
     weights: OtherWeights = None,
-    layout: Layout = "auto",
-    split: Split = None,
-    root: Root = None,
-    image_column: ImageColumn = None,
-    label_column: LabelColumn = None,
     limit: Limit = None,
-    batch_size: BatchSize = 128,
-    device: Device = "auto",
-    as_json: AsJson = False,
+    **given: Any,
 ) -> None:
     """Score images, the higher the stranger, and write scores.csv, scores.parquet and strangest.html.
 
     Files that cannot be read are left out and named in skipped.csv.
     """
-    given = locals()
+    given |= locals()
     from sgoif.commands.sentinel.scoring import score
     from sgoif.commands.sentinel.settings import OpenSettings, ScoreSettings
 
     opened = made_from(OpenSettings, given, path=sentinel)
     settings = made_from(ScoreSettings, given, data=data_of(data, given), sentinel=opened)
     scored = with_progress(lambda progress: score(settings, progress))
-    if as_json:
+    if given["as_json"]:
         print_json({**scored.summary, "strangest": _rows(scored)})
         return
     _tell_scores(scored)
 
 
 @app.command("watch")
+@with_options(reading, computing)
 def watch_command(
     data: Annotated[
         Path | None,
@@ -203,29 +172,22 @@ def watch_command(
     ] = 0.01,
     model: OtherModel = None,
     weights: OtherWeights = None,
-    layout: Layout = "auto",
-    split: Split = None,
-    root: Root = None,
-    image_column: ImageColumn = None,
-    label_column: LabelColumn = None,
     limit: Limit = None,
-    batch_size: BatchSize = 128,
-    device: Device = "auto",
-    as_json: AsJson = False,
+    **given: Any,
 ) -> None:
     """Treat images as a stream and stop at the alarm that it has changed.
 
     Exit code 0: the stream ended without an alarm. 3: an alarm was raised. 2: a mistake in what was asked.
     A list on standard input is followed as it grows: tail -f list.txt | sgoif sentinel watch --list - ...
     """
-    given = locals()
+    given |= locals()
     from sgoif.commands.sentinel.image_stream import watch
     from sgoif.commands.sentinel.settings import OpenSettings, WatchSettings
 
     opened = made_from(OpenSettings, given, path=sentinel)
     settings = made_from(WatchSettings, given, data=data_of(data, given), sentinel=opened)
     watched = with_progress(lambda show: watch(settings, show))
-    if as_json:
+    if given["as_json"]:
         print_json(watched.record())
     else:
         _tell_watched(watched, false_alarms)

@@ -7,24 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from sgoif.cli.options import (
-    AsJson,
-    BatchSize,
-    Channels,
-    Device,
-    ImageColumn,
-    LabelColumn,
-    Layout,
-    Limit,
-    Mean,
-    Model,
-    Root,
-    Split,
-    Spread,
-    Weights,
-    data_of,
-    made_from,
-)
+from sgoif.cli.options import Limit, Model, Weights, computing, data_of, made_from, preparing, reading, with_options
 from sgoif.cli.terminal import SHOWN, add_row, message, new_table, print_json, print_sentence, results, with_progress
 from sgoif.errors import SettingError
 
@@ -32,6 +15,7 @@ if TYPE_CHECKING:
     from sgoif.commands.trace.trace import TraceOutput
 
 
+@with_options(preparing, reading, computing)
 def trace_command(
     run: Annotated[
         Path | None,
@@ -69,40 +53,29 @@ def trace_command(
     image_size: Annotated[
         int | None, typer.Option(help="Side of the images the model sees, in pixels.", show_default="as an audit")
     ] = None,
-    channels: Channels = None,
-    mean: Mean = None,
-    spread: Spread = None,
-    layout: Layout = "auto",
-    split: Split = None,
-    root: Root = None,
-    image_column: ImageColumn = None,
-    label_column: LabelColumn = None,
     limit: Limit = None,
     show: Annotated[int, typer.Option(help="Victims on the page.")] = 24,
-    batch_size: BatchSize = 256,
-    device: Device = "auto",
-    as_json: AsJson = False,
+    **given: Any,
 ) -> None:
     """Find the training images that make a model answer wrongly, and say how many to remove.
 
     Writes culprits.csv, culprits.parquet, culprits.html (each victim beside the images behind it) and decisions.csv,
     with which `sgoif apply` makes a cleaned copy.
     """
-    given = locals()
-    from sgoif.commands.settings import numbers
+    given |= locals()
+    from sgoif.commands.settings import numbers, option_name
     from sgoif.commands.trace.settings import TraceSettings
     from sgoif.commands.trace.trace import trace
 
     where = data_of(data, given)
     if where is None:
-        about = {"--split": split, "--root": root, "--label-column": label_column, "--limit": limit}
-        idle = [name for name, value in about.items() if value is not None]
-        if idle := idle + (["--layout"] if layout != "auto" else []):
+        idle = [option_name(name) for name in ("split", "root", "label_column", "limit") if given[name] is not None]
+        if idle := idle + (["--layout"] if given["layout"] != "auto" else []):
             raise SettingError(f"{', '.join(idle)} say how --data is read, and there is none; leave them away")
-    normalised = {"mean": numbers(mean, "--mean"), "spread": numbers(spread, "--spread")}
+    normalised = {name: numbers(given[name], f"--{name}") for name in ("mean", "spread")}
     settings = made_from(TraceSettings, given, data=where, **normalised)
     traced = with_progress(lambda progress: trace(settings, progress))
-    if as_json:
+    if given["as_json"]:
         print_json(traced.summary)
     else:
         _tell(traced)

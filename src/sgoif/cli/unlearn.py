@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from sgoif.cli.options import AsJson, BatchSize, Device, made_from
+from sgoif.cli.options import AsJson, Device, computing, made_from, with_options
 from sgoif.cli.terminal import new_table, print_json, print_result, print_sentence, results, with_progress
 
 if TYPE_CHECKING:
@@ -21,10 +21,6 @@ app = typer.Typer(
     no_args_is_help=True,
 )
 
-State = Annotated[Path, typer.Option("--state", help="The file that `sgoif unlearn init` wrote.")]
-Log = Annotated[
-    Path | None, typer.Option("--log", help="The log, where it is not where it was.", show_default="that of the state")
-]
 Key = Annotated[
     Path | None,
     typer.Option(
@@ -36,7 +32,20 @@ Key = Annotated[
 DEFAULT_STATE = Path("unlearning.npz")
 
 
+def session_of(
+    state: Annotated[Path, typer.Option("--state", help="The file that `sgoif unlearn init` wrote.")] = DEFAULT_STATE,
+    log: Annotated[
+        Path | None,
+        typer.Option("--log", help="The log, where it is not where it was.", show_default="that of the state"),
+    ] = None,
+    key: Key = None,
+    as_json: AsJson = False,
+) -> None:
+    """Which requests, where they are logged, what proves it, and what is printed."""
+
+
 @app.command("init")
+@with_options(computing)
 def init_command(
     run: Annotated[
         Path | None,
@@ -77,12 +86,10 @@ def init_command(
         float, typer.Option(help="Can wait: at most this share of the examples is deleted since the training.")
     ] = 0.01,
     max_class_share: Annotated[float, typer.Option(help="The same for the examples of any one class.")] = 0.1,
-    batch_size: BatchSize = 128,
-    device: Device = "auto",
-    as_json: AsJson = False,
+    **given: Any,
 ) -> None:
     """Read the features of a trained network's data, fit its last layer to them, and begin an audit log."""
-    given = locals()
+    given |= locals()
     from sgoif.commands.unlearn.session import init, status
     from sgoif.commands.unlearn.settings import InitSettings
     from sgoif.tasks.unlearning import Limits
@@ -91,7 +98,7 @@ def init_command(
     limits = Limits(logits=max_logits, flips=max_flips, loss=max_loss, share=max_share, class_share=max_class_share)
     settings = made_from(InitSettings, given, head=UnlearnerSettings(l2=l2, steps=steps, limits=limits))
     unlearner = with_progress(lambda show: init(settings, show, key))
-    if as_json:
+    if given["as_json"]:
         print_json({"state": str(state), **status(unlearner)})
         return
     certificate = unlearner.certificate()
@@ -103,42 +110,41 @@ def init_command(
 
 
 @app.command("request")
+@with_options(session_of)
 def request_command(
     ids: Annotated[list[str] | None, typer.Argument(help="Examples to delete, by their ids.")] = None,
     listing: Annotated[
         Path | None, typer.Option("--from", help="A file with one id a line; - reads standard input.")
     ] = None,
     reason: Annotated[str, typer.Option(help="Why, for the log.")] = "",
-    state: State = DEFAULT_STATE,
-    log: Log = None,
-    key: Key = None,
     device: Device = "auto",
-    as_json: AsJson = False,
+    **given: Any,
 ) -> None:
     """Ask for examples to be deleted: what that does, and whether the network has to be trained again now."""
     from sgoif.commands.unlearn.session import read_ids, session
 
     names = read_ids(ids or [], listing)
-    with session(state, log, key, device) as unlearner:
+    with made_from(session, given, device=device) as unlearner:
         decision = unlearner.request(names, reason=reason)
         found = {**decision.record(), "log_head": unlearner.last_hash}
-    if as_json:
+    if given["as_json"]:
         print_json(found)
     else:
         _tell_decision(decision)
 
 
 @app.command("plan")
-def plan_command(state: State = DEFAULT_STATE, log: Log = None, key: Key = None, as_json: AsJson = False) -> None:
+@with_options(session_of)
+def plan_command(**given: Any) -> None:
     """List what waits to be removed, and what waits for a new training, the most urgent first. Changes nothing."""
     from sgoif.commands.unlearn.session import load, not_in_state, plan
     from sgoif.tasks.unlearning.text import counted
 
-    unlearner = load(state, log)
-    later = not_in_state(unlearner, key, state)
+    unlearner = made_from(load, given)
+    later = not_in_state(unlearner, given["key"], given["state"])
     found = plan(unlearner, later)
     pending, outstanding = unlearner.pending(), unlearner.outstanding()
-    if as_json:
+    if given["as_json"]:
         print_json(found)
         return
     _tell_plan("waiting to be removed from the head", pending)
@@ -154,59 +160,56 @@ def plan_command(state: State = DEFAULT_STATE, log: Log = None, key: Key = None,
 
 
 @app.command("remove")
+@with_options(session_of)
 def remove_command(
     request: Annotated[
         list[int] | None,
         typer.Option("--request", help="Only this request; can be repeated.", show_default="all that are pending"),
     ] = None,
-    state: State = DEFAULT_STATE,
-    log: Log = None,
-    key: Key = None,
     device: Device = "auto",
-    as_json: AsJson = False,
+    **given: Any,
 ) -> None:
     """Take the examples of pending requests out of the head and out of the state, with a certificate."""
     from sgoif.commands.unlearn.session import session
 
-    with session(state, log, key, device) as unlearner:
+    with made_from(session, given, device=device) as unlearner:
         removal = unlearner.remove(request or None)
         found = {**removal.record(), "log_head": unlearner.last_hash}
-    print_result(found, as_json, removal)
+    print_result(found, given["as_json"], removal)
 
 
 @app.command("check")
-def check_command(
-    state: State = DEFAULT_STATE, log: Log = None, key: Key = None, device: Device = "auto", as_json: AsJson = False
-) -> None:
+@with_options(session_of)
+def check_command(device: Device = "auto", **given: Any) -> None:
     """Train the head again from zeros without what was deleted, and compare it with the one that is there."""
     from sgoif.commands.unlearn.session import session
 
-    with session(state, log, key, device) as unlearner:
+    with made_from(session, given, device=device) as unlearner:
         check = unlearner.check()
         found = {**check.record(), "log_head": unlearner.last_hash}
-    print_result(found, as_json, check)
+    print_result(found, given["as_json"], check)
 
 
 @app.command("head")
+@with_options(session_of)
 def head_command(
     out: Annotated[Path, typer.Option(help="FILE.npz to write: weight (classes × features) and bias.")],
-    state: State = DEFAULT_STATE,
-    log: Log = None,
-    key: Key = None,
-    as_json: AsJson = False,
+    **given: Any,
 ) -> None:
     """Write the head's weights, to be put into the last linear layer of the network."""
     from sgoif.commands.unlearn.session import session, status, write_head
     from sgoif.errors import SettingError
 
-    if out.is_dir() or out.resolve() == state.resolve():
+    if out.is_dir() or out.resolve() == given["state"].resolve():
         raise SettingError(f"--out {out} cannot be written; give the name of another file, e.g. head.npz")
     if out.suffix.lower() != ".npz":
         raise SettingError(f"--out {out} would not be what it is called: a numpy archive is written. Give FILE.npz")
-    with session(state, log, key) as unlearner:
+    with made_from(session, given) as unlearner:
         write_head(unlearner, out)
         found = {"out": str(out), "layer": unlearner.head_name, **status(unlearner)}
-    print_result(found, as_json, f"{out}: weight and bias of the layer {found['layer'] or 'after the features'}")
+    print_result(
+        found, given["as_json"], f"{out}: weight and bias of the layer {found['layer'] or 'after the features'}"
+    )
 
 
 @app.command("verify")

@@ -6,30 +6,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, get_args
 
-from sgoif.audit.settings import LARGEST_IMAGE, READING, SMALLEST_IMAGE
+from sgoif.audit.settings import LARGEST_IMAGE, SMALLEST_IMAGE, DataSettings
 from sgoif.device.selection import Device
 from sgoif.errors import SettingError
 
 BROUGHT = ("weights", "classes", "image_size", "channels", "mean", "spread")
 """Settings of a model that a finished audit answers."""
-
-
-@dataclass(frozen=True)
-class DataSettings:
-    """Which images, and how they are laid out; the fields are the arguments of `sgoif.images.open_images`."""
-
-    path: Path
-    layout: str = "auto"
-    split: str | None = None
-    root: Path | None = None
-    image_column: str | None = None
-    label_column: str | None = None
-    limit: int | None = None
-
-    @property
-    def options(self) -> dict[str, Any]:
-        """Everything but the path."""
-        return {name: getattr(self, name) for name in READING}
 
 
 @dataclass(frozen=True)

@@ -38,9 +38,16 @@ class TrainedModel:
 
     def build(self, device: torch.device) -> nn.Module:
         """The network with its weights."""
-        prepared = self.preparation
-        sizes = {"channels": prepared.channels, "classes": len(self.class_names), "size": prepared.size}
-        return build_model(self.model, self.weights, device, **sizes)
+        prepared, weights, classes = self.preparation, self.weights, len(self.class_names)
+        model = make_model(self.model, prepared.channels, classes, prepared.size)
+        if weights is not None and weights.suffix == CHECKPOINT:
+            load_checkpoint(model, weights)
+        elif weights is not None and (fresh := load_weights(model, weights)):
+            raise ModelError(
+                f"--weights {weights} has no {', '.join(fresh)} for a model with {classes} classes; say how many it was"
+                " trained with, or name them, with --classes"
+            )
+        return model.to(device).eval()
 
 
 def check_model(name: str, weights: Path | None, device: torch.device) -> None:
@@ -53,23 +60,6 @@ def check_model(name: str, weights: Path | None, device: torch.device) -> None:
         )
     if weights is not None and not weights.is_file():
         raise ModelError(f"--weights {weights}: there is no such file")
-
-
-def build_model(
-    name: str, weights: Path | None, device: torch.device, *, channels: int, classes: int, size: int
-) -> nn.Module:
-    """The model with its trained weights, on the device."""
-    model = make_model(name, channels, classes, size)
-    if weights is not None and weights.suffix == CHECKPOINT:
-        load_checkpoint(model, weights)
-    elif weights is not None:
-        fresh = load_weights(model, weights)
-        if fresh:
-            raise ModelError(
-                f"--weights {weights} has no {', '.join(fresh)} for a model with {classes} classes; say how many it was"
-                " trained with, or name them, with --classes"
-            )
-    return model.to(device).eval()
 
 
 def load_checkpoint(model: nn.Module, path: Path) -> None:

@@ -7,7 +7,7 @@ import math
 from collections.abc import Mapping, Sequence
 
 from sgoif.reports.page_pictures import image_format
-from sgoif.reports.templates import escape_html, policy_digest, read_asset, show_control_characters
+from sgoif.reports.templates import escape_html, page_policy, read_asset, show_control_characters
 
 
 def safe_text(value: str) -> str:
@@ -42,8 +42,7 @@ def picture_html(data: bytes | None, described: str) -> str:
 def style_and_policy(*sheets: str) -> dict[str, str]:
     """Style sheets, and the content security policy that allows them, pictures inside the page and nothing else."""
     style = "".join(map(read_asset, sheets))
-    allowed = f"img-src data:; style-src {policy_digest(style)}; base-uri 'none'; form-action 'none'"
-    return {"style": style, "policy": f"default-src 'none'; {allowed}"}
+    return {"style": style, "policy": page_policy(style, images="data:")}
 
 
 def figures_html(figures: Sequence[tuple[str, str, str]]) -> str:

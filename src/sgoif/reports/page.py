@@ -17,7 +17,7 @@ from sgoif.errors import SettingError
 from sgoif.reports.page_data import PageData
 from sgoif.reports.page_json import build_payload, suspicion_order, to_json
 from sgoif.reports.page_pictures import CHUNK, order_by_need, picture_blocks
-from sgoif.reports.templates import escape_html, fill_template, policy_digest, read_asset
+from sgoif.reports.templates import escape_html, fill_template, join_scripts, page_policy, read_asset
 
 __all__ = ["MAX_BYTES", "PageData", "page_html", "write_page"]
 
@@ -77,12 +77,8 @@ def _parts(data: PageData, max_bytes: int, progress: Callable[[int, int], None] 
 def _frame(title: str) -> tuple[tuple[str, str], str]:
     """The page before and after its data, and the script."""
     style = read_asset("page.css")
-    script = '(() => {\n"use strict";\n' + "\n".join(read_asset(name) for name in SCRIPTS) + "})();\n"
-    policy = (
-        f"default-src 'none'; img-src data: blob:; style-src {policy_digest(style)};"
-        f" script-src {policy_digest(script)}; base-uri 'none'; form-action 'none';"
-        " require-trusted-types-for 'script'; trusted-types 'none'"
-    )
+    script = join_scripts(SCRIPTS)
+    policy = page_policy(style, script, images="data: blob:")
     whole = fill_template("page.html", {"title": escape_html(title), "policy": policy, "style": style})
     before, after = whole.split("<!-- data -->\n")
     return (before, after), script

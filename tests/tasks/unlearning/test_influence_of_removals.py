@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import asdict
 
 import pytest
 import torch
@@ -81,7 +82,7 @@ def test_probabilities_predictions_and_flips_by_hand() -> None:
     assert summary.largest_shift == pytest.approx(shift)
     spread = float(found.change.std()) / math.sqrt(2)
     assert summary.population_high - summary.high == pytest.approx(1.6448536 * spread)
-    assert Effect.from_record(summary.record()) == summary
+    assert Effect(**asdict(summary)) == summary
 
 
 def test_without_a_bound_left_there_is_no_interval() -> None:

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-from sgoif.audit.settings import folder_name
-from sgoif.commands.settings import DataSettings, ModelSettings, Requirements
+from sgoif.audit.settings import DataSettings, folder_name
+from sgoif.commands.settings import ModelSettings, Requirements
 from sgoif.device.selection import Device
 from sgoif.errors import SettingError
 

@@ -25,7 +25,6 @@ class TraceSettings(ModelSettings):
     """None: `sgoif-trace-<name>` in the current directory."""
     show: int = 24
     """Victims on the page."""
-    batch_size: int = 256
 
     def __post_init__(self) -> None:
         self.check(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -32,7 +32,7 @@ class VerifiedLog:
         """In terms of JSON."""
         places = {"key": self.key_file, "state": self.state}
         named = {name: None if place is None else str(place) for name, place in places.items()}
-        return {"log": str(self.log), **named, **self.found.record()}
+        return {"log": str(self.log), **named, **asdict(self.found)}
 
     def lines(self) -> list[str]:
         """For a person."""

@@ -18,7 +18,14 @@ from sgoif.audit.run_directory import CACHE
 from sgoif.images import ImagesError, Pixels, open_pixels
 from sgoif.images.containment import contained, contained_file
 from sgoif.images.pixels import image_type
-from sgoif.reports.templates import escape_html, fill_template, policy_digest, read_asset, show_control_characters
+from sgoif.reports.templates import (
+    escape_html,
+    fill_template,
+    join_scripts,
+    page_policy,
+    read_asset,
+    show_control_characters,
+)
 
 SCRIPTS = ("elements.js", "charts.js", "watch.js")
 MOST_LIVE_BYTES = 2**26
@@ -104,12 +111,8 @@ class RunContent:
 def _page(run: Path) -> Response:
     """The page; its own script and style sheet are the only ones it may run."""
     style = read_asset("page.css")
-    script = '(() => {\n"use strict";\n' + "\n".join(read_asset(name) for name in SCRIPTS) + "})();\n"
-    policy = (
-        f"default-src 'none'; img-src 'self'; connect-src 'self'; style-src {policy_digest(style)}; script-src"
-        f" {policy_digest(script)}; base-uri 'none'; form-action 'none'; require-trusted-types-for 'script';"
-        " trusted-types 'none'"
-    )
+    script = join_scripts(SCRIPTS)
+    policy = page_policy(style, script, images="'self'", further=" connect-src 'self';")
     title = escape_html(show_control_characters(run.resolve().name)) or "(no name)"
     page = fill_template("watch.html", {"title": title, "policy": policy, "style": style, "script": script})
     # A page cannot say in itself who may frame it; a header can.

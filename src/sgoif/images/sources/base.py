@@ -81,6 +81,12 @@ def split_note(split: str, available: Sequence[str]) -> list[str]:
     return [f"reading the split {shown(split)}; not read: {few(others)} (choose with --split)"] if others else []
 
 
+def refuse_split(request: Request) -> None:
+    """Raise where a part of a single file is asked for."""
+    if request.split is not None:
+        raise ImagesError(f"{shown(request.path)} is one file without splits; leave --split away")
+
+
 def numbers_as_names(split: str, count: int) -> list[str]:
     """Names for images that have none of their own."""
     return [f"{split}/{number}" for number in range(count)]

@@ -13,7 +13,7 @@ import numpy as np
 
 from sgoif.images.backends import Arrays
 from sgoif.images.errors import ImagesError
-from sgoif.images.sources.base import TRAIN, Found, Request, choose_split, numbers_as_names, split_note
+from sgoif.images.sources.base import TRAIN, Found, Request, choose_split, numbers_as_names, refuse_split, split_note
 from sgoif.images.sources.safe_pickle import read_pickle
 from sgoif.images.text import few, shown
 
@@ -55,8 +55,7 @@ def read(request: Request) -> Found:
 
 
 def _read_file(request: Request) -> Found:
-    if request.split is not None:
-        raise ImagesError(f"{shown(request.path)} is one file without splits; leave --split away")
+    refuse_split(request)
     size = request.path.stat().st_size
     hundred = size % (PIXELS + 1) != 0 or (size % (PIXELS + 2) == 0 and request.path.stem in SPLITS)
     classes = 100 if hundred else 10

@@ -16,7 +16,7 @@ from typing import Any
 from sgoif.images.collection import Skipped
 from sgoif.images.errors import ImagesError
 from sgoif.images.sources.arrow_rows import Encoded, Table
-from sgoif.images.sources.base import TRAIN, Found, Request, choose_split, listing, split_note
+from sgoif.images.sources.base import TRAIN, Found, Request, choose_split, listing, refuse_split, split_note
 from sgoif.images.sources.manifest import LABEL_COLUMNS, find_column
 from sgoif.images.text import few, shown
 
@@ -74,8 +74,7 @@ def _read(request: Request) -> Found:
 def _files(request: Request) -> tuple[list[Path], str, list[str]]:
     path = request.path
     if path.is_file():
-        if request.split is not None:
-            raise ImagesError(f"{shown(path)} is one file without splits; leave --split away")
+        refuse_split(request)
         return [path], TRAIN, []
     if (path / SPLITS).is_file():
         splits = _json(path / SPLITS).get("splits")

@@ -15,7 +15,16 @@ import numpy as np
 
 from sgoif.images.backends import Arrays
 from sgoif.images.errors import ImagesError
-from sgoif.images.sources.base import TRAIN, Found, Request, choose_split, listing, numbers_as_names, split_note
+from sgoif.images.sources.base import (
+    TRAIN,
+    Found,
+    Request,
+    choose_split,
+    listing,
+    numbers_as_names,
+    refuse_split,
+    split_note,
+)
 from sgoif.images.sources.spill import stored
 from sgoif.images.text import few, shown
 
@@ -35,8 +44,7 @@ def matches(path: Path) -> bool:
 def read(request: Request) -> Found:
     """Images and labels of one split."""
     if request.path.is_file():
-        if request.split is not None:
-            raise ImagesError(f"{shown(request.path)} is one file without splits; leave --split away")
+        refuse_split(request)
         file, split, notes = request.path, _split(request.path.name), []
     else:
         files = _image_files(request.path)

@@ -21,9 +21,8 @@ For all examples at once there is the first order alone, one inner product an ex
 from __future__ import annotations
 
 import math
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from statistics import NormalDist
-from typing import Any
 
 import torch
 from torch import Tensor
@@ -62,14 +61,6 @@ class Effect:
     """Predictions too close to call for the certificate."""
     largest_shift: float
     """Most probability that one query's prediction moves from some classes to others."""
-
-    def record(self) -> dict[str, Any]:
-        """In terms of JSON."""
-        return asdict(self)
-
-    @classmethod
-    def from_record(cls, record: dict[str, Any]) -> Effect:
-        return cls(**record)
 
     @property
     def largest_change(self) -> float:

@@ -18,7 +18,7 @@ import os
 import warnings
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from itertools import pairwise
 from pathlib import Path
@@ -62,10 +62,6 @@ class Verification:
     """The first line with a proof."""
     state_at: int | None = None
     """Line of the hash that the state ends with."""
-
-    def record(self) -> dict[str, Any]:
-        """In terms of JSON."""
-        return asdict(self)
 
 
 def read_log(path: str | os.PathLike[str], key: bytes | None = None) -> list[Entry]:

@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any, Literal
 
 import numpy as np
@@ -54,10 +54,6 @@ class Limits:
                 raise SettingError(f"the limit {name}={value!r} is not valid: expected a positive number")
         if isinstance(self.flips, bool) or not isinstance(self.flips, int) or self.flips < 0:
             raise SettingError(f"the limit flips={self.flips!r} is not valid: expected a whole number from 0 up")
-
-    def record(self) -> dict[str, Any]:
-        """In terms of JSON."""
-        return asdict(self)
 
 
 @dataclass(frozen=True)

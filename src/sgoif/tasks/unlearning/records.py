@@ -48,7 +48,7 @@ class Decision:
                 **record,
                 "ids": tuple(record["ids"]),
                 "reasons": tuple(record["reasons"]),
-                "effect": Effect.from_record(record["effect"]),
+                "effect": Effect(**record["effect"]),
                 "certificate": Certificate.from_record(record["certificate"]),
             }
         )

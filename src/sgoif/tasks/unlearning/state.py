@@ -11,6 +11,7 @@ import secrets
 import time
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import asdict
 from functools import cached_property
 from typing import Any
 
@@ -85,7 +86,7 @@ class UnlearnerState:
             steps=removed.steps,
             logits=removed.certificate.logits(typical),
         )
-        evidence = {"request": request.number, "decision": decision.record(), "limits": limits.record()}
+        evidence = {"request": request.number, "decision": decision.record(), "limits": asdict(limits)}
         self.write("decision", str(decision), evidence)
         return decision
 
@@ -187,7 +188,7 @@ class UnlearnerState:
             "features": int(self.fitted.data.features.shape[1]),
             "queries": {"count": len(self.queries), "kind": self.queries.kind},
             "l2": self.settings.l2,
-            "limits": self.settings.limits.record(),
+            "limits": asdict(self.settings.limits),
             "certificate": self.certificate().record(),
             "accuracy": {
                 "head": self.accuracy(self.fitted.w),
