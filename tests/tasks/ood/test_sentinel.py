@@ -80,12 +80,16 @@ def operations(task: Callable[[], object]) -> int:
     return mode.count
 
 
-def test_a_score_takes_few_operations_beyond_the_forward_pass(sentinel: Sentinel) -> None:
+def test_a_score_takes_few_operations_beyond_the_forward_pass(
+    sentinel: Sentinel, monkeypatch: pytest.MonkeyPatch
+) -> None:
     x = strangers(20)
     sentinel.score(x)
     forward = operations(lambda: sentinel.network.model(x))
     stages = len(sentinel.network.stages)
     assert operations(lambda: sentinel.score(x)) - forward <= stages + 25
+    monkeypatch.setattr(sentinel, "_graphed", sentinel._score.columns)
+    assert operations(lambda: sentinel.score(x)) - forward == stages + 1  # and two to start what is recorded
 
 
 def test_strangers_are_stranger(sentinel: Sentinel) -> None:

@@ -28,15 +28,28 @@ class ActivationMatrix:
         """W."""
         return max(self.sizes)
 
-    def join(self, parts: Sequence[Tensor]) -> Tensor:
-        """The layers [n, D_l] as a matrix, [n, L, W]."""
+    @property
+    def columns(self) -> int:
+        """L · W."""
+        return len(self.sizes) * self.width
+
+    def padded(self, parts: Sequence[Tensor]) -> list[Tensor]:
+        """The layers, each followed by its padding: side by side they fill the matrix."""
         pieces: list[Tensor] = []
         for part, size in zip(parts, self.sizes, strict=True):
             pieces.append(part)
             if size < self.width:
                 pieces.append(self._zeros.expand(len(part), self.width - size))
-        matrix: Tensor = torch.cat(pieces, 1).unflatten(1, (len(self.sizes), self.width))
+        return pieces
+
+    def from_rows(self, rows: Tensor) -> Tensor:
+        """One row for every layer, [n, L, W], of the first columns of these."""
+        matrix: Tensor = rows[:, : self.columns].unflatten(1, (len(self.sizes), self.width))
         return matrix
+
+    def join(self, parts: Sequence[Tensor]) -> Tensor:
+        """The layers as a matrix."""
+        return self.from_rows(torch.cat(self.padded(parts), 1))
 
     @cached_property
     def _zeros(self) -> Tensor:

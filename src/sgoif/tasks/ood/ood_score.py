@@ -1,4 +1,4 @@
-"""The score of what a network has seen, as one function of tensors that never change once it is made.
+"""The score of rows of activations, as one function of tensors that never change once it is made.
 
     s = ½ ln κ + ½ ln ν − g ln E
 
@@ -16,11 +16,11 @@ from torch import Tensor
 from sgoif.core.logits import two_classes
 from sgoif.tasks.ood.moments import SMALLEST, LayerMoments, MeanDistance
 from sgoif.tasks.ood.neighbours import Neighbours
-from sgoif.tasks.ood.network import Seen, pooled
+from sgoif.tasks.ood.network import pooled
 
 
 class OodScore:
-    """s of batches that the network has seen; infinite where the input or what came of it is not a number."""
+    """s of what `columns` gives, side by side."""
 
     def __init__(self, layers: Sequence[LayerMoments], neighbours: Neighbours, trust: float) -> None:
         self.device = layers[0].root.device
@@ -32,21 +32,28 @@ class OodScore:
         columns = torch.tensor(factors, device=self.device, dtype=torch.float32).T
         self._origin, self._sign, self._power = columns.unsqueeze(2).unbind()
 
-    def __call__(self, seen: Seen) -> Tensor:
+    def columns(self, images: Tensor, made: Sequence[Tensor]) -> list[Tensor]:
+        """Pooled stages and features in the places of the matrix, logits, and the largest value of each input."""
+        *stages, features, logits = made
+        activations = [*map(pooled, stages), features.flatten(1)]
+        largest = torch.linalg.vector_norm(images.float(), math.inf, tuple(range(1, images.dim())))
+        return [*self._matrix.padded(activations), logits, largest.unsqueeze(1)]
+
+    def __call__(self, rows: Tensor) -> Tensor:
         """s, [n]."""
-        with torch.autocast(seen.logits.device.type, enabled=False):
-            matrix = self._matrix.join([*map(pooled, seen.stages), seen.features.flatten(1)])
-            measured = torch.empty(3, len(matrix), dtype=matrix.dtype, device=matrix.device)
+        with torch.autocast(rows.device.type, enabled=False):
+            matrix, measured = (
+                self._matrix.from_rows(rows),
+                torch.empty(3, len(rows), dtype=rows.dtype, device=rows.device),
+            )
             self._spread.mean(matrix, out=measured[0])
             self._neighbours.nearest(matrix, out=measured[1])
-            minus_energy(seen.logits, out=measured[2])
+            minus_energy(rows[:, self._matrix.columns : -1], out=measured[2])
             factors = torch.addcmul(self._origin, measured, self._sign).clamp_min_(SMALLEST)
             scores = torch.xlogy(self._power, factors).sum(0)
             # A network may make something finite of an input that is not. In evaluation no row sees another, so such an
             # input spoils only its own score, and 0 times its largest value sees to it that it does.
-            images = seen.images.float()
-            largest = torch.linalg.vector_norm(images, math.inf, tuple(range(1, images.dim())))
-            return scores.add_(largest, alpha=0).nan_to_num_(nan=math.inf, posinf=math.inf)
+            return scores.add_(rows[:, -1], alpha=0).nan_to_num_(nan=math.inf, posinf=math.inf)
 
 
 def minus_energy(logits: Tensor, out: Tensor | None = None) -> Tensor:

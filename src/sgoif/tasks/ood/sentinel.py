@@ -38,6 +38,7 @@ from sgoif.tasks.ood.neighbours import Neighbours
 from sgoif.tasks.ood.network import Network, Seen
 from sgoif.tasks.ood.ood_score import OodScore
 from sgoif.tasks.ood.reference import CalibrationSet, OneInMany, Reference, activations_of
+from sgoif.tasks.ood.score_graphs import GraphedScore
 from sgoif.tasks.ood.stream import ShiftWatch
 from sgoif.tracking.evaluation import evaluation
 
@@ -88,6 +89,7 @@ class Sentinel:
         self.trust = trust
         """g: how far the network's answers count."""
         self._score = OodScore(layers, neighbours, trust)
+        self._graphed = GraphedScore(self._score)
 
     @classmethod
     def fit(
@@ -203,7 +205,7 @@ class Sentinel:
     @torch.no_grad()
     def strangeness(self, seen: Seen) -> Tensor:
         """s of a batch that the network has seen, [n]; infinite where the input or what came of it is not a number."""
-        return self._score(seen)
+        return self._graphed(seen.images, (*seen.stages, seen.features, seen.logits))
 
     def score(self, x: Tensor) -> Tensor:
         """How strange each input is, [n]; one that holds an infinite value or none at all is infinitely strange."""
