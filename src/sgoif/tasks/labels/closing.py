@@ -24,7 +24,8 @@ def evidence_of(
 ) -> tuple[Evidence, Evidence]:
     """Evidence on training and held-out examples, with a closing pass over `dataset` or without.
 
-    `label` names one of several labels per example, which have none. None: with one where every example was seen less than ten times on average and there is a data set to look at.
+    `label` names one of several labels per example, which have no such pass. None: with one where every example was
+    seen less than ten times on average and there is a data set to look at.
     """
     if wanted and (reason := _obstacle(monitor, dataset, label)):
         raise SettingError(f"closing_pass=True is not possible {reason}; leave it out")
