@@ -299,3 +299,17 @@ def test_turns_are_even_repeatable_and_change_with_the_seed() -> None:
     counts = [turns.count(turn) for turn in range(8)]
     assert min(counts) > 400, "500 expected, deviation 21"
     assert max(counts) < 600
+
+
+@pytest.mark.parametrize("batch", [7, 64, 500])
+def test_the_directions_are_never_older_than_a_fifth_of_the_run_until_the_longest_interval(batch: int) -> None:
+    anchors, known = 200, 10_000
+    schedule, seen, last = RefreshSchedule(None, None, anchors, CPU), 0, 0
+    while seen < 200_000:
+        if schedule.due(batch, known):
+            schedule.refreshing()
+            last = seen + batch
+        seen += batch
+        schedule.end(batch)
+        oldest = min(max(seen / 5, anchors), schedule.longest(known))
+        assert seen - last <= oldest + batch

@@ -8,13 +8,9 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-import torch
 
 from sgoif.reports.page_data import Pairs
 from sgoif.reports.page_json import class_pairs
-from sgoif.stability import step_weight
-from sgoif.stability.step_weight import StepWeight
-from sgoif.tasks.curriculum import assessment
 from sgoif.tasks.labels import evidence as evidence_module
 from sgoif.tasks.labels import strict
 from sgoif.tasks.labels.evidence import Evidence, Rows
@@ -61,52 +57,6 @@ def test_a_report_on_twenty_thousand_classes_fits_into_two_gigabytes(tmp_path: P
     assert (tmp_path / "report.html").stat().st_size > 10_000
 
 
-def watched(monkeypatch: pytest.MonkeyPatch, counted: int, latest: int = 2**12) -> StepWeight:
-    monkeypatch.setattr(step_weight, "COUNTED", counted)
-    monkeypatch.setattr(step_weight, "LATEST", latest)
-    return StepWeight(30, torch.device("cpu"))
-
-
-def batches(many: int, seed: int = 0) -> list[tuple[torch.Tensor, ...]]:
-    random = torch.Generator().manual_seed(seed)
-    given = [torch.randint(0, 30, (200,), generator=random) for _ in range(many)]
-    return [
-        (torch.rand(200, generator=random), torch.randn(200, generator=random), y, (y + 1 + (y % 3)) % 30)
-        for y in given
-    ]
-
-
-def test_the_latest_suspicious_examples_say_what_counts_of_all_pairs_do(monkeypatch: pytest.MonkeyPatch) -> None:
-    dense, latest = watched(monkeypatch, 30), watched(monkeypatch, 29)
-    assert dense.confusion.shape == (30, 30)
-    assert latest.confusion.dim() == 1
-    for number, batch in enumerate(batches(12)):
-        for either in (dense, latest):
-            either.observe(*batch)
-            if number % 3 == 2:
-                either.refresh(torch.rand(5, generator=torch.Generator().manual_seed(number)))
-        assert latest.structure == pytest.approx(dense.structure, abs=1e-12)
-    assert dense.structure > 0.1
-    again = watched(monkeypatch, 29)
-    again.load_state_dict({name: value.clone() for name, value in latest.state_dict().items()})
-    for either in (latest, again):
-        either.observe(*batches(1, seed=5)[0])
-        either.refresh(torch.ones(5))
-    assert again.structure == latest.structure
-
-
-def test_more_suspicious_examples_than_there_is_room_for_replace_the_oldest(monkeypatch: pytest.MonkeyPatch) -> None:
-    short, rest = watched(monkeypatch, 29, latest=60), watched(monkeypatch, 29)
-    both = batches(9)
-    for batch in both:
-        short.observe(*batch)
-    for batch in both[-3:]:  # 20 of each batch
-        rest.observe(*batch)
-    for either in (short, rest):
-        either.refresh(torch.ones(5))
-    assert short.structure == pytest.approx(rest.structure, abs=1e-12)
-
-
 def examples(count: int, classes: int, slots: int = 8, seed: int = 0) -> Evidence:
     """Examples whose probabilities are remembered in slots, some of them empty, some labels outside of them."""
     random = np.random.default_rng(seed)
@@ -136,14 +86,6 @@ def test_the_likeliest_classes_in_blocks_of_rows(monkeypatch: pytest.MonkeyPatch
     monkeypatch.setattr(evidence_module, "ROWS_AT_ONCE", 20 * 7)
     assert np.array_equal(some.likeliest(20), p.argmax(1))
     assert np.array_equal(some.likeliest(20, factor), (p * factor).argmax(1))
-
-
-def test_the_structure_of_noise_in_many_classes(monkeypatch: pytest.MonkeyPatch) -> None:
-    some = examples(2000, 25)
-    counted = assessment.structure_of(some, 25)
-    monkeypatch.setattr(assessment, "COUNTED", 24)
-    assert assessment.structure_of(some, 25) == pytest.approx(counted, abs=1e-12)
-    assert counted > 0
 
 
 @pytest.mark.parametrize("classes", [12, 40])

@@ -18,7 +18,7 @@ def test_agreement_is_counted_beyond_chance(right: float) -> None:
 
 def test_rates_of_held_out_examples() -> None:
     anchors = known(400, 0.8)
-    found = judge(known(1000, 0.8, seed=1), anchors, 4, 0.5)
+    found = judge(known(1000, 0.8, seed=1), anchors, 4)
     assert found.joint is not None
     both = rates(anchors, found.joint, 4)
     assert both.keys() == {"confident joint", "posterior"}
@@ -41,7 +41,7 @@ def test_the_label_that_is_harmed_most_is_suggested_and_never_the_given_one() ->
 def test_decoys_are_judged_apart() -> None:
     training, anchors = known(1000, 0.8, seed=1), known(400, 0.8, first=1000)
     planted = np.arange(900, 960)
-    found = judge(training, anchors, 4, 0.5, planted)
+    found = judge(training, anchors, 4, planted)
     assert len(found.training) == len(found.probability) == len(found.suspicion) == 940
     assert not np.isin(found.training.index, planted).any()
     assert len(found.decoy_scale) == 60
@@ -53,6 +53,6 @@ def test_decoys_are_judged_apart() -> None:
 
 def test_too_early_is_said() -> None:
     with pytest.raises(SgoifError, match="19 training and 400 held-out examples"):
-        judge(known(19, 1.0), known(400, 1.0), 4, 0.0)
+        judge(known(19, 1.0), known(400, 1.0), 4)
     with pytest.raises(SgoifError, match="at least one epoch"):
-        judge(known(100, 1.0), known(0, 1.0), 4, 0.0)
+        judge(known(100, 1.0), known(0, 1.0), 4)

@@ -65,15 +65,15 @@ def test_without_decoys_mistakes_alone_fill_no_list() -> None:
     training, held_out = seen(8000, 0.0, 0.2), seen(2000, 0.0, 0.2, seed=1, first=8000)
     listed = {}
     for strict in (True, False):
-        verdict = judge(training, held_out, CLASSES, 0.0, strict=strict)
+        verdict = judge(training, held_out, CLASSES, strict=strict)
         listed[strict] = len(verdict.calibration.selected(verdict.probability, 0.1))
     assert listed[True] < 0.1 * listed[False]
     assert listed[False] > 50
-    assert judge(training, held_out, CLASSES, 0.0).calibration.rate.low == 0
+    assert judge(training, held_out, CLASSES).calibration.rate.low == 0
 
 
 def test_without_decoys_wrong_labels_are_listed_as_before() -> None:
     training, held_out = seen(8000, 0.1, 0.05), seen(2000, 0.1, 0.05, seed=1, first=8000)
-    now, before = (judge(training, held_out, CLASSES, 0.0, strict=strict) for strict in (True, False))
+    now, before = (judge(training, held_out, CLASSES, strict=strict) for strict in (True, False))
     assert np.array_equal(now.probability, before.probability)
     assert len(now.calibration.selected(now.probability, 0.1)) > 500

@@ -212,7 +212,7 @@ def test_the_bound_fades_with_competence_and_is_looser_where_the_sure_know_less(
 def test_a_dense_run_is_judged_by_its_sure_classes() -> None:
     training, planted, wrong = dense_run(20_000, 400, 3)
     held_out, _, _ = dense_run(2000, 0, 4, first=20_000)
-    verdict = judge(training, held_out, CLASSES, 0.5, np.flatnonzero(planted))
+    verdict = judge(training, held_out, CLASSES, np.flatnonzero(planted))
     assert verdict.calibration.rate.estimate == pytest.approx(wrong.mean(), abs=0.03)
     assert verdict.calibration.rate.low < wrong.mean() < verdict.calibration.rate.high
     chosen = verdict.calibration.selected(verdict.probability, 0.1)
