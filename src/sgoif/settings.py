@@ -29,7 +29,8 @@ class Settings:
     decay: float = 0.7
     """Memory of the running curvature, per update."""
     curvature_every: int | None = None
-    """Training steps between two curvature updates. None: 32, or 64 when layers below the head are watched."""
+    """Training steps between two curvature updates. None: 1 at first, then ever more, up to 32, or 64 when layers below
+    the head are watched."""
     solver: str = "richardson"
     """Solver of H φ = g: "richardson", "neumann", "subspace" or "conjugate"."""
     solver_steps: int | None = None
@@ -47,7 +48,8 @@ class Settings:
     max_anchors: int | None = None
     """Most anchors in the bank (the rest of the hold-out stands by). None: 1,000, or 20 a class where that is more."""
     refresh_every: int | None = None
-    """Training steps between two refreshes of the bank. None: 2 epochs, more often at the beginning."""
+    """Training steps between two refreshes of the bank. None: a quarter of those so far, 2 epochs at
+    most."""
     replace_every: int = 4
     """Refreshes between two replacements of the least trusted anchors (0: never)."""
     replace_share: float = 0.05

@@ -83,7 +83,7 @@ def assert_same(found: Found, expected: Found) -> None:
     first, second = (np.argsort(-one["table"]["influence"])[:top] for one in (expected, found))
     assert first.tolist() == second.tolist()
     assert [entry["step"] for entry in expected["history"]] == [entry["step"] for entry in found["history"]]
-    for key in ("tau", "confidence_mean", "anchor_loss", "structure", "residual_relative"):
+    for key in ("tau", "confidence_mean", "anchor_loss", "residual_relative"):
         ends = [one["history"][-1][key] for one in (expected, found)]
         assert ends[0] == pytest.approx(ends[1], rel=1e-3), key
 
