@@ -79,8 +79,10 @@ def network() -> nn.Module:
     )
 
 
-def train(planted: Planted, rows: list[int], epochs: int, seed: int) -> tuple[nn.Module, PoisonWatch]:
-    """An ordinary loop on some of the images, with the monitor and the watch attached."""
+def train(
+    planted: Planted, rows: list[int], epochs: int, seed: int, watched: bool
+) -> tuple[nn.Module, PoisonWatch | None]:
+    """An ordinary loop on some of the images, with the monitor and, where asked for, the watch attached."""
     torch.manual_seed(seed)
     model = network()
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9, weight_decay=5e-4)
@@ -89,7 +91,7 @@ def train(planted: Planted, rows: list[int], epochs: int, seed: int) -> tuple[nn
     schedule = torch.optim.lr_scheduler.OneCycleLR(optimizer, max_lr=0.1, total_steps=epochs * len(loader))
     held = planted.test_x[:HOLDOUT], planted.test_y[:HOLDOUT]
     monitor = InfluenceMonitor(model, optimizer, anchors=held, size=len(planted.y), seed=seed)
-    watch = PoisonWatch(monitor)
+    watch = PoisonWatch(monitor) if watched else None
     for _ in range(epochs):
         for x, y, index in loader:
             with monitor.step(index):
@@ -97,7 +99,8 @@ def train(planted: Planted, rows: list[int], epochs: int, seed: int) -> tuple[nn
             optimizer.step()
             optimizer.zero_grad()
             schedule.step()
-    watch.finish()
+    if watch is not None:
+        watch.finish()
     monitor.close()
     return model.eval(), watch
 
@@ -134,7 +137,7 @@ def main() -> dict[str, Any]:
 
     planted = plant(given.rate, given.seed)
     everyone = list(range(len(planted.y)))
-    model, watch = train(planted, everyone, given.epochs, given.seed)
+    model, watch = train(planted, everyone, given.epochs, given.seed, watched=True)
     before = measured(model, planted)
     print(f"Trained on {len(everyone)} digits, {planted.is_poison.sum()} of them poisoned.")
     print(f"Marked digits called {planted.target}: {before[0]:.1%}; clean digits called rightly: {before[1]:.1%}.")
@@ -155,7 +158,7 @@ def main() -> dict[str, Any]:
     culprits.table().to_csv(given.folder / "culprits.csv")
 
     left = sorted(set(everyone) - set(culprits.selected.tolist()))
-    again, _ = train(planted, left, given.epochs, given.seed)
+    again, _ = train(planted, left, given.epochs, given.seed, watched=False)
     after = measured(again, planted)
     print(f"\nTrained again on the {len(left)} that are left.")
     print(f"Marked digits called {planted.target}: {after[0]:.1%}; clean digits called rightly: {after[1]:.1%}.")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
@@ -14,9 +15,19 @@ from sgoif.errors import SettingError
 from sgoif.monitor import InfluenceMonitor
 from sgoif.scoring.autocorrelation import dependence_ratio
 from sgoif.scoring.ledger import SUMS, Ledger
+from sgoif_bench import intervals
 from sgoif_bench.intervals import IntervalSettings, judged, long_run, main, show
 
 pytestmark = pytest.mark.long
+
+
+@pytest.fixture(scope="module", autouse=True)
+def few_digits() -> Iterator[None]:
+    """The first digits alone: epochs are to be many here, not images."""
+    pixels, labels = intervals.load_digits()
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(intervals, "load_digits", lambda: (pixels[:500], labels[:500]))
+        yield
 
 
 @pytest.fixture(scope="module")

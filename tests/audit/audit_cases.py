@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from PIL import Image
+from warm_processes import COMMAND, WarmProcess, python, start_warm_processes
+
+from sgoif.distributed import launch
 
 FLIPPED = "flipped"
 """Part of the names of images that lie in the wrong folder."""
@@ -43,24 +44,33 @@ def make_folder(
     return folder
 
 
-def run_audit(folder: Path, *options: str, cwd: Path, before: str = "") -> subprocess.Popen[str]:
+def run_audit(folder: Path, *options: str, cwd: Path, before: str = "") -> WarmProcess:
     """`sgoif audit` in a process of its own; `before` is Python that runs first."""
-    program = f"{before}\nfrom sgoif.cli import main\nimport sys\nsys.exit(main(sys.argv[1:]))"
-    return subprocess.Popen(
-        [sys.executable, "-c", program, "audit", str(folder), *options],
-        cwd=cwd,
-        env=environment(),
-        text=True,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-    )
+    program = f"{before}\n{COMMAND}"
+    return python(program, "audit", str(folder), *options, cwd=cwd, NO_COLOR="1", COLUMNS="120")
 
 
-def environment() -> dict[str, str]:
-    """One thread, sources of this checkout, no colours."""
-    here = Path(__file__).resolve()
-    paths = os.pathsep.join([str(here.parents[2] / "src"), str(here.parent)])
-    return {**os.environ, "PYTHONPATH": paths, "OMP_NUM_THREADS": "1", "NO_COLOR": "1", "COLUMNS": "120"}
+WARM_WORKERS = "import audit_cases; audit_cases.warm_workers()"
+"""Python that runs first where `--nproc` is given."""
+
+
+def warm_workers() -> None:
+    """The processes of `--nproc` need not import torch again, save after every step, and are in the file `pids`."""
+
+    def started(work: Callable[..., None], arguments: tuple[Any, ...], **options: Any) -> Any:
+        context = start_warm_processes(partial(_saving_often, work), arguments, **options)
+        Path("pids.part").write_text(" ".join(map(str, context.pids())))
+        Path("pids.part").replace("pids")
+        return context
+
+    vars(launch)["start_processes"] = started
+
+
+def _saving_often(work: Callable[..., None], *given: Any) -> None:
+    import sgoif.audit.run_directory as run_directory
+
+    run_directory.EVERY = run_directory.EPOCH_EVERY = 0.0
+    work(*given)
 
 
 def read_issues(folder: Path) -> list[dict[str, Any]]:

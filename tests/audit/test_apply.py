@@ -7,14 +7,13 @@ import errno
 import fcntl
 import os
 import shutil
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 from apply_cases import FIRST, Row, decide, files_below, no_clones, picture, save, snapshot
+from warm_processes import WarmProcess, python
 
 from sgoif.audit import apply as module
 from sgoif.audit.apply import DecisionsError, apply_decisions
@@ -98,9 +97,8 @@ def test_what_a_killed_run_left_is_removed_and_nothing_else(tmp_path: Path, phot
     decisions = decide(tmp_path / "d.csv", photos, FIRST)
     long = "x" * 60
 
-    def start(target: str, how: str) -> subprocess.Popen[bytes]:
-        command = [sys.executable, "-c", KILLED, str(decisions), str(tmp_path / target), how]
-        return subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+    def start(target: str, how: str) -> WarmProcess:
+        return python(KILLED, str(decisions), str(tmp_path / target), how)
 
     def parts() -> set[str]:
         return {path.name for path in tmp_path.glob(".*")}
@@ -113,8 +111,7 @@ def test_what_a_killed_run_left_is_removed_and_nothing_else(tmp_path: Path, phot
         (tmp_path / mine).mkdir()
         (tmp_path / mine / "notes.txt").write_text("keep me")
     alive = start("clean", "alive")
-    assert alive.stdout is not None
-    assert alive.stdout.readline() == b"writing\n"
+    assert alive.stdout.readline() == "writing\n"
     working = parts() - left - {".clean.mine.part", ".clean.12345678.part"}
     assert len(working) == 1, "the run that is alive has one"
     assert not {name for name in left & parts() if name.startswith(".clean.")}, "and removed that of the killed one"

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import json
-import os
-import subprocess
-import sys
 import time
 from pathlib import Path
 
 import pytest
+from warm_processes import COMMAND, python, sgoif
 
 from sgoif.audit.audit import audit
 from sgoif.audit.progress import Lines
@@ -18,25 +16,13 @@ from sgoif.cli import main
 from sgoif_bench.faults.digits import MODEL, make_folder
 from sgoif_bench.faults.kills import arguments
 
-HERE = Path(__file__).resolve()
-
-
-ENVIRONMENT = {**os.environ, "PYTHONPATH": str(HERE.parents[2] / "src"), "OMP_NUM_THREADS": "1", "NO_COLOR": "1"}
-
-
 # --- two writers ----------------------------------------------------------------------------------------------------
 
 
 def test_the_second_writer_is_told_and_the_first_is_unharmed(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     photos, run = make_folder(tmp_path / "photos", per_class=20), tmp_path / "run"
     given = arguments(photos, run, 60)
-    first = subprocess.Popen(
-        [sys.executable, "-m", "sgoif", *given],
-        env=ENVIRONMENT,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-    )
+    first = python(COMMAND, *given, NO_COLOR="1")
     try:
         while first.poll() is None and not (run / "live.json").exists():
             time.sleep(0.02)
@@ -48,8 +34,7 @@ def test_the_second_writer_is_told_and_the_first_is_unharmed(tmp_path: Path, cap
     assert first.returncode == 0, messages
     assert json.loads(printed)["steps"] == json.loads((run / "live.json").read_text())["steps"]
     # In a process of its own: what other tests leave behind in this one can move the last digits.
-    alone = [sys.executable, "-m", "sgoif", "audit", str(photos), "--out", str(tmp_path / "alone"), *given[4:]]
-    subprocess.run(alone, env=ENVIRONMENT, capture_output=True, check=True, timeout=120)
+    assert sgoif("audit", str(photos), "--out", str(tmp_path / "alone"), *given[4:]).returncode == 0
     assert (tmp_path / "alone" / "issues.csv").read_bytes() == (run / "issues.csv").read_bytes()
 
 

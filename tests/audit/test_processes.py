@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 import torch.distributed as dist
-from audit_cases import read_issues, run_audit
+from audit_cases import WARM_WORKERS, read_issues, run_audit
 
 from sgoif.audit.errors import AuditError
 from sgoif.audit.plan import make_plan
@@ -26,7 +26,7 @@ OPTIONS = ("--model", "tiny_nets:without_batch_statistics", "--epochs", "5", "--
 
 
 def audited(photos: Path, out: str, cwd: Path, *options: str) -> tuple[str, str]:
-    process = run_audit(photos, *OPTIONS, "--out", out, *options, cwd=cwd)
+    process = run_audit(photos, *OPTIONS, "--out", out, *options, cwd=cwd, before=WARM_WORKERS)
     printed, messages = process.communicate(timeout=240)
     assert process.returncode == 0, messages
     return printed, messages
@@ -43,11 +43,11 @@ def close(first: list[dict[str, Any]], second: list[dict[str, Any]]) -> bool:
 
 def test_two_processes_find_what_one_finds_and_one_finishes_what_two_began(photos: Path, tmp_path: Path) -> None:
     audited(photos, "one", tmp_path)
-    process = run_audit(photos, *OPTIONS, "--out", "two", "--nproc", "2", "--json", cwd=tmp_path, before=OFTEN)
+    process = run_audit(photos, *OPTIONS, "--out", "two", "--nproc", "2", "--json", cwd=tmp_path, before=WARM_WORKERS)
     wait_for(tmp_path / "two" / "checkpoint.npz", process)
-    workers = children(process.pid)
-    assert len(workers) >= 2
-    os.kill(workers[-1], signal.SIGKILL)
+    workers = (tmp_path / "pids").read_text().split()
+    assert len(workers) == 2
+    os.kill(int(workers[-1]), signal.SIGKILL)
     printed, messages = process.communicate(timeout=240)
     assert process.returncode == 2, messages
     assert printed == ""
@@ -62,26 +62,10 @@ def test_two_processes_find_what_one_finds_and_one_finishes_what_two_began(photo
     assert close(read_issues(tmp_path / "two"), expected)
 
 
-OFTEN = "import sgoif.audit.run_directory as r; r.EVERY = r.EPOCH_EVERY = 0.0"
-
-
 def wait_for(path: Path, process: Any) -> None:
     until = time.monotonic() + 200
     while not path.exists() and process.poll() is None and time.monotonic() < until:
         time.sleep(0.02)
-
-
-def children(parent: int) -> list[int]:
-    found = []
-    for entry in Path("/proc").iterdir():
-        try:
-            fields = (entry / "stat").read_text().rpartition(")")[2].split()
-            named = (entry / "cmdline").read_bytes()
-        except (OSError, ValueError):
-            continue
-        if entry.name.isdigit() and int(fields[1]) == parent and b"spawn_main" in named:
-            found.append(int(entry.name))
-    return sorted(found)
 
 
 def test_a_mistake_is_told_once(photos: Path, tmp_path: Path) -> None:
@@ -98,8 +82,7 @@ def test_a_mistake_is_told_once(photos: Path, tmp_path: Path) -> None:
 
 def test_sigterm_is_passed_on_and_the_run_is_kept(photos: Path, tmp_path: Path) -> None:
     options = [*OPTIONS[:3], "5000", *OPTIONS[4:], "--out", "long", "--nproc", "2"]
-    process = run_audit(photos, *options, cwd=tmp_path)
-    assert process.stderr is not None
+    process = run_audit(photos, *options, cwd=tmp_path, before=WARM_WORKERS)
     for line in process.stderr:
         if line.startswith("training"):
             break

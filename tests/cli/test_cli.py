@@ -13,15 +13,9 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from warm_processes import COMMAND, python, sgoif
 
 from sgoif.cli import main
-
-
-def sgoif(*arguments: str, cwd: Path) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "sgoif", *arguments]
-    return subprocess.run(
-        command, cwd=cwd, capture_output=True, text=True, timeout=240, env=_environment(), check=False
-    )
 
 
 def _environment() -> dict[str, str]:
@@ -130,16 +124,14 @@ def test_importing_the_package_is_light() -> None:
 
 @pytest.mark.skipif(sys.platform == "win32", reason="POSIX signals")
 def test_ctrl_c_leaves_with_130(tmp_path: Path) -> None:
-    command = [sys.executable, "-u", "-m", "sgoif", "demo", "--epochs", "10000", "--out", "results"]
-    with subprocess.Popen(command, cwd=tmp_path, stderr=subprocess.PIPE, env=_environment(), text=True) as running:
-        try:
-            assert running.stderr is not None
-            assert "training" in running.stderr.readline()
-            time.sleep(2)
-            running.send_signal(signal.SIGINT)
-            _, rest = running.communicate(timeout=60)
-        finally:
-            running.kill()
+    running = python(COMMAND, "demo", "--epochs", "10000", "--out", "results", cwd=tmp_path)
+    try:
+        assert "training" in running.stderr.readline()
+        time.sleep(0.5)
+        running.send_signal(signal.SIGINT)
+        _, rest = running.communicate(timeout=60)
+    finally:
+        running.kill()
     # Python ends by the signal itself where compiled code was running a string when it came; a shell says 130 of both.
     assert running.returncode in (130, -signal.SIGINT), rest
     assert "Traceback" not in rest

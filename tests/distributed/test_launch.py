@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import multiprocessing
 import os
 import signal
 import sys
@@ -9,6 +10,7 @@ import time
 from collections.abc import Callable
 
 import pytest
+from warm_processes import start_warm_processes
 
 from sgoif.distributed import launch
 from sgoif.errors import RankError
@@ -32,7 +34,10 @@ def fails() -> None:
 
 
 def asks_to_stop() -> int:
-    os.kill(os.getppid(), signal.SIGTERM)
+    parent = multiprocessing.parent_process()
+    assert parent is not None
+    assert parent.pid is not None
+    os.kill(parent.pid, signal.SIGTERM)
     return lingers()
 
 
@@ -45,32 +50,39 @@ def test_the_answer_is_that_of_the_first() -> None:
     assert launch.launch(2, answers, leaves) == 7
 
 
-def test_one_that_lingers_is_ended_after_a_while(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.fixture
+def warm(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Processes that need not import torch again, and little time to end."""
+    monkeypatch.setattr(launch, "start_processes", start_warm_processes)
     monkeypatch.setattr(launch, "GRACE", 1.0)
+
+
+@pytest.mark.usefixtures("warm")
+def test_one_that_lingers_is_ended_after_a_while() -> None:
     began = time.monotonic()
     assert launch.launch(2, answers, lingers) == 7
     assert time.monotonic() - began < 300
 
 
-def test_one_that_fails_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(launch, "GRACE", 1.0)
+@pytest.mark.usefixtures("warm")
+def test_one_that_fails_is_told() -> None:
     with pytest.raises(RankError, match=r"ended unexpectedly.*out of luck"):
         launch.launch(2, lingers, fails)
 
 
-def test_one_that_leaves_without_a_word_ends_the_others(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(launch, "GRACE", 1.0)
+@pytest.mark.usefixtures("warm")
+def test_one_that_leaves_without_a_word_ends_the_others() -> None:
     with pytest.raises(RankError, match="without a word"):
         launch.launch(2, lingers, leaves)
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="POSIX signals")
+@pytest.mark.usefixtures("warm")
 @pytest.mark.parametrize("first", [asks_to_stop, does_not_listen])
 def test_a_request_to_stop_is_not_taken_for_a_failure_and_does_not_wait_for_ever(
     first: Callable[[], int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(launch, "STOPPING", 1.0)
-    monkeypatch.setattr(launch, "GRACE", 1.0)
     began = time.monotonic()
     with pytest.raises(launch.Stopped) as stop:
         launch.launch(2, first, lingers)

@@ -11,13 +11,13 @@ from typing import Any
 import numpy as np
 import torch
 import torch.distributed as dist
-import torch.multiprocessing as mp
 import torch.nn.functional as F
 from torch import Tensor, nn
+from warm_processes import start_warm_processes
 
 from sgoif import InfluenceMonitor
 
-EXAMPLES, CLASSES, BATCH, EPOCHS, ANCHORS = 240, 4, 24, 6, 40
+EXAMPLES, CLASSES, BATCH, EPOCHS, ANCHORS = 240, 4, 24, 4, 40
 
 
 def data(count: int = EXAMPLES, seed: int = 0) -> tuple[Tensor, Tensor]:
@@ -68,7 +68,7 @@ def watched(model: nn.Module, **options: Any) -> InfluenceMonitor:
 def on_ranks(size: int, work: Callable[..., Any], *arguments: Any) -> list[Any]:
     """What `work(rank, size, *arguments)` returned on every rank of a process group."""
     with tempfile.TemporaryDirectory() as folder:
-        mp.start_processes(_run, (size, folder, work, arguments), nprocs=size, start_method="spawn")  # type: ignore[no-untyped-call]
+        start_warm_processes(_run, (size, folder, work, arguments), nprocs=size)
         return [torch.load(Path(folder) / f"{rank}.pt", weights_only=False) for rank in range(size)]
 
 

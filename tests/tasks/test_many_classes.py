@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from pathlib import Path
 
 import numpy as np
 import pytest
+from warm_processes import python
 
 from sgoif.reports.page_data import Pairs
 from sgoif.reports.page_json import class_pairs
@@ -47,11 +46,10 @@ print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20, size / 2**20)
 
 def test_a_report_on_twenty_thousand_classes_fits_into_two_gigabytes(tmp_path: Path) -> None:
     # With a full matrix of classes the monitor alone took seven.
-    done = subprocess.run(
-        [sys.executable, "-c", AUDITED, str(tmp_path / "report.html")], capture_output=True, text=True, check=False
-    )
-    assert done.returncode == 0, done.stderr
-    peak, state = map(float, done.stdout.split())
+    process = python(AUDITED, str(tmp_path / "report.html"))
+    told, messages = process.communicate()
+    assert process.returncode == 0, messages
+    peak, state = map(float, told.split())
     assert peak < 2, f"{peak:.2f} GiB"
     assert state < 100, f"a state of {state:.0f} MiB"
     assert (tmp_path / "report.html").stat().st_size > 10_000

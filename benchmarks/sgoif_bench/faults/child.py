@@ -17,6 +17,7 @@ import traceback
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from importlib import import_module
 from pathlib import Path
 
 CRASHED = 70
@@ -36,7 +37,7 @@ class Ended:
 
 
 def warm() -> None:
-    """Import what an audit imports, once, so that children have it."""
+    """Import what an audit imports, once, so that children have it; the first optimizer imports `torch._dynamo`."""
     import sgoif.audit.audit
     import sgoif.cli.app
     import sgoif.cli.audit
@@ -44,6 +45,10 @@ def warm() -> None:
     import sgoif.reports.page
     import sgoif.tasks
     import sgoif.tasks.unlearning  # noqa: F401
+
+    for name in ("torch._dynamo", "pandas", "pyarrow.parquet"):
+        with suppress(ImportError):
+            import_module(name)
 
 
 class Child:

@@ -3,25 +3,26 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
-from bench_paths import environment
+from warm_processes import python
 
 from sgoif_bench.faults.run import failed
+
+PROGRAM = "import sys; from sgoif_bench.faults.run import main; sys.exit(main(sys.argv[1:]))"
 
 
 def result_of(folder: Path, *options: str) -> dict[str, Any]:
     """What it printed and wrote, which is the same."""
     out = folder / "faults.json"
-    done = subprocess.run(
-        [sys.executable, "-m", "sgoif_bench.faults.run", *options, "--out", str(out), "--json"],
-        env=environment(COLUMNS="120"), capture_output=True, text=True, timeout=280,
-    )  # fmt: skip
-    assert out.exists(), done.stderr
-    found: dict[str, Any] = json.loads(done.stdout)
+    process = python(PROGRAM, *options, "--out", str(out), "--json", NO_COLOR="1", COLUMNS="120")
+    try:
+        told, messages = process.communicate(timeout=280)
+    finally:
+        process.kill()
+    assert out.exists(), messages
+    found: dict[str, Any] = json.loads(told)
     assert found == json.loads(out.read_text())
-    assert done.returncode == failed(found["summary"])
+    assert process.returncode == failed(found["summary"])
     return found

@@ -1,14 +1,13 @@
 """Stand-ins for the methods of `sgoif-bench labels`.
 
-This file is also a program: run as a script it is the command with the stand-ins in place of the real methods (its
-worker processes import it too, and find the same stand-ins).
+`start` runs the command with the stand-ins in place of the real methods in a process of its own. This file is what that
+process names as its program, so that its workers import it too and find the same stand-ins.
 """
 
 from __future__ import annotations
 
 import os
 import signal
-import subprocess
 import sys
 import time
 import zlib
@@ -17,7 +16,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from bench_paths import environment
+from warm_processes import WarmProcess, python
 
 from sgoif_bench import journal
 from sgoif_bench.labels import kept
@@ -130,10 +129,17 @@ def tiny(name: str, root: str | None, *, limit: int, **options: Any) -> Labelled
     return LabelledData(name, images, np.arange(limit) % 10, tuple("0123456789"), np.arange(limit))
 
 
-def start(*arguments: str, methods: str = WORKING, **changed: str) -> subprocess.Popen[str]:
-    command = [sys.executable, __file__, "--methods", methods, "--out", "r.jsonl", *SMALL, *arguments]
-    variables = environment(*Path(__file__).resolve().parents[:2], **changed)
-    return subprocess.Popen(command, env=variables, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+def start(*arguments: str, methods: str = WORKING, **changed: str) -> WarmProcess:
+    program = "import labels_stand_ins; labels_stand_ins.run()"
+    return python(program, "--methods", methods, "--out", "r.jsonl", *SMALL, *arguments, **changed)
+
+
+def run() -> None:
+    vars(sys.modules["__main__"])["__file__"] = __file__
+    prepare()
+    if "DIE_IN_WRITE" in os.environ:
+        die_in_write(int(os.environ["DIE_IN_WRITE"]))
+    sys.exit(main(sys.argv[1:], program="sgoif-bench labels"))
 
 
 def die_in_write(number: int) -> None:
@@ -150,10 +156,10 @@ def die_in_write(number: int) -> None:
     journal.os.write = write  # type: ignore[attr-defined]
 
 
-if __name__ in ("__main__", "__mp_main__"):
+def prepare() -> None:
     install()
     kept.load = tiny  # type: ignore[assignment]
-if __name__ == "__main__":
-    if "DIE_IN_WRITE" in os.environ:
-        die_in_write(int(os.environ["DIE_IN_WRITE"]))
-    raise SystemExit(main(sys.argv[1:], program="sgoif-bench labels"))
+
+
+if __name__ == "__mp_main__":
+    prepare()

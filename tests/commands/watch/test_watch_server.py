@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import http.client
 import json
+import signal
 import socket
-import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
 import pytest
+from warm_processes import COMMAND, python
 from watch_visits import ask, cookie, visit
 
 from sgoif.audit.live_status import LIVE
@@ -129,20 +129,8 @@ def test_mistakes_are_named(run: Path, tmp_path: Path) -> None:
 
 
 def test_the_command_prints_its_link_and_ends_with_ctrl_c(run: Path) -> None:
-    import os
-    import signal
-
-    source = str(Path(__file__).resolve().parents[3] / "src")
-    process = subprocess.Popen(
-        [sys.executable, "-m", "sgoif", "watch", str(run), "--json"],
-        env={**os.environ, "PYTHONPATH": source},
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),
-    )
+    process = python(COMMAND, "watch", str(run), "--json")
     try:
-        assert process.stdout is not None
         link = json.loads(process.stdout.readline())["link"]
         address = urlsplit(link)
         connection = http.client.HTTPConnection("127.0.0.1", address.port, timeout=20)
