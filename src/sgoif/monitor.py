@@ -8,7 +8,7 @@ At every training step, for the examples i of the batch:
            g_v ← gradients of the held-out examples                            anchors.gradients
            φ_v ← φ_v refined towards H⁻¹ g_v, r_v = g_v − H φ_v                 solvers
            τ = κ β̃ Γ,  c_v = clip(1 − ‖r_v‖/τ, 0, 1)                           stability
-           ψ_g = Σ_{v∈g} w_v c_v φ_v,  w_v = c_v / Σ_{u∈g} c_u                  engine.group_directions
+           ψ_g = Σ_{v∈g} w_v c_v φ_v,  w_v = c_v / Σ_{u∈g} c_u                  anchors.bank
     4. Î(z_i) = −Σ_g ψ_gᵀ g_i = −Σ_layers ⟨δ_i, layer(a_i; Σ_g ψ_g)⟩            engine.block_scorer
     5. fold Î, squashed at the step's scale and weighted by stability, into the ledger
 

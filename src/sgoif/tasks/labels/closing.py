@@ -18,6 +18,9 @@ from sgoif.tasks.labels.evidence import Evidence, anchor_evidence, from_ledger, 
 if TYPE_CHECKING:
     from sgoif.monitor import InfluenceMonitor
 
+MOST_UNASKED = 50_000
+"""Examples up to which it is done unasked: one process reads them, which may take long."""
+
 
 def evidence_of(
     monitor: InfluenceMonitor, dataset: Dataset[Any] | None, wanted: bool | None, label: int | None = None
@@ -25,13 +28,13 @@ def evidence_of(
     """Evidence on training and held-out examples, with a closing pass over `dataset` or without.
 
     `label` names one of several labels per example, which have no such pass. None: with one where every example was
-    seen less than ten times on average and there is a data set to look at.
+    seen less than ten times on average, and there is a data set of at most 50,000 examples to look at.
     """
     if wanted and (reason := _obstacle(monitor, dataset, label)):
         raise SettingError(f"closing_pass=True is not possible {reason}; leave it out")
     training = training_evidence(monitor, label)
     if wanted is None:
-        wanted = looks_an_example(monitor.record()) < LOOKS and not _obstacle(monitor, dataset, label)
+        wanted = is_short(monitor) and len(training) <= MOST_UNASKED and not _obstacle(monitor, dataset, label)
     if wanted and len(training):
         assert dataset is not None
         try:
@@ -45,6 +48,11 @@ def evidence_of(
                 stacklevel=4,
             )
     return training, anchor_evidence(monitor, label)
+
+
+def is_short(monitor: InfluenceMonitor) -> bool:
+    """Whether one more look would tell much."""
+    return looks_an_example(monitor.record()) < LOOKS
 
 
 def _obstacle(monitor: InfluenceMonitor, dataset: Dataset[Any] | None, label: int | None) -> str:

@@ -57,8 +57,8 @@ class LabelErrors:
         checked: the right labels of some held-out examples, by index. Where most labels of a class are wrong, a couple
             of them per class decide which class is which (`to_check` names some to look at).
         closing_pass: whether the trained model looks at every training example once more. None: where the run was so
-            short that this counts (less than ten looks at an example) and the examples are at hand. The run is
-            unchanged.
+            short that this counts (less than ten looks at an example) and the examples are at hand, at most 50,000
+            of them. The run is unchanged.
         label: with several labels per example, the one to ask about: whether it is rightly there (1) or not (0), a
             question of two classes for every example.
 
