@@ -100,6 +100,10 @@ BENCHMARKS = {
         "sgoif_bench.loops.run",
         "Training loops as others write them: what the monitor finds there, and that training is unchanged.",
     ),
+    "lengths": (
+        "sgoif_bench.lengths.run",
+        "Runs of few and of many steps with few and many anchors: what influence and the label score find.",
+    ),
     "unlearning": ("sgoif_bench.unlearning.run", "Predicted against retrained effects of deleting training examples."),
     "fidelity": (
         "sgoif_bench.fidelity.run",
@@ -128,7 +132,7 @@ Results = Annotated[
     list[Path],
     typer.Argument(
         help="Result files of one of `sgoif-bench labels`, `ood`, `poisoning`, `curriculum`, `unlearning`, `fidelity`,"
-        " `loops`."
+        " `loops`, `lengths`."
     ),
 ]
 Where = Annotated[

@@ -20,6 +20,7 @@ MARKS: Mapping[str, Callable[[Line], bool]] = {
     "ood": lambda line: "protocol" in line,
     "unlearning": lambda line: "single" in line.get("metrics", {}),
     "loops": lambda line: "loop" in line,
+    "lengths": lambda line: {"steps", "anchors"} <= line.keys(),
 }
 """What only the lines of a benchmark have."""
 SETTINGS = {
@@ -29,7 +30,7 @@ SETTINGS = {
     "fidelity": "FidelityTableSettings",
     "ood": "OodTableSettings",
 }
-"""What the tables of a benchmark are asked for with; those of deletions and of loops have one form."""
+"""What the tables of a benchmark are asked for with; those of deletions, loops and lengths have one form."""
 
 
 def kind_of(files: Sequence[Path]) -> str:

@@ -34,14 +34,14 @@ class Digits:
 
 def noisy_digits(noise: str, seed: int, limit: int | None = None) -> Digits:
     """The digits with this noise, or the first so many of them."""
-    data = _all_digits()
+    data = all_digits()
     given = make_noise(noise, data, seed).labels
     images = data.images.float()
     images = (images - images.mean()) / images.std()
     return Digits(images[:limit], given[:limit], data.labels[:limit])
 
 
-def _all_digits() -> LabelledData:
+def all_digits() -> LabelledData:
     """Training and test part of the data set in the published order: loops hold out examples of their own."""
     parts = [load("digits", None, train=train) for train in (True, False)]
     rows = np.concatenate([part.rows for part in parts])

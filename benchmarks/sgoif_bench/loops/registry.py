@@ -6,7 +6,6 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from importlib.util import find_spec
 
-from sgoif.errors import SettingError
 from sgoif_bench import methods
 from sgoif_bench.loops.study import Study, Trained
 
@@ -75,11 +74,10 @@ def choose(wanted: str) -> list[str]:
     return methods.choose(LOOPS, {"all": list(LOOPS)}, wanted, "loop")
 
 
-def check_installed(name: str) -> None:
-    """Raise where a loop needs a package that is missing."""
+def missing_package(name: str) -> str | None:
+    """The package that a loop needs and that is not installed."""
     package = LOOPS[name].needs
-    if package is not None and find_spec(package) is None:
-        raise SettingError(f"the loop {name} needs {package}: pip install {package}, or leave it out of --loops")
+    return package if package is not None and find_spec(package) is None else None
 
 
 def train_function(name: str) -> Callable[[Study], Trained]:

@@ -15,6 +15,7 @@ from sgoif_bench.command import Say, check_writable, run_grid, say
 from sgoif_bench.jobs import Result
 from sgoif_bench.loops.grid import KIND, Job, asked_for, pending
 from sgoif_bench.loops.measures import OTHERS
+from sgoif_bench.loops.registry import missing_package
 from sgoif_bench.loops.runner import Runner
 from sgoif_bench.loops.settings import LoopSettings
 from sgoif_bench.loops.table import render
@@ -40,7 +41,12 @@ GRID = Grid(KIND, pending, asked_for, quality, results="runs")
 def run_loops(settings: LoopSettings, out: Path, command: str, tell: Say = say) -> dict[str, Any]:
     """Train in the loops of others, with and without the monitor; what --out already holds is not computed again."""
     check_writable(out)
-    return GRID.complete(settings.jobs(), Runner(command, tell), out, command, settings.workers)
+    jobs = settings.jobs()
+    left_out = {name: package for name in {job.loop: None for job in jobs} if (package := missing_package(name))}
+    for name, package in left_out.items():
+        tell(f"the loop {name} is left out: it needs {package} (pip install {package})")
+    wanted = [job for job in jobs if job.loop not in left_out]
+    return GRID.complete(wanted, Runner(command, tell), out, command, settings.workers) | {"left_out": left_out}
 
 
 def show(whole: Mapping[str, Any]) -> str:

@@ -15,7 +15,7 @@ from sgoif_bench.journal import Line
 from sgoif_bench.loops.digits import noisy_digits
 from sgoif_bench.loops.grid import Job
 from sgoif_bench.loops.measures import efforts, found, identical
-from sgoif_bench.loops.registry import check_installed, train_function
+from sgoif_bench.loops.registry import train_function
 from sgoif_bench.loops.study import Study
 
 
@@ -28,9 +28,7 @@ class Runner:
     device: torch.device = field(default_factory=lambda: torch.device("cpu"))
 
     def check(self, jobs: Sequence[Job]) -> None:
-        """Find out before anything is trained that a package is missing or a noise does not fit."""
-        for name in {job.loop: None for job in jobs}:
-            check_installed(name)
+        """Find out before anything is trained that a noise does not fit."""
         for noise in {job.noise: None for job in jobs}:
             noisy_digits(noise, seed=0)
 

@@ -15,13 +15,13 @@ from sgoif_bench.loops.study import Study, Trained
 class Net(nn.Module):
     """Two convolutions, two linear layers, dropout between them; answers with logarithms of probabilities."""
 
-    def __init__(self) -> None:
+    def __init__(self, side: int = 8) -> None:
         super().__init__()
         self.conv1 = nn.Conv2d(1, 32, 3, 1)
         self.conv2 = nn.Conv2d(32, 64, 3, 1)
         self.dropout1 = nn.Dropout(0.25)
         self.dropout2 = nn.Dropout(0.5)
-        self.fc1 = nn.Linear(256, 128)
+        self.fc1 = nn.Linear(64 * ((side - 4) // 2) ** 2, 128)
         self.fc2 = nn.Linear(128, 10)
 
     def forward(self, x: Tensor) -> Tensor:
