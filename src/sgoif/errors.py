@@ -52,6 +52,10 @@ class MissingExtraError(SgoifError, ImportError):
         super().__init__(f"{purpose} needs the package {package!r}; install it with: pip install 'sgoif[{extra}]'")
 
 
+class HealthWarning(UserWarning):
+    """The run of a monitor supports influence less than it should; `monitor.health()` says more."""
+
+
 def some_of(names: Sequence[str], most: int = 20) -> str:
     """Names for a message, the first of them where they are many."""
     shown = ", ".join(names[:most]) or "none"

@@ -22,7 +22,6 @@ from __future__ import annotations
 
 import os
 from contextlib import AbstractContextManager
-from functools import partial
 from typing import Any
 
 import torch
@@ -30,15 +29,14 @@ from torch import Tensor, nn
 
 from sgoif.analysis import attribution, certificates
 from sgoif.analysis.error_budget import ErrorBudget, ErrorView
+from sgoif.analysis.health import Health
 from sgoif.anchors.grouping import Grouping
 from sgoif.core.interrupts import guarded
-from sgoif.core.losses import Loss, negative_margin
+from sgoif.core.losses import Loss
 from sgoif.core.score_table import ScoreTable
 from sgoif.core.serialization import load_state, save_state
 from sgoif.core.types import Indices
-from sgoif.distributed.communicator import SINGLE_PROCESS
 from sgoif.engine.build import build, prepare
-from sgoif.errors import SettingError, SgoifError, StepError
 from sgoif.execution.base import TrainingStep
 from sgoif.execution.choose import choose_executor
 from sgoif.scoring.influence import StepScores
@@ -50,10 +48,9 @@ class InfluenceMonitor:
     """Watches a training loop and scores its examples; the module docstring says what happens in a step.
 
     `anchors` is the hold-out (labels may be noisy), `groups` assigns anchors to groups (by default their class), `size`
-    is the number of training examples if known. `loss` is the loss of training where it is not cross-entropy of one
-    class per example, of values, several labels per example or tokens, say (`core.objective`): every step is then given
-    its target.
-    `group` is the process group of the training, where no wrapper says so. All else is a field of `sgoif.Settings`.
+    is the number of training examples if known. `loss` is that of training where it is not cross-entropy of one class
+    per example (`core.objective`): every step is then given its target. `group` is the process group of the training,
+    where no wrapper says so. All else is a field of `sgoif.Settings`.
 
     Among several ranks, `refresh`, `flush`, `close`, `last` and everything that reads scores is called by all of them.
     """
@@ -71,13 +68,11 @@ class InfluenceMonitor:
         settings: Settings | None = None,
         **options: Any,
     ) -> None:
-        if settings is not None and options:
-            raise SettingError("give either settings=Settings(...) or single options, not both")
-        self.settings = settings or Settings.make(options)
+        self.settings = Settings.make(options, settings)
         self._prepared = p = prepare(model, optimizer, anchors, loss, groups, size, group, self.settings)
         self.model, self.optimizer, self.anchors, self.capture = p.model, p.optimizer, p.bank, p.capture
         self.device, self.classes, self.group_names = p.setup.device, p.setup.classes, p.bank.group_names
-        self.objective = p.setup.objective
+        self.objective, self.loss = p.setup.objective, p.setup.objective.loss
         self.layers, self.layout, self.head = p.setup.layers, p.setup.layout, p.setup.layers[-1]
         try:
             self._assemble()
@@ -87,20 +82,14 @@ class InfluenceMonitor:
 
     def _assemble(self) -> None:
         """Make the parts, each of which is described where its class is."""
-        engine = build(self._prepared)
-        self.pipeline, self.held_out, self.checkpoint = engine.pipeline, engine.held_out, engine.checkpoint
-        self.executor = choose_executor(engine.pipeline)
-        self.scorer, self.refresher = engine.pipeline.scorer, engine.pipeline.refresher
-        self.ledger, self.scaling, self.loss = self.scorer.ledger, self.scorer.scaling, self.objective.loss
-        self.anchor_ledger, self.gradients = engine.held_out.ledger, self.refresher.gradients
-        self.curvature, self.solver = self.refresher.curvature, self.refresher.solver
-        self.controller, self.step_weight = self.refresher.controller, self.refresher.step_weight
-        self.schedule, self.directions = self.refresher.schedule, self.refresher.directions
-        self.communicator, self.history, self.observers = (
-            self.anchors.communicator,
-            self.refresher.history,
-            self.scorer.observers,
-        )
+        self.pipeline, self.held_out, self.checkpoint, self.views = build(self._prepared)
+        self.executor = choose_executor(self.pipeline)
+        self.communicator, self.scorer = self.anchors.communicator, self.pipeline.scorer
+        self.refresher = r = self.pipeline.refresher
+        self.ledger, self.scaling, self.observers = self.scorer.ledger, self.scorer.scaling, self.scorer.observers
+        self.anchor_ledger, self.gradients = self.held_out.ledger, r.gradients
+        self.curvature, self.controller, self.schedule = r.curvature, r.controller, r.schedule
+        self.step_weight, self.directions, self.history = r.step_weight, r.directions, r.history
 
     def __enter__(self) -> InfluenceMonitor:
         return self
@@ -130,16 +119,14 @@ class InfluenceMonitor:
 
         Give `target` what the loss is given, unless that is plain cross-entropy with one label each: class numbers,
         values, labels that are there or not, tokens; of mixed labels the probabilities [B, C] or `(labels_a, labels_b,
-        weight)`, the index naming the example of labels_a. Give `weights` where the loss of every example is
-        multiplied with a number of its own: scores are those of the plain losses.
+        weight)`, the index naming the example of labels_a. Give `weights` where every loss is multiplied with
+        a number of its own: scores are those of the plain losses.
         """
         return TrainingStep(self.executor, index, target, weights)
 
     def weights(self, index: Any) -> Tensor:
         """What to multiply the losses of a batch with so that wrong labels count less: ones at first, mean one."""
-        if self.pipeline.weighting is None:
-            raise StepError("nothing weighs losses yet: make sgoif.tasks.Curriculum(monitor) before the first step")
-        return self.pipeline.weighting.weights(index)
+        return self.pipeline.weights(index)
 
     @guarded
     def refresh(self) -> None:
@@ -171,31 +158,35 @@ class InfluenceMonitor:
     def scores(self, anchors: bool | None = None, *, label: int | None = None) -> ScoreTable:
         """The table of scores. Anchors are included when they came from `split_holdout`, unless told otherwise.
 
-        With several labels per example `label` asks for what examples do through one of them, and how sure it is.
+        `label` asks about one of several labels per example. A `HealthWarning` says, once, what is not well.
         """
         self.flush()
-        return self._view(label).scores(anchors)
+        return self.views.scores(label).scores(anchors)
+
+    @guarded
+    def health(self) -> Health:
+        """Whether the run supports influence, and what to change if not; of one process `print(monitor)` shows it."""
+        self.flush()
+        return self.views.health().examine()
+
+    def __str__(self) -> str:
+        return repr(self) if self.communicator.size > 1 else f"{self.steps} steps\n{self.health()}"
 
     @guarded
     def anchor_scores(self, *, label: int | None = None) -> ScoreTable:
         """Scores of the whole hold-out, `index` being the position in it."""
         self.flush()
-        return self._view(label).anchor_scores()
+        return self.views.scores(label).anchor_scores()
 
     def record(self, label: int | None = None) -> Ledger:
         """What is remembered about every training example, by all ranks together, or about one label of each."""
-        if label is None:
-            return self.scorer.record()
-        return attribution.check_label(self.scorer.labels, label).of(label, self.scorer.label_record())
+        return self.scorer.record(label)
 
     @guarded
     def anchor_record(self, label: int | None = None) -> Ledger:
         """What is remembered about every held-out example, those scored that were never an anchor."""
         self.flush()
-        if label is None:
-            return self.held_out.record()
-        attribution.check_label(self.held_out.labels, label)
-        return self.held_out.label_record().of(label)
+        return self.held_out.record(label)
 
     def held_out_indices(self) -> Indices | None:
         """Indices of the hold-out in the data set it was split off; None where it is numbered apart."""
@@ -209,17 +200,12 @@ class InfluenceMonitor:
     def expected_error(self, inputs: Any, labels: Tensor) -> Tensor:
         """How far predicted changes of the margin of these examples will be off, [B], up to a factor all share."""
         self.executor.drain()
-        if not self.classes:
-            raise SettingError("expected_error() speaks of margins, and the loss of this monitor has no classes")
-        gradient = self.gradients.of_strangers(inputs, labels, negative_margin)
-        return attribution.expected_error(self.curvature, gradient)
+        return attribution.expected_error(self.curvature, self.gradients, inputs, labels)
 
     @guarded
     def error_budget(self) -> ErrorBudget:
         """Measured parts of the error of a score; see `ErrorBudget`."""
         self.flush()
-        if self.directions.psi is None:
-            raise SgoifError("there is no score yet, so there is no error to measure; run at least one step first")
         return ErrorView(self.gradients, self.curvature, self.ledger.used).measure()
 
     def misranking_bound(self, higher: int, lower: int, bias: float = 0.0) -> float:
@@ -231,13 +217,6 @@ class InfluenceMonitor:
         """Whether the k most harmful examples are the true ones under the curvature surrogate."""
         self.flush()
         return certificates.certificate(self.record(), k, head_alone=len(self.layers) == 1)
-
-    def _view(self, label: int | None = None) -> attribution.LedgerView:
-        ledger = self.record(label)
-        whole = ledger if label is None else self.scorer.label_record()
-        held_out = partial(self.anchor_record, label)
-        given = ledger, held_out, self.anchors.dataset, self.group_names, self.settings.level, self.scaling.bound
-        return attribution.LedgerView(*given, whole.autocorrelation.ratio(whole))
 
     # --- states -------------------------------------------------------------------------------------------------
 
@@ -265,8 +244,7 @@ class InfluenceMonitor:
     def unite(self) -> None:
         """Give every rank what all of them know; each can then read scores alone. Training is over by then."""
         state, observers, weighting = self.state_dict(), self.observers, self.pipeline.weighting
-        self.anchors.allocate(self.layout, communicator=SINGLE_PROCESS)
+        self.anchors.allocate(self.layout)
         self._assemble()
         self.load_state_dict(state)
-        self.observers.extend(observers)
-        self.pipeline.weighting = weighting
+        self.observers[:], self.pipeline.weighting = observers, weighting

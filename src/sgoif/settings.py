@@ -127,8 +127,12 @@ class Settings:
         return max(1, min(round(wanted), layers))
 
     @classmethod
-    def make(cls, options: dict[str, Any]) -> Settings:
-        """Settings from keyword options; an unknown one is named together with what exists."""
+    def make(cls, options: dict[str, Any], settings: Settings | None = None) -> Settings:
+        """Settings as they are given, or from keyword options; an unknown one is named together with what exists."""
+        if settings is not None:
+            if options:
+                raise SettingError("give either settings=Settings(...) or single options, not both")
+            return settings
         known = {f.name for f in fields(cls)}
         for name in options:
             if name not in known:

@@ -109,6 +109,15 @@ def plain_loop(model: Any, batches: list[dict[str, Any]], accumulate: int = 1, a
     return monitor
 
 
+def test_the_health_of_the_run_is_logged_when_training_ends(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    callback = InfluenceCallback(anchors=holdout(), **SETTINGS)
+    trainer(vit(), tmp_path, callback).train()
+    (told,) = [entry for entry in caplog.records if entry.name.startswith("sgoif.")]
+    assert told.levelname == "WARNING"
+    assert "after 12 steps" in told.getMessage()
+    assert str(callback.health()) in told.getMessage()
+
+
 @pytest.mark.parametrize(("make", "accumulate"), [(vit, 1), (vit, 2), (resnet, 2)])
 def test_the_table_is_that_of_a_plain_loop(tmp_path: Path, make: Any, accumulate: int) -> None:
     callback, model = InfluenceCallback(anchors=holdout(), **SETTINGS), make()

@@ -72,6 +72,16 @@ def validation() -> DataLoader[Any]:
     return DataLoader(TensorDataset(*images(16, seed=2)), batch_size=BATCH)
 
 
+def test_the_health_of_the_run_is_logged_when_training_ends(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    callback = InfluenceCallback(anchors=anchors(), **SETTINGS)
+    trainer(callback, tmp_path).fit(Module(), loader())
+    (told,) = [entry for entry in caplog.records if entry.name.startswith("sgoif.")]
+    assert told.levelname == "WARNING"
+    assert "after 12 steps" in told.getMessage()
+    assert "anchors    warning  30, fewer than 50" in told.getMessage()
+    assert str(callback.health()) in told.getMessage()
+
+
 @pytest.mark.parametrize("accumulate", [1, 2])
 def test_the_table_is_that_of_a_plain_loop(tmp_path: Path, accumulate: int) -> None:
     callback, module = InfluenceCallback(anchors=anchors(), **SETTINGS), Module()

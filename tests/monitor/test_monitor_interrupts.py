@@ -40,6 +40,7 @@ class TinyLoop:
             self.optimizer,
             (torch.randn(9, 4), torch.arange(9) % 3),
             layers=layers,
+            curvature_every=1,
             refresh_every=2,
             size=24,
         )

@@ -14,12 +14,13 @@ from torch.utils.data import Dataset
 
 from sgoif.analysis.intervals import interval_width
 from sgoif.anchors.bank import AnchorBank
+from sgoif.anchors.gradients import ExampleGradients
 from sgoif.core.data import Part
+from sgoif.core.losses import negative_margin
 from sgoif.core.precision import full_precision
 from sgoif.core.score_table import ScoreTable
 from sgoif.curvature.base import Curvature
 from sgoif.errors import SettingError, SgoifError
-from sgoif.scoring.label_scores import MOST_LABELS, LabelScores
 from sgoif.scoring.ledger import Ledger
 
 
@@ -96,18 +97,6 @@ class LedgerView:
         }
 
 
-def check_label(labels: LabelScores | None, label: Any) -> LabelScores:
-    """The scores by label; raises where there are none, or not of this one."""
-    if labels is None:
-        raise SettingError(
-            f"label={label!r} asks for the scores of one label, and there are none: they are kept where examples have"
-            f" several labels, up to {MOST_LABELS}, with loss=nn.BCEWithLogitsLoss() and one output of the head each"
-        )
-    if not isinstance(label, int) or not 0 <= label < labels.labels:
-        raise SettingError(f"label={label!r} is not valid: expected a number from 0 to {labels.labels - 1}")
-    return labels
-
-
 @full_precision
 def most_harmed(bank: AnchorBank, gradient: Tensor, count: int) -> Tensor:
     """Positions in the hold-out of the anchors that training on examples hurts most, by their gradients, [B, count].
@@ -125,12 +114,15 @@ def most_harmed(bank: AnchorBank, gradient: Tensor, count: int) -> Tensor:
 
 
 @full_precision
-def expected_error(curvature: Curvature, gradient: Tensor) -> Tensor:
+def expected_error(curvature: Curvature, gradients: ExampleGradients, inputs: Any, labels: Tensor) -> Tensor:
     """√(gᵀH⁻¹g), g being gradients of the margin: how far chance moves it from one training to another, [B].
 
     The margin, since of the loss of an example that the model is sure of next to no gradient is left; solved in closed
     form with the curvature of this moment, since no direction is kept for examples that are not anchors.
     """
+    if not gradients.objective.classes:
+        raise SettingError("expected_error() speaks of margins, and the loss of this monitor has no classes")
     if not curvature.ready:
         raise SgoifError("there is no curvature yet, so no error can be foretold; run at least one step first")
+    gradient = gradients.of_strangers(inputs, labels, negative_margin)
     return (gradient * curvature.solve(gradient)).sum(1).clamp_min(0).sqrt()

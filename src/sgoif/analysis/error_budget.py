@@ -13,6 +13,7 @@ from sgoif.core.batches import first_examples
 from sgoif.core.precision import full_precision
 from sgoif.curvature.base import Curvature
 from sgoif.curvature.exact import ExactGGN
+from sgoif.errors import SgoifError
 from sgoif.solvers.base import row_norm
 from sgoif.solvers.conjugate import ConjugateGradient
 from sgoif.stability.bounds import conf_error, solver_error_bound
@@ -64,6 +65,8 @@ class ErrorView:
     def measure(self, most: int = 128) -> ErrorBudget:
         """Measure the parts of `ErrorBudget` at the current weights, the exact curvature with so many anchors."""
         source, curvature = self.gradients, self.curvature
+        if not curvature.ready:
+            raise SgoifError("there is no score yet, so there is no error to measure; run at least one step first")
         bank = source.bank
         with source.captured() as capture:
             g = source.of_anchors(capture)[0]

@@ -9,10 +9,11 @@ import io
 import os
 import shlex
 import sys
+import warnings
 from collections.abc import Sequence
 from importlib.util import find_spec
 
-from sgoif.errors import MissingExtraError, SettingError, SgoifError, sentence
+from sgoif.errors import HealthWarning, MissingExtraError, SettingError, SgoifError, sentence
 
 MISTAKE, INTERRUPTED = 2, 130
 
@@ -32,7 +33,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
             raise SettingError(f"the benchmarks are a program of their own: {shlex.join(['sgoif-bench', *given[1:]])}")
         from sgoif.cli.app import app
 
-        app(args=given, prog_name="sgoif")
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", HealthWarning)  # commands say in words of their own what a list rests on
+            app(args=given, prog_name="sgoif")
     except SystemExit as leaving:
         return leaving.code if isinstance(leaving.code, int) else int(leaving.code is not None)
     except KeyboardInterrupt:

@@ -22,7 +22,7 @@ from sgoif.distributed.communicator import Communicator
 from sgoif.engine.group_directions import GroupDirections
 from sgoif.scoring.finite_check import FiniteCheck
 from sgoif.scoring.influence import StepScores, gradient_norms, group_scores, remember
-from sgoif.scoring.label_scores import LabelScores, scores_by_row
+from sgoif.scoring.label_scores import LabelScores, check_label, scores_by_row
 from sgoif.scoring.ledger import Ledger, merged
 from sgoif.scoring.mixture_check import MixtureCheck
 from sgoif.scoring.outputs import Outputs, read_outputs
@@ -138,9 +138,11 @@ class BlockScorer:
         """No step was scored yet."""
         self._last = None
 
-    def record(self) -> Ledger:
-        """What is remembered about every training example, by all ranks together."""
-        return self._whole(self.ledger)
+    def record(self, label: int | None = None) -> Ledger:
+        """What is remembered about every training example, or about one label of each, by all ranks together."""
+        if label is None:
+            return self._whole(self.ledger)
+        return check_label(self.labels, label).of(label, self.label_record())
 
     def label_record(self) -> Ledger:
         """The same about every label of every example."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import nn
@@ -24,6 +24,7 @@ from sgoif.engine.held_out import HeldOutScorer
 from sgoif.engine.pipeline import StepPipeline
 from sgoif.engine.refresh_schedule import RefreshSchedule
 from sgoif.engine.setup import Setup, choose_solver, fit_bank, probe, trained_by, warn_of_untrained
+from sgoif.engine.views import Views
 from sgoif.scoring.finite_check import FiniteCheck
 from sgoif.scoring.label_scores import MOST_LABELS, LabelScores
 from sgoif.scoring.ledger import Ledger
@@ -36,13 +37,13 @@ from sgoif.tracking.capture import Capture
 from sgoif.tracking.layers.base import WatchedLayer
 
 
-@dataclass(frozen=True)
-class Engine:
+class Engine(NamedTuple):
     """What a monitor is made of."""
 
     pipeline: StepPipeline
     held_out: HeldOutScorer
     checkpoint: Checkpoint
+    views: Views
 
 
 @dataclass(frozen=True)
@@ -142,7 +143,8 @@ def build(prepared: Prepared) -> Engine:
             "anchor_label_scaling": held_out.labels.scaling,
         }
     top = pipeline, gradients, refresher, finite, directions, QueueState(queue, communicator, device)
-    return Engine(pipeline, held_out, Checkpoint(parts, top, layout, s))
+    views = Views(pipeline, held_out, step_weight.guess)
+    return Engine(pipeline, held_out, Checkpoint(parts, top, layout, s), views)
 
 
 def _splits_by_label(objective: MultiLabel, head: WatchedLayer) -> bool:

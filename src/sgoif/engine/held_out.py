@@ -18,7 +18,7 @@ from sgoif.core.precision import full_precision
 from sgoif.core.types import Flags, Indices
 from sgoif.engine.group_directions import GroupDirections
 from sgoif.scoring.influence import held_out_scores, remember
-from sgoif.scoring.label_scores import LabelScores
+from sgoif.scoring.label_scores import LabelScores, check_label
 from sgoif.scoring.ledger import Ledger
 from sgoif.scoring.score_scaling import ScoreScaling
 from sgoif.stability.step_weight import StepWeight
@@ -91,8 +91,14 @@ class HeldOutScorer:
                 self._remember_labels(labels, some.to(g.device), scores, found.logits, targets, 1.0)
         return labels
 
-    def record(self) -> Ledger:
-        """The ledger with one score for every held-out example that was never an anchor; the run is unchanged."""
+    def record(self, label: int | None = None) -> Ledger:
+        """The ledger with one score for every held-out example that was never an anchor; the run is unchanged.
+
+        `label` asks about one of several labels of each.
+        """
+        if label is not None:
+            check_label(self.labels, label)
+            return self.label_record().of(label)
         ledger = self.ledger.copy()
         missing = (ledger.column("count") == 0).nonzero().squeeze(1).cpu()
         self.score_into(ledger, missing, self.bank.read)

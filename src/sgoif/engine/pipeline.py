@@ -108,6 +108,12 @@ class StepPipeline:
         self.warn_of_held_out(indices)
         return indices
 
+    def weights(self, index: Any) -> Tensor:
+        """What to multiply the losses of a batch with."""
+        if self.weighting is None:
+            raise StepError("nothing weighs losses yet: make sgoif.tasks.Curriculum(monitor) before the first step")
+        return self.weighting.weights(index)
+
     def warn_of_held_out(self, indices: Indices) -> None:
         """Warn once where held-out examples are trained on, unless they may join."""
         if self.weighting is None or not self.weighting.finished:

@@ -8,7 +8,7 @@ model never sees it, and opens a step when a training forward pass begins:
     on_substep_end           close it: another batch follows before the optimizer steps
     on_pre_optimizer_step    close it: the optimizer is about to step
     on_save                  write the monitor's state into the checkpoint
-    on_train_end             remove the hooks
+    on_train_end             remove the hooks, log the health of the run
 
 The Trainer drops columns that the model's `forward` does not name. Either tell it not to, with
 `TrainingArguments(remove_unused_columns=False)`, or let `InfluenceCallback(...).attach(trainer)` add one to its list.
@@ -28,7 +28,7 @@ from torch import nn
 
 from sgoif.errors import IndexingError, MissingExtraError, SettingError
 from sgoif.integrations.records import Records, follow
-from sgoif.integrations.steps import INDEX, OpenStep, Results, release
+from sgoif.integrations.steps import INDEX, OpenStep, Results, release, tell_health
 from sgoif.monitor import InfluenceMonitor
 from sgoif.tracking.hooks import uncompiled
 
@@ -169,6 +169,7 @@ class InfluenceCallback(Results, TrainerCallback):  # type: ignore[misc, unused-
 
     def on_train_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         self._release(None)
+        tell_health(self._monitor)
 
     # --- inside -------------------------------------------------------------------------------------------------
 

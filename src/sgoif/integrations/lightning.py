@@ -4,7 +4,7 @@
     on_train_batch_start   open a step
     on_after_backward      close it: before the optimizer steps, as in a loop of one's own
     on_train_batch_end     close one that a backward pass outside Lightning's sight went through
-    on_train_end           remove the hooks; the same after an error
+    on_train_end           remove the hooks, log the health of the run; after an error the former alone
 
 A strategy that wraps the module (DistributedDataParallel) runs `training_step` in the place of `forward`, so the
 module's own hooks see the loss as if it were its output. `_LossHider` keeps it from the monitor, which wants logits.
@@ -22,7 +22,7 @@ from torch import Tensor, nn
 
 from sgoif.errors import MissingExtraError, SettingError, StepError
 from sgoif.integrations.records import Records, follow
-from sgoif.integrations.steps import BatchKey, OpenStep, Results, find, find_index, release
+from sgoif.integrations.steps import BatchKey, OpenStep, Results, find, find_index, release, tell_health
 from sgoif.monitor import InfluenceMonitor
 
 try:
@@ -136,6 +136,7 @@ class InfluenceCallback(Results, Callback):  # type: ignore[misc, unused-ignore]
     def on_train_end(self, trainer: Any, pl_module: Any) -> None:
         self._step.abandon()
         self._release(None)
+        tell_health(self._monitor)
 
     def on_exception(self, trainer: Any, pl_module: Any, exception: BaseException) -> None:
         self._release(exception)

@@ -10,6 +10,7 @@ the one and after the other, and in between an error may come, or no backward at
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
@@ -20,10 +21,12 @@ from sgoif.core.score_table import ScoreTable
 from sgoif.errors import IndexingError, SettingError, SgoifError
 
 if TYPE_CHECKING:
+    from sgoif.analysis.health import Health
     from sgoif.monitor import InfluenceMonitor
     from sgoif.tasks import LabelErrors
 
 INDEX = "index"
+logger = logging.getLogger(__name__)
 BatchKey = str | int | Callable[[Any], Any] | None
 """Where something stands in a batch: a key, a position, or a function of the batch."""
 
@@ -82,11 +85,25 @@ class Results:
         """The table of scores."""
         return self.monitor.scores()
 
+    def health(self) -> Health:
+        """Whether the run supports influence; logged when training ends."""
+        return self.monitor.health()
+
     def errors(self, dataset: Dataset[Any] | None = None, **options: Any) -> LabelErrors:
         """Which labels are wrong; see `sgoif.tasks.LabelErrors`."""
         from sgoif.tasks import LabelErrors
 
         return LabelErrors(self.monitor, dataset=dataset, **options)
+
+
+def tell_health(monitor: InfluenceMonitor | None) -> None:
+    """Log the health of a training that came to its end, as a warning where something is not well."""
+    if monitor is None:
+        return
+    health = monitor.health()
+    if monitor.communicator.rank == 0:
+        level = logging.WARNING if health.warnings else logging.INFO
+        logger.log(level, "the monitor after %d steps:\n%s", monitor.steps, health)
 
 
 def release(monitor: InfluenceMonitor | None, error: BaseException | None = None) -> None:

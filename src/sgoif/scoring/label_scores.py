@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from copy import copy
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -18,6 +19,7 @@ from torch import Tensor
 from sgoif.core.objective import Classification
 from sgoif.curvature.base import Factors
 from sgoif.distributed.communicator import SINGLE_PROCESS, Communicator
+from sgoif.errors import SettingError
 from sgoif.scoring.influence import StepScores, remember
 from sgoif.scoring.ledger import Ledger
 from sgoif.scoring.score_scaling import ScoreScaling
@@ -78,6 +80,18 @@ class LabelScores:
     def of(self, label: int, ledger: Ledger | None = None) -> Ledger:
         """What is remembered about one label of every example."""
         return (ledger or self.ledger).every(self.labels, label)
+
+
+def check_label(labels: LabelScores | None, label: Any) -> LabelScores:
+    """The scores by label; raises where there are none, or not of this one."""
+    if labels is None:
+        raise SettingError(
+            f"label={label!r} asks for the scores of one label, and there are none: they are kept where examples have"
+            f" several labels, up to {MOST_LABELS}, with loss=nn.BCEWithLogitsLoss() and one output of the head each"
+        )
+    if not isinstance(label, int) or not 0 <= label < labels.labels:
+        raise SettingError(f"label={label!r} is not valid: expected a number from 0 to {labels.labels - 1}")
+    return labels
 
 
 def scores_by_row(factors: Factors, directions: Tensor) -> Tensor:

@@ -70,12 +70,12 @@ def check_apart(indices: Indices, held_out: Flags | None) -> Flags | None:
         " on, or training set and hold-out are not numbered alike: a Subset or a wrapper of a part counts from 0 again."
         " Tables leave out training examples with such indices. Select after indexing, as in"
         " Subset(indexed(train_set), rows), or pass the indices of the data set that was split to monitor.step(index)",
-        stacklevel=_levels_to_caller(),
+        stacklevel=levels_to_caller(),
     )
     return None
 
 
-def _levels_to_caller() -> int:
+def levels_to_caller() -> int:
     """How far up the stack the code stands that called into this package, as `warnings.warn` counts."""
     frame, levels = sys._getframe(1), 1
     while frame.f_back is not None and frame.f_code.co_filename.startswith(PACKAGE):
