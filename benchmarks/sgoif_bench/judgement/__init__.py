@@ -1,5 +1,10 @@
 """A corpus of judgements: what many runs on many data sets knew about their labels, and how well it is judged.
 
-python -m sgoif_bench.judgement.collect --data ROOT --out DIR     # train, and keep what each run knew
-python -m sgoif_bench.judgement.judge --evidence DIR --out FILE.jsonl   # judge it again and again, without training
+Runs are trained once, and what each knew is kept; it is then judged as often as needed, without training:
+
+    python -m sgoif_bench.judgement.collect --data ROOT --evidence DIR
+    python -m sgoif_bench.judgement.judge --evidence DIR --out FILE.jsonl
+    python -m sgoif_bench.judgement.table FILE.jsonl
+
+A judge that has constants fits them on runs of other data sets than the one that is judged.
 """

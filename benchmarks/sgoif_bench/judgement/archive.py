@@ -26,6 +26,7 @@ FINE, COARSE = 9, 5
 """The same for margins of probabilities and for a few probabilities of many, and for whole rows of probabilities, of
 which the largest is what the others leave of one, and for influence by group."""
 DIGITS_OF = {"margin": FINE, "signal_prob_margin": FINE}
+SIGN, LARGEST = np.uint16(0x8000), np.finfo(np.float16).max.view(np.uint16)
 PARTS = ("training", "anchors")
 OWN = ("halves", "final_loss", *(f"signal_{name}" for name in SIGNALS))
 """Of every training example beside its evidence: influence in even and in odd epochs, the loss of the finished model,
@@ -82,11 +83,12 @@ def load(path: Path) -> dict[str, Any]:
     return {**known, "rows": known["training"].index}
 
 
-def published(path: Path) -> dict[str, dict[str, NDArray[Any]]]:
-    """Out-of-fold probabilities that others published, by case: `probabilities` [n, C], `given` and `wrong`."""
+def published(path: Path, case: str | None = None) -> dict[str, dict[str, NDArray[Any]]]:
+    """Out-of-fold probabilities that others published, of one case or all: `probabilities` [n, C], `given`, `wrong`."""
     archive = read_archive(path)
     cases: dict[str, dict[str, NDArray[Any]]] = {}
-    for name in sorted({key.partition("|")[0] for key in archive}):
+    names = sorted({key.partition("|")[0] for key in archive}) if case is None else [case]
+    for name in names:
         try:
             negative, given, wrong = (archive[f"{name}|{part}"] for part in ("logp", "given", "wrong"))
         except KeyError as error:
@@ -120,8 +122,8 @@ def planes(values: NDArray[Any], digits: int) -> NDArray[np.uint8]:
     half = np.asarray(values).astype(np.float16)
     unit = 1 << (np.finfo(np.float16).nmant - digits)
     bits = half.view(np.uint16)
-    rounded = (bits.astype(np.uint32) + unit // 2) // unit * unit
-    bits = np.where(np.isfinite(half), rounded, bits).astype(np.uint16)
+    size = np.minimum(((bits & ~SIGN) + unit // 2) // unit * unit, LARGEST)
+    bits = np.where(np.isfinite(half), size | bits & SIGN, bits)
     return np.stack([bits >> 8, bits & 0xFF]).astype(np.uint8)
 
 

@@ -1,8 +1,12 @@
-"""The images of a run: the data sets of the labels benchmark, and small pictures of three further kinds.
+"""The images of a run: the data sets of `sgoif_bench.labels.datasets`, and small pictures of three further kinds.
 
-svhn        ROOT/ood/svhn.npz     crops of house numbers, arrays x [n, 32, 32, 3] and y
-textures    ROOT/ood/dtd.npz      the same
-photos      ROOT/photos/CLASS/*.jpg, brought to 64×64 pixels
+What is expected below ROOT for these:
+
+    svhn        ood/svhn.npz          crops of house numbers, arrays x [n, 32, 32, 3] and y
+    textures    ood/dtd.npz           the same
+    photos      photos/CLASS/*.jpg    brought to 64×64 pixels
+
+People's labels of CIFAR-10 and CIFAR-100 are ROOT/cifar10n.npz and ROOT/cifar100n.npz.
 """
 
 from __future__ import annotations
