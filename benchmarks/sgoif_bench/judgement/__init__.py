@@ -2,8 +2,8 @@
 
 Runs are trained once, and what each knew is kept; it is then judged as often as needed, without training:
 
-    python -m sgoif_bench.judgement.collect --data ROOT --evidence DIR
-    python -m sgoif_bench.judgement.judge --evidence DIR --out FILE.jsonl
+    sgoif-bench corpus --data ROOT --evidence DIR
+    sgoif-bench judge --evidence DIR --out FILE.jsonl
     python -m sgoif_bench.judgement.table FILE.jsonl
 
 A judge that has constants fits them on runs of other data sets than the one that is judged.

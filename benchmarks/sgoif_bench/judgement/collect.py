@@ -1,6 +1,6 @@
 """Train the runs of the corpus, each with the monitor attached, and keep what every run knew about its labels.
 
-    python -m sgoif_bench.judgement.collect --data ROOT --out DIR --runs '^(digits|mnist)' --workers 2
+    sgoif-bench corpus --data ROOT --evidence DIR --runs '^(digits|mnist)' --workers 2
 
 A run whose file is there already is left out; one that fails is reported, and the others go on.
 """

@@ -1,6 +1,6 @@
 """Judge every run of a corpus, and compare with the truth; constants are fitted with the judged data set left out.
 
-    python -m sgoif_bench.judgement.judge --evidence DIR --published out_of_fold.npz --out FILE.jsonl
+    sgoif-bench judge --evidence DIR --published out_of_fold.npz --out FILE.jsonl
 
 Every run is judged with its decoys and without. A judge of one's own, `--judge package.module:factory`, is a function
 without arguments that returns a `Judge` (`sgoif_bench.judgement.judges`).

@@ -72,16 +72,31 @@ def cells(found: Mapping[str, float | None]) -> list[str]:
 
 
 def shown(lines: Sequence[Line]) -> str:
-    """The tables for a terminal, with decoys and without, and what could not be judged."""
+    """The tables for a terminal, with decoys and without, the runs that fail, and what could not be judged."""
     parts = []
     for part, title in PARTS.items():
         groups = by_set([line for line in lines if not line["error"] and line[part]])
         whole = [(title, *HEAD), *((name, *cells(summary(some, part))) for name, some in groups.items())]
         width = [max(map(len, column)) for column in zip(*whole, strict=True)]
         parts += ["  ".join(cell.ljust(size) for cell, size in zip(row, width, strict=True)).rstrip() for row in whole]
-        parts.append("")
+        parts += ["", *failures(lines, part), ""]
     parts += [f"{line['name']} was not judged: {line['error']}" for line in lines if line["error"]]
     return "\n".join(parts).rstrip()
+
+
+def failures(lines: Sequence[Line], part: str) -> list[str]:
+    """A sentence about every run whose interval misses the rate, or whose list has too many right labels."""
+    found = []
+    for line in lines:
+        told = None if line["error"] else line[part]
+        if not told:
+            continue
+        if not told["covered"]:
+            interval = f"{100 * told['low']:.1f} to {100 * told['high']:.1f}%"
+            found.append(f"{line['name']}: {100 * told['noise_rate_true']:.1f}% are wrong, stated {interval}")
+        if (told["false_discovery_rate"] or 0) > MOST_FALSE:
+            found.append(f"{line['name']}: {100 * told['false_discovery_rate']:.0f}% of {told['listed']} are right")
+    return found
 
 
 def _share(values: Iterable[bool]) -> float | None:

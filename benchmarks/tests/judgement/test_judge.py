@@ -97,7 +97,8 @@ def test_the_product_judges_runs_in_several_processes(folder: Path) -> None:
 
 
 def stated(covered: bool, width: float, fdr: float | None, recall: float | None) -> dict[str, Any]:
-    return {"covered": covered, "width": width, "false_discovery_rate": fdr, "recall": recall}
+    found = {"covered": covered, "width": width, "false_discovery_rate": fdr, "recall": recall}
+    return {**found, "low": 0.1, "high": 0.1 + width, "noise_rate_true": 0.2 if covered else 0.7, "listed": 50}
 
 
 def test_the_table_counts_what_holds(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -116,5 +117,8 @@ def test_the_table_counts_what_holds(tmp_path: Path, capsys: pytest.CaptureFixtu
     path = tmp_path / "lines.jsonl"
     path.write_text("".join(json.dumps(line) + "\n" for line in lines), encoding="utf-8")
     assert table.main([str(path)]) == 0
-    assert "digits       2     50%" in capsys.readouterr().out
+    out = capsys.readouterr().out
+    assert "digits       2     50%" in out
+    missed = ["b: 70.0% are wrong, stated 10.0 to 40.0%", "b: 16% of 50 are right"]
+    assert [row for row in out.splitlines() if ": " in row] == missed
     assert table.main([]) == 2
