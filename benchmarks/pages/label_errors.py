@@ -1,16 +1,27 @@
-"""The table of the page about probabilities of wrong labels: how often what is stated is so, by groups of runs."""
+"""The tables of the page about probabilities of wrong labels: how often what is stated is so, by groups of runs."""
 
 from __future__ import annotations
 
 import re
 import statistics
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
+from typing import Any
 
 from pages.cells import Line, read_lines, table
+from sgoif_bench.judgement.table import HEAD, by_set, cells, summary
 
 PAGE = "label-errors.md"
 RANGE = 0.05, 0.15
 """Where the realised false discovery rate should lie if 0.1 was asked for."""
+SETS = {
+    "cifar10": "CIFAR-10",
+    "cifar100": "CIFAR-100",
+    "mnist": "MNIST",
+    "fashion-mnist": "Fashion-MNIST",
+    "svhn": "SVHN",
+    "published": "published, CIFAR-10",
+}
 Group = tuple[str, str, list[Line]]
 """What the page calls some runs, whether choices were made looking at them, and their lines."""
 
@@ -81,4 +92,22 @@ def _area(line: Line) -> float | None:
     return area
 
 
-TABLES: dict[str, Callable[[], str]] = {"label-errors-stated": stated}
+def corpus(part: str) -> str:
+    """How often what is stated of the runs of the corpus is so, by data set, with decoys or without."""
+    lines = [line for line in read_lines("label-errors-corpus.jsonl") if not line["error"] and line[part]]
+    rows = [
+        [SETS.get(name, name), *cells(summary(some, part)), _selection(some)] for name, some in by_set(lines).items()
+    ]
+    return table(["data set", *HEAD, "selection"], rows)
+
+
+def _selection(lines: Sequence[Mapping[str, Any]]) -> str:
+    """Held out are runs whose judge took its constants from other data sets."""
+    return "dev" if any(line["constants"] is None for line in lines) else "held-out"
+
+
+TABLES: dict[str, Callable[[], str]] = {
+    "label-errors-stated": stated,
+    "label-errors-corpus": partial(corpus, "with_decoys"),
+    "label-errors-corpus-alone": partial(corpus, "without_decoys"),
+}

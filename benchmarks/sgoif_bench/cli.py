@@ -82,6 +82,11 @@ BENCHMARKS = {
     "detection": ("sgoif_bench.detection", "Find wrong labels in CIFAR-10 with a network trained from scratch."),
     "errors": ("sgoif_bench.errors", "How far the probabilities of wrong labels can be believed, on CIFAR-10."),
     "audits": ("sgoif_bench.audits", "The same for the training of `sgoif audit`, on images of any kind and number."),
+    "corpus": (
+        "sgoif_bench.judgement.collect",
+        "Train runs on eight data sets and keep what each knew about its labels, to be judged without training.",
+    ),
+    "judge": ("sgoif_bench.judgement.judge", "Judge what `corpus` kept, the judged data set being left out."),
     "labels": (
         "sgoif_bench.labels.run",
         "Compare all methods that find wrong labels, over data sets, noises and seeds.",

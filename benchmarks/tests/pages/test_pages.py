@@ -65,6 +65,27 @@ def test_what_was_stated_is_counted_by_hand(monkeypatch: pytest.MonkeyPatch) -> 
     assert errors.stated().splitlines()[2] == "| some | 3 | 30.0 | 2 | 2 | 1 | 1 | 1 | 5 (1) | dev |"
 
 
+def test_the_corpus_is_counted_by_data_set(monkeypatch: pytest.MonkeyPatch) -> None:
+    told = {"covered": True, "width": 0.1, "false_discovery_rate": 0.2, "recall": 0.5}
+    line = {"name": "a", "set": "mnist", "agreement": 0.9, "error": None, "aupr": None, "constants": "(1,)"}
+    lines = [
+        {**line, "with_decoys": told, "without_decoys": told},
+        {**line, "set": "cifar10", "with_decoys": {**told, "covered": False}, "without_decoys": told},
+        {**line, "name": "published-x", "with_decoys": None, "without_decoys": told, "constants": None},
+        {**line, "with_decoys": None, "without_decoys": None, "error": "too little is known"},
+    ]
+    monkeypatch.setattr(label_errors, "read_lines", lambda name: lines)
+    rows = label_errors.TABLES["label-errors-corpus"]().splitlines()[2:]
+    assert rows == [
+        "| MNIST | 1 | 100% | 0.10 | 0% | 50% | – | held-out |",
+        "| CIFAR-10 | 1 | 0% | 0.10 | 0% | 50% | – | held-out |",
+        "| all | 2 | 50% | 0.10 | 0% | 50% | – | held-out |",
+    ]
+    alone = label_errors.TABLES["label-errors-corpus-alone"]().splitlines()[2:]
+    assert alone[-2] == "| published, CIFAR-10 | 1 | 100% | 0.10 | 0% | 50% | – | dev |"
+    assert alone[-1] == "| all | 3 | 100% | 0.10 | 0% | 50% | – | dev |"
+
+
 def test_a_method_without_lines_of_its_own_is_the_first_of_two_trainings() -> None:
     twice = {"method": "sce-twice", "metrics": {"accuracy": 0.9}, "details": {"first_accuracy": 0.8}}
     assert curriculum._values([twice], "sce") == [80]
