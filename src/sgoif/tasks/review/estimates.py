@@ -145,7 +145,7 @@ class ReviewEstimate:
         return length_at_fdr(self.probability, fdr)
 
     def stop(self, share: float = WORTHWHILE) -> int:
-        """How many from the top to look through: further down, no hundred in a row should hold so large a share of errors.
+        """How many from the top to look through: below, no hundred in a row should hold so large a share of errors.
 
         That goes by the fitted probabilities; how many errors lie above, `recall_of_first` says with an interval.
         """

@@ -10,10 +10,11 @@ For a total K, the most plausible shares p_h = K_h / N_h maximise Σ m_h [q_h lo
     c p² − (c + 1) p + q = 0,    m_h = n_h N_h / (N_h − n_h),
 
 so that λ leads through all totals, and the interval ends where λ makes the p-value 0.025. q_h is the share in the
-looks of stratum h and, half as heavy, of its two neighbours: four looks that agree do not make a stratum pure, and
-what is smoothed varies more, so that the interval errs on the wide side. The p-value is that of T = Σ a_h x_h with
-a_h ∝ N_h / n_h in whole numbers, and exact: x_h is hypergeometric, the distribution of T a convolution. With no error
-anywhere and equally dense looks this is the interval of Clopper and Pearson.
+looks of stratum h, to which the strata beside it add one look each with their own shares, and those beyond half a
+look: two looks that agree do not make a stratum pure, and shares nearer to each other make T vary more, so that the
+interval errs on the wide side. The p-value is that of T = Σ a_h x_h with a_h ∝ N_h / n_h in whole numbers, and exact:
+x_h is hypergeometric, the distribution of T a convolution. With no error anywhere and equally dense looks this is the
+interval of Clopper and Pearson.
 """
 
 from __future__ import annotations
@@ -27,8 +28,8 @@ Array = np.ndarray[Any, Any]
 MISS = 0.025
 GRID = 400
 """Sum of a_h n_h, about: finer gains nothing that one can see."""
-NEIGHBOURS = 0.5
-"""Weight of a look in a neighbouring stratum, where 1 is that of a look in the stratum itself."""
+NEIGHBOURS = {1: 1.0, 2: 0.5}
+"""How many looks a stratum adds to another, by the distance between them."""
 STEPS = 8
 """Steps of the search once the end lies between two values of λ: false position and halving by turns."""
 FURTHEST = 1e9
@@ -64,7 +65,7 @@ class _Path:
         self.size, self.looks, self.wrong, self.least, self.most = size, looks, wrong, least, most
         self.weight = size / size.sum()
         self.strength = looks * size / (size - looks)
-        self.share = _smoothed(wrong) / _smoothed(looks)
+        self.share = smoothed(wrong, looks)
         self.factor = np.maximum(1, np.rint(GRID * self.weight / looks)).astype(np.int64)
 
     def end(self, side: int) -> float:
@@ -126,7 +127,15 @@ def hypergeometric(size: Array, wrong: Array, looks: Array) -> Array:
     return np.asarray(chance / chance.sum(axis=1, keepdims=True))
 
 
-def _smoothed(count: Array) -> Array:
-    """Counts of every stratum with those of its neighbours at half weight."""
-    ends = np.concatenate([[0], count, [0]])
-    return np.asarray(count + NEIGHBOURS * (ends[:-2] + ends[2:]))
+def smoothed(wrong: Array, looks: Array) -> Array:
+    """The share in the looks of every stratum, to which the neighbours add looks with their own shares."""
+    share = wrong / looks
+    wrong, looks = wrong.astype(np.float64), looks.astype(np.float64)
+    for distance, weight in NEIGHBOURS.items():
+        for to, other in (
+            (slice(distance, None), slice(None, -distance)),
+            (slice(None, -distance), slice(distance, None)),
+        ):
+            wrong[to] += weight * share[other]
+            looks[to] += weight
+    return np.asarray(wrong / looks)

@@ -28,7 +28,8 @@ def report(found: ReviewEstimate) -> str:
         return f"{ENOUGH - looks} more of the drawn examples, and it can be said how many labels are wrong."
     share = found.share
     said = [
-        f"About {_percent(share.estimate)}% of {size:,} labels are wrong ({_percents(share)}), by {looks:,} random looks.",
+        f"About {_percent(share.estimate)}% of {size:,} labels are wrong ({_percents(share)}), from {looks:,} random"
+        " looks.",
         _found(found),
     ]
     if found.reviewed < size:
