@@ -1,0 +1,63 @@
+"""A review of examples that have indices of their own: what `plan` and `estimates` count by position in the list."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from typing import Any
+
+import numpy as np
+
+from sgoif.errors import SettingError
+from sgoif.tasks.review.estimates import ReviewEstimate, estimate
+from sgoif.tasks.review.plan import ReviewPlan
+
+Array = np.ndarray[Any, Any]
+
+
+class RankedReview:
+    """A review of ranked examples.
+
+    Args:
+        index: of every example, the most suspicious first.
+        probability: of being wrong, in the same order; nan where it is not known.
+        seed: another one draws other examples.
+        plan: one that was made before, where there is one.
+
+    Example:
+        ```python
+        import numpy as np
+        from sgoif.tasks.review import RankedReview
+
+        review = RankedReview(np.array([7, 3, 9, 1]))
+        print(review.looks(2))  # indices to look at
+        print(review.update({9: True, 1: False}).total)
+        ```
+    """
+
+    def __init__(
+        self, index: Array, probability: Array | None = None, *, seed: int = 0, plan: ReviewPlan | None = None
+    ) -> None:
+        self.index, self.probability = np.asarray(index), probability
+        self.plan = plan or ReviewPlan.of(len(self.index), probability, seed)
+        self._position = {number: position for position, number in enumerate(self.index.tolist())}
+        if len(self._position) != self.plan.size:
+            raise SettingError(
+                f"{len(self.index):,} examples with {len(self._position):,} different indices do not fit a plan for"
+                f" {self.plan.size:,}: every example is listed once"
+            )
+
+    def looks(self, count: int) -> Array:
+        """Indices of the first so many examples to look at."""
+        return np.asarray(self.index[self.plan.looks(count)])
+
+    def update(self, wrong: Mapping[int, bool], skipped: Collection[int] = ()) -> ReviewEstimate:
+        """Read decisions: whether the example with an index is wrong."""
+        missing = [number for number in wrong if number not in self._position]
+        if missing:
+            raise SettingError(
+                f"a decision about example {missing[0]} was given, which is none of the {self.plan.size:,} examples of"
+                " the list"
+            )
+        found = {self._position[number]: bool(value) for number, value in wrong.items()}
+        passed = {self._position[number] for number in skipped if number in self._position}
+        return estimate(self.plan, found, self.probability, passed)
