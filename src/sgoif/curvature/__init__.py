@@ -10,7 +10,7 @@ import torch
 from sgoif.core.parameter_layout import Layout
 from sgoif.curvature.base import Curvature, Factors, Spectrum
 from sgoif.curvature.diagonal import Diagonal
-from sgoif.curvature.exact import ExactGGN, ExactHessian
+from sgoif.curvature.exact import ExactGGN
 from sgoif.curvature.fisher import EmpiricalFisher
 from sgoif.curvature.kfac import KFAC
 from sgoif.curvature.lowrank import LowRankDiagonal
@@ -58,7 +58,6 @@ __all__ = [
     "Diagonal",
     "EmpiricalFisher",
     "ExactGGN",
-    "ExactHessian",
     "Factors",
     "LowRankDiagonal",
     "Spectrum",
