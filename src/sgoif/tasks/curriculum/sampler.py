@@ -32,7 +32,7 @@ from typing import Any, Literal, get_args
 import numpy as np
 from torch.utils.data import Dataset, Sampler
 
-from sgoif.core.data import Indexed, Part
+from sgoif.core.data import indices_of
 from sgoif.core.types import Indices
 from sgoif.errors import SettingError
 from sgoif.tasks.curriculum.curriculum import Curriculum
@@ -85,7 +85,7 @@ class CurriculumSampler(Sampler[int]):
                 " without robust=True, or its weights and loss without a sampler"
             )
         self.curriculum = curriculum
-        self.index = _indices_of(data)
+        self.index: Indices = np.asarray(indices_of(data) if isinstance(data, Dataset) else data, dtype=np.int64)
         if not len(self.index):
             raise SettingError("the data set is empty: there is nothing to draw from")
         if len(np.unique(self.index)) < len(self.index):
@@ -185,12 +185,3 @@ def _repeated(order: Indices, batch_size: int) -> Indices:
     same = (order[by_batch][1:] == order[by_batch][:-1]) & (batch[by_batch][1:] == batch[by_batch][:-1])
     found: Indices = by_batch[1:][same]
     return found
-
-
-def _indices_of(data: Dataset[Any] | Sequence[int]) -> Indices:
-    """The index of every position, as `indexed` gives it."""
-    if isinstance(data, (Indexed, Part)) and data.indices is not None:
-        return np.asarray(data.indices, dtype=np.int64)
-    if isinstance(data, Dataset):
-        return np.arange(len(data))  # type: ignore[arg-type]
-    return np.asarray(data, dtype=np.int64)
