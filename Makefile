@@ -2,13 +2,14 @@
 
 PYTHON ?= python3
 VENV ?= .venv
-JOBS ?= 2
+# One more than two cores: many tests wait for processes that they have started.
+JOBS ?= 3
 BIN := $(VENV)/bin
-# Whole files go to a worker, so that what a file trains for its tests is trained once.
-PYTEST := $(BIN)/pytest -n $(JOBS) --dist loadfile
+# Whole files go to a worker, so that what a file trains for its tests is trained once; `conftest.py` says which first.
+PYTEST := $(BIN)/pytest -n $(JOBS) --dist loadfile --no-loadscope-reorder
 PIP := $(BIN)/python -m pip --disable-pip-version-check install --quiet -c constraints.txt
 
-.PHONY: help demo test test-bench test-all browser test-slow lint format docs tables bench bench-small venv clean
+.PHONY: help demo test test-bench test-all suite browser test-slow lint format docs tables bench bench-small venv clean
 .DEFAULT_GOAL := help
 
 help:
@@ -69,7 +70,9 @@ test: lint browser
 test-bench: $(VENV)/.ready-dev
 	$(PYTEST) benchmarks/tests
 
-test-all: lint browser
+test-all: lint suite
+
+suite: $(VENV)/.ready-dev browser
 	$(PYTEST)
 
 # The page is tested in a real browser. Where none is installed and none can be, those tests say so and are left out.

@@ -28,8 +28,36 @@ def _fixed_seeds() -> None:
     torch.manual_seed(0)
 
 
+LONGEST = (
+    "benchmarks/tests/loops/test_loops_gap",
+    "tests/audit/test_processes",
+    "tests/distributed/test_communicator",
+    "tests/packaging/test_distribution",
+    "benchmarks/tests/examples/test_examples_cifar10",
+    "benchmarks/tests/faults",
+    "tests/commands/watch/test_watch_server",
+    "tests/monitor/test_monitor_interrupts",
+    "benchmarks/tests/test_overhead",
+    "benchmarks/tests/fidelity/test_fidelity_lds",
+    "tests/images/test_images_memory",
+    "benchmarks/tests/labels/test_ours",
+    "tests/tasks/poisoning/test_recorder",
+    "benchmarks/tests/poisoning/test_poison_ours",
+    "tests/tasks/test_many_classes",
+    "benchmarks/tests/test_scaling",
+    "tests/examples",
+    "benchmarks/tests/test_bench_cli",
+    "tests/audit/test_killed",
+    "tests/audit/test_audit_disturbed",
+)
+"""Files of tests that take longest: they are begun first, so that at the end no worker waits for one of them."""
+
+
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Leave out the tests that need a CUDA device where there is none."""
+    """Put the longest files first, and leave out the tests that need a CUDA device where there is none."""
+    items.sort(
+        key=lambda item: next((n for n, file in enumerate(LONGEST) if item.nodeid.startswith(file)), len(LONGEST))
+    )
     if torch.cuda.is_available():
         return
     without_device = [item for item in items if "gpu" in item.keywords]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import subprocess
 from pathlib import Path
 
 import pytest
@@ -92,27 +91,6 @@ def test_extras_are_those_of_the_metadata(monkeypatch: pytest.MonkeyPatch) -> No
 
     monkeypatch.setattr(info.metadata, "distribution", lambda name: Installed)
     assert info.requirements() == {"cli": ["rich>=13.8"], "audit": ["sgoif[cli]", "pillow>=10"]}
-
-
-def test_the_revision_is_that_of_the_checkout_and_no_other(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def git(*arguments: str) -> str:
-        command = ["git", "-C", str(tmp_path), "-c", "user.name=a", "-c", "user.email=a@b", *arguments]
-        return subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()
-
-    (tmp_path / "src" / "sgoif").mkdir(parents=True)
-    (tmp_path / "pyproject.toml").write_text('[project]\nname = "sgoif"\n')
-    monkeypatch.setattr(info, "__file__", str(tmp_path / "src" / "sgoif" / "commands" / "info.py"))
-    assert info.checkout() == tmp_path
-    assert info.revision() is None, "no repository"
-    git("init", "-q")
-    assert info.revision() is None, "no commit"
-    git("add", "-A")
-    git("commit", "-q", "-m", "first")
-    assert info.revision() == git("rev-parse", "HEAD")
-    (tmp_path / "pyproject.toml").write_text('[project]\nname = "sgoif"\nversion = "9"\n')
-    assert info.revision() == git("rev-parse", "HEAD") + "-changed"
-    (tmp_path / "pyproject.toml").write_text('[project]\nname = "something-else"\n')
-    assert info.revision() is None, "a repository that this package only happens to lie in"
 
 
 def test_no_place_of_this_machine_is_told() -> None:

@@ -7,7 +7,7 @@ from curvature_cases import CASES, make_factors, make_layout, random_vectors
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from sgoif.curvature import CURVATURES, Curvature, make_curvature
+from sgoif.curvature import CURVATURES, Curvature
 
 OPTIONS = {"fisher": {"window": 12}, "lowrank": {"rank": 3, "refresh": 2, "buffer": 6}}
 
@@ -16,8 +16,7 @@ OPTIONS = {"fisher": {"window": 12}, "lowrank": {"rank": 3, "refresh": 2, "buffe
 def curvatures(draw: st.DrawFn) -> Curvature:
     name = draw(st.sampled_from(sorted(CURVATURES)))
     case = draw(st.sampled_from(sorted(CASES)))
-    curvature = make_curvature(
-        name,
+    curvature = CURVATURES[name](
         make_layout(case),
         damping=draw(st.floats(1e-2, 10)),
         decay=draw(st.floats(0, 0.99)),

@@ -13,12 +13,13 @@ from dataclasses import dataclass
 import pytest
 import torch
 import torch.nn.functional as F
+from exact_cases import ExactHessian, solved
 from sklearn.datasets import load_digits
 from torch import Tensor, nn
 
 from sgoif import InfluenceMonitor
 from sgoif.core.parameter_layout import Layout
-from sgoif.curvature import ExactGGN, ExactHessian
+from sgoif.curvature import ExactGGN
 from sgoif.tracking.functional_model import watched_output
 from sgoif.tracking.layers.linear import LinearLayer
 
@@ -123,7 +124,7 @@ def test_retraining_is_retraining(problem: Problem, retrained: Tensor) -> None:
         torch.testing.assert_close(held_out_loss(problem, weights) - base, retrained[i], rtol=1e-3, atol=1e-8)
 
 
-def influence(problem: Problem, operator: type[ExactGGN] | type[ExactHessian]) -> Tensor:
+def influence(problem: Problem, operator: type[ExactGGN]) -> Tensor:
     """I_i = −g_vᵀ H⁻¹ g_i for every training example."""
     layer = LinearLayer("", problem.model)
     layout = Layout((layer.block,))
@@ -135,7 +136,7 @@ def influence(problem: Problem, operator: type[ExactGGN] | type[ExactHessian]) -
         inputs = torch.cat([x, torch.ones(len(x), 1, dtype=x.dtype)], dim=1)
         return (delta.unsqueeze(2) * inputs.unsqueeze(1)).flatten(1).detach()
 
-    direction = curvature.solve(gradients(problem.held_x, problem.held_y).mean(0, keepdim=True))
+    direction = solved(curvature, gradients(problem.held_x, problem.held_y).mean(0, keepdim=True))
     return -(gradients(problem.x, problem.y) @ direction[0])
 
 
@@ -144,9 +145,7 @@ def pearson(a: Tensor, b: Tensor) -> float:
 
 
 @pytest.mark.parametrize("operator", [ExactHessian, ExactGGN])
-def test_exact_operators_predict_retraining(
-    problem: Problem, retrained: Tensor, operator: type[ExactGGN] | type[ExactHessian]
-) -> None:
+def test_exact_operators_predict_retraining(problem: Problem, retrained: Tensor, operator: type[ExactGGN]) -> None:
     scores = influence(problem, operator)[:REMOVED]
     predicted = -scores / TRAIN
     assert pearson(predicted, retrained) >= 0.99

@@ -15,7 +15,7 @@ from curvature_cases import (
 
 from sgoif.core.parameter_layout import Block, Layout
 from sgoif.curvature import KFAC, Factors
-from sgoif.errors import LayerError, SgoifError
+from sgoif.errors import LayerError
 
 
 def slow_factors(factor: Factors) -> tuple[torch.Tensor, torch.Tensor]:
@@ -97,17 +97,6 @@ def test_apply_function_gets_all_damped_eigenvalues_at_once() -> None:
     assert seen[0].dtype == torch.float64
     expected = torch.linalg.eigvalsh(dense("mixed", 3, 0.7, 0.1))
     torch.testing.assert_close(seen[0].sort().values, expected, rtol=1e-5, atol=0)
-
-
-def test_factors_are_offered() -> None:
-    curvature = updated("mixed", batches=1)
-    s, a = slow_factors(make_factors("mixed", 8, 0)[1])
-    close(curvature.delta_factor(1), s, 1e-6)
-    close(curvature.input_factor(1), a, 1e-6)
-    with pytest.raises(SgoifError, match="elementwise"):
-        curvature.input_factor(2)
-    with pytest.raises(SgoifError, match="first update"):
-        KFAC(curvature.layout).input_factor(0)
 
 
 def test_zero_gradients_leave_a_finite_positive_operator() -> None:

@@ -27,7 +27,6 @@ MUST_HAVE = [
     "sgoif.tasks.ood.stream.ShiftWatch",
     "sgoif.tasks.unlearning.unlearner.Unlearner",
     "sgoif.tasks.curriculum.curriculum.Curriculum",
-    "sgoif.tasks.curriculum.sampler.CurriculumSampler",
     "sgoif.tasks.poisoning.trace.PoisonTrace",
     "sgoif.tasks.poisoning.recorder.PoisonWatch",
     "sgoif.integrations.lightning.InfluenceCallback",

@@ -13,7 +13,7 @@ from image_cases import picture, same_pixels
 from PIL import Image, ImageOps
 
 from sgoif.images import decode as module
-from sgoif.images.decode import decode, size_of, to_bytes, to_plain
+from sgoif.images.decode import decode, size_of, to_plain
 from sgoif.images.errors import UnreadableImageError
 
 
@@ -112,11 +112,14 @@ def test_one_bit_sixteen_bits_and_floats() -> None:
 
 
 def test_the_range_of_numbers_is_told_from_their_values() -> None:
-    assert to_bytes(np.array([0, 4095], dtype=np.uint16)).tolist() == [0, 255]
-    assert to_bytes(np.array([0, 200], dtype=np.uint16)).tolist() == [0, 200]
-    assert to_bytes(np.array([-1.0, 0.0, 1.0])).tolist() == [0, 128, 255]
-    assert to_bytes(np.array([5e5, 5e5])).tolist() == [0, 0]
-    assert to_bytes(np.array([np.nan, np.inf, 1.0])).tolist() == [0, 0, 255]
+    def to_bytes(row: list[float], kind: type) -> list[int]:
+        return np.asarray(to_plain(Image.fromarray(np.array([row], dtype=kind))))[0].tolist()
+
+    assert to_bytes([0, 4095], np.uint16) == [0, 255]
+    assert to_bytes([0, 200], np.uint16) == [0, 200]
+    assert to_bytes([-1.0, 0.0, 1.0], np.float32) == [0, 128, 255]
+    assert to_bytes([5e5, 5e5], np.float32) == [0, 0]
+    assert to_bytes([np.nan, np.inf, 1.0], np.float32) == [0, 0, 255]
 
 
 @pytest.mark.parametrize("mode", ["CMYK", "YCbCr", "LAB"])

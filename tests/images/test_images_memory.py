@@ -16,7 +16,7 @@ from PIL import Image
 
 from sgoif.images import decode as module
 from sgoif.images.backends import Arrays
-from sgoif.images.decode import decode, to_bytes, to_plain
+from sgoif.images.decode import decode, to_plain
 from sgoif.images.errors import UnreadableImageError
 
 pytest.importorskip("resource")
@@ -81,8 +81,6 @@ def test_strips_change_no_pixel(mode: str, monkeypatch: pytest.MonkeyPatch) -> N
     monkeypatch.setattr(module.strips, "__defaults__", (100,))
     assert len(list(module.strips(image))) == 14
     assert np.array_equal(np.asarray(to_plain(image)), whole)
-    if mode in ("I;16", "I", "F"):
-        assert np.array_equal(to_bytes(np.asarray(image)), whole)
 
 
 def test_numbers_of_an_archive_are_scaled_in_portions(monkeypatch: pytest.MonkeyPatch) -> None:

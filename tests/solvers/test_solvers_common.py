@@ -40,7 +40,6 @@ LONG: dict[str, Callable[[float], Solver]] = {
 }
 SHORT: dict[str, Callable[[], Solver]] = {
     "richardson": lambda: Richardson(steps=5),
-    "robbins-monro": lambda: Richardson(steps=5, schedule="robbins-monro"),
     "neumann": lambda: Neumann(max_terms=5, tolerance=0),
     "neumann-plain": lambda: Neumann(max_terms=5, tolerance=0, preconditioner=False),
     "subspace": lambda: LowRankSplit(rank=6, inner=4),
@@ -280,7 +279,6 @@ def test_no_solver_moves_away_from_the_solution(name: str, condition: float, spr
     ("name", "options"),
     [
         ("richardson", {"steps": 0}),
-        ("richardson", {"schedule": "constant"}),
         ("neumann", {"max_terms": 0}),
         ("neumann", {"tolerance": 1.0}),
         ("neumann", {"tolerance": float("nan")}),

@@ -84,7 +84,7 @@ def test_probes_estimate_the_trace_and_repeat_themselves() -> None:
 
 
 def test_probe_variance_is_the_plain_one_at_first() -> None:
-    probe, values = ProbeVariance(decay=0.9), [2.0, 3.0, 5.0, 4.0, 1.0]
+    probe, values = ProbeVariance(), [2.0, 3.0, 5.0, 4.0, 1.0]
     assert probe.value == 0
     for value in values:
         probe.update(value)
@@ -93,7 +93,7 @@ def test_probe_variance_is_the_plain_one_at_first() -> None:
 
 
 def test_probe_variance_forgets_ignores_poison_and_goes_on_exactly() -> None:
-    probe = ProbeVariance(decay=0.9)
+    probe = ProbeVariance()
     for step in range(50):
         probe.update(1.0 + (step % 2))
     noisy = probe.value
@@ -101,7 +101,7 @@ def test_probe_variance_forgets_ignores_poison_and_goes_on_exactly() -> None:
     for value in (math.nan, math.inf):
         probe.update(value)
     assert probe.value == noisy
-    other = ProbeVariance(decay=0.9)
+    other = ProbeVariance()
     other.load_state_dict(probe.state_dict())
     for _ in range(100):
         probe.update(1.5)
@@ -111,5 +111,3 @@ def test_probe_variance_forgets_ignores_poison_and_goes_on_exactly() -> None:
     for value in (-1.0, 1.0):
         scaled.update(value)
     assert scaled.value == math.inf
-    with pytest.raises(SettingError, match="decay"):
-        ProbeVariance(decay=1.0)

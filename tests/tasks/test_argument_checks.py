@@ -15,7 +15,7 @@ from torch.utils.data import DataLoader, TensorDataset
 
 from sgoif import InfluenceMonitor, indexed, split_holdout
 from sgoif.errors import SettingError, StateError
-from sgoif.tasks import Curriculum, CurriculumSampler, PoisonTrace, PoisonWatch, Sentinel, ShiftWatch, Unlearner
+from sgoif.tasks import Curriculum, PoisonTrace, PoisonWatch, Sentinel, ShiftWatch, Unlearner
 
 CLASSES = 4
 
@@ -49,7 +49,6 @@ CASES: dict[str, Case] = {
     "settings in a dict": (lambda m, d: Curriculum(m, settings={"floor": 0.1}), r"expected CurriculumSettings\("),
     "a setting as text": (lambda m, d: Curriculum(m, floor="a"), "floor='a' is not valid: expected a number"),
     "no setting": (lambda m, d: Curriculum(m, floor=None), "floor=None is not valid: expected a number"),
-    "a batch size as text": (lambda m, d: CurriculumSampler(Curriculum(m), d, batch_size="4"), "batch_size='4'"),
     "a watch of a model": (lambda m, d: PoisonWatch(m.model), "reads an InfluenceMonitor"),
     "a trace of a monitor": (lambda m, d: PoisonTrace.fit(m, d), "needs the network itself.*InfluenceMonitor"),
     "few class names": (lambda m, d: PoisonTrace.fit(m.model, d, names=["a"]), "1 class names were given for 4"),

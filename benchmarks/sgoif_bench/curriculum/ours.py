@@ -1,4 +1,4 @@
-"""Training with a curriculum: as weights of the losses, or as a choice of examples.
+"""Training with a curriculum, as weights of the losses.
 
 The run is a user's run: a hold-out with labels as noisy as the others, all of them anchors, which is not trained on at
 first, and default settings of the curriculum unless others are asked for. For the last quarter of the epochs the
@@ -12,9 +12,8 @@ wrong labels have none, or right labels all of theirs, or both.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass, fields
 from typing import Any
 
 import numpy as np
@@ -23,8 +22,8 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from sgoif.monitor import InfluenceMonitor
-from sgoif.tasks.curriculum import Curriculum, CurriculumSampler
-from sgoif_bench.batches import Batches, crop_and_flip, normalise
+from sgoif.tasks.curriculum import Curriculum
+from sgoif_bench.batches import Batches
 from sgoif_bench.curriculum.settings import curriculum_settings
 from sgoif_bench.curriculum.study import Study, Trained, Weights
 from sgoif_bench.labels.problem import Problem, Rows
@@ -44,11 +43,6 @@ def curriculum(study: Study) -> Trained:
 def apart(study: Study) -> Trained:
     """Weighed losses; the hold-out is never trained on."""
     return _train(study, joined=0.0)
-
-
-def sampler(study: Study) -> Trained:
-    """Examples drawn by weight; the hold-out joins at the end."""
-    return _train(study, drawn=True)
 
 
 def targets(study: Study) -> Trained:
@@ -90,7 +84,6 @@ def taught(
     *,
     on_epoch: Callable[[nn.Module, Teacher], None],
     joined: float | None = None,
-    drawn: bool = False,
     aimed: bool = False,
     told: tuple[str, ...] = (),
     robust: bool = False,
@@ -111,16 +104,14 @@ def taught(
     monitor = watch(problem, model, optimizer, held_out)
     teaching = Curriculum(monitor, settings=curriculum_settings(options, robust=robust))
     teacher = (
-        Told(problem, monitor, teaching, study.right, told)
-        if told
-        else Teacher(problem, monitor, teaching, drawn, aimed)
+        Told(problem, monitor, teaching, study.right, told) if told else Teacher(problem, monitor, teaching, aimed)
     )
 
     def lesson(batches: Batches, part: Rows, count: int) -> None:
         teacher.begin(part)
         problem.fit(
             model,
-            teacher.choosing(batches, part) if drawn else batches,
+            batches,
             epochs=count,
             optimizer=(optimizer, schedule),
             loss=teacher.loss,
@@ -145,9 +136,9 @@ class Teacher:
     """A curriculum in a training loop of the benchmark."""
 
     def __init__(
-        self, problem: Problem, monitor: InfluenceMonitor, curriculum: Curriculum, drawn: bool, aimed: bool = False
+        self, problem: Problem, monitor: InfluenceMonitor, curriculum: Curriculum, aimed: bool = False
     ) -> None:
-        self.problem, self.monitor, self.curriculum, self.drawn = problem, monitor, curriculum, drawn
+        self.problem, self.monitor, self.curriculum = problem, monitor, curriculum
         self.aimed = aimed
         self.rows: Rows = problem.rows()
         self._labels = torch.from_numpy(problem.labels)
@@ -164,8 +155,6 @@ class Teacher:
 
     def watching(self, index: Tensor) -> AbstractContextManager[Any]:
         """Around the forward and backward pass of a batch."""
-        if self.drawn:
-            return self.monitor.step(index) if self._watched else nullcontext()
         self._weights = self.weights(index)
         if not self._watched:
             return nullcontext()
@@ -173,26 +162,20 @@ class Teacher:
         return self.monitor.step(index, target=target, weights=self._weights)
 
     def loss(self, logits: Tensor, labels: Tensor, index: Tensor) -> Tensor:
-        """The mean loss of a batch: weighed unless it was drawn by weight or has targets instead."""
+        """The mean loss of a batch: weighed unless it has targets instead."""
         if self.aimed and self.curriculum.finished:
             return F.cross_entropy(logits, self.curriculum.targets(index, labels, logits))
         if self.curriculum.settings.robust:
             return self.curriculum.loss(index, labels, logits)
         losses = F.cross_entropy(logits, labels, reduction="none")
-        return losses.mean() if self.drawn else (losses * self._weights).mean()
+        return (losses * self._weights).mean()
 
     def finish(self) -> None:
         """From now on the hold-out is trained on, and steps are watched where that changes weights."""
         self.curriculum.finish()
-        self._watched = self.curriculum.goes_on and not (self.drawn or self.aimed)
+        self._watched = self.curriculum.goes_on and not self.aimed
         if not self._watched:
             self.monitor.close()
-
-    def choosing(self, batches: Batches, rows: Rows) -> Drawn:
-        """Batches drawn by weight."""
-        size = -(-len(rows) // len(batches))  # nearly equal batches, as they are without a sampler
-        sampler = CurriculumSampler(self.curriculum, rows.tolist(), batch_size=size, seed=self.problem.seed)
-        return Drawn(**{f.name: getattr(batches, f.name) for f in fields(Batches)}, sampler=sampler)
 
     def values(self) -> Weights:
         """What every label weighs now, trained on or not."""
@@ -221,7 +204,7 @@ class Told(Teacher):
         right: Rows | None,
         told: tuple[str, ...],
     ) -> None:
-        super().__init__(problem, monitor, curriculum, drawn=False)
+        super().__init__(problem, monitor, curriculum)
         assert right is not None, "a ceiling is told which labels are right"
         self.told, self.is_right = told, np.zeros(len(problem), dtype=bool)
         self.is_right[right] = True
@@ -248,22 +231,3 @@ class Told(Teacher):
             weights[self.is_right] = 1
         changed: Weights = weights / weights[self.rows].mean()
         return changed
-
-
-@dataclass
-class Drawn(Batches):
-    """Batches in an order that a sampler gives."""
-
-    sampler: CurriculumSampler | None = None
-
-    def __iter__(self) -> Iterator[tuple[Tensor, Tensor, Tensor]]:
-        assert self.sampler is not None
-        layout = torch.channels_last if self.channels_last else torch.contiguous_format
-        for chosen in torch.tensor(list(self.sampler)).split(self.sampler.batch_size):
-            here = chosen.to(self.labels.device, non_blocking=True)
-            place = chosen if self.rows is None else self.rows[chosen]
-            x = self.images[place.to(self.images.device, non_blocking=True)].to(self.labels.device)
-            if self.augment:
-                x = crop_and_flip(x, self._generator, self.padding, self.mirror)
-            x = normalise(x, self.mean, self.spread).contiguous(memory_format=layout)
-            yield x, self.labels[here], self.index[chosen]

@@ -47,7 +47,6 @@ _ALL = (
     Method("curriculum-twice-sce", f"{PLACE}.twice:twice_sce", "SG-OIF curriculum, twice, then with SCE", _SGOIF),
     Method("curriculum-targets", f"{PLACE}.ours:targets", "SG-OIF curriculum, own answers as targets", _SGOIF),
     Method("curriculum-apart", f"{PLACE}.ours:apart", "SG-OIF curriculum, hold-out apart", _SGOIF),
-    Method("curriculum-sampler", f"{PLACE}.ours:sampler", "SG-OIF curriculum, as a sampler", _SGOIF),
     Method("plain", f"{PLACE}.baselines:plain", "plain training", "cross entropy on all labels"),
     Method("plain-twice", f"{PLACE}.twice:plain_twice", "plain training, trained twice", _BORN_AGAIN),
     _rival("sce"),

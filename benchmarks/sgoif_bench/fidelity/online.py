@@ -54,7 +54,7 @@ from torch.nn import functional as F
 
 from sgoif.core.losses import negative_margin
 from sgoif.curvature.base import Factors
-from sgoif.curvature.kfac import KFAC, eigh
+from sgoif.curvature.kfac import DELTA, INPUTS, KFAC, eigh
 from sgoif.engine.setup import probe
 from sgoif.errors import SettingError
 from sgoif.settings import Settings
@@ -319,6 +319,7 @@ class QueryWatch:
 
     def _corrected(self, kfac: KFAC, factors: Sequence[Factors]) -> Callable[[Tensor], Tensor]:
         """(H + λI)⁻¹ with H's eigenvalues E[(Uᵀ g W)²] in K-FAC's eigenbases; elementwise layers stay diagonal."""
+        averages = kfac.state_dict()
         bases: list[tuple[Tensor, Tensor, Tensor] | Tensor] = []
         for index, factor in enumerate(factors):
             gradient = factor.gradient()
@@ -326,7 +327,7 @@ class QueryWatch:
                 values = gradient.square().mean(0)
                 bases.append(values + self.settings.damping * values.mean())
                 continue
-            left, right = eigh(kfac.delta_factor(index))[1], eigh(kfac.input_factor(index))[1]
+            left, right = (eigh(averages[f"{index}.{key}"])[1] for key in (DELTA, INPUTS))
             values = (left.T @ gradient @ right).square().mean(0)
             bases.append((left, right, values + self.settings.damping * values.mean()))
 

@@ -1,7 +1,6 @@
-"""SG-OIF in the comparison: one monitor on the shared training, read out in three ways.
+"""SG-OIF in the comparison: one monitor on the shared training, read out in two ways.
 
     sgoif-known      traced from victims that were noticed once the network was trained
-    sgoif-online     the same victims known beforehand, so that influence on them is taken while the trigger is learned
     sgoif-unknown    nothing known
 
 The monitor's anchors are held out of the same data, poison among them included; nobody has looked at them.
@@ -9,7 +8,6 @@ The monitor's anchors are held out of the same data, poison among them included;
 
 from __future__ import annotations
 
-from collections.abc import Collection
 from contextlib import AbstractContextManager
 from typing import Any
 
@@ -21,9 +19,9 @@ from sgoif.tasks import PoisonTrace, PoisonWatch
 from sgoif_bench.batches import LabelledImages
 from sgoif_bench.labels.problem import Problem
 from sgoif_bench.labels.watching import watch
-from sgoif_bench.poisoning.case import Case, Finding, Victims
+from sgoif_bench.poisoning.case import Case, Finding
 
-KNOWN, ONLINE, UNKNOWN = "sgoif-known", "sgoif-online", "sgoif-unknown"
+KNOWN, UNKNOWN = "sgoif-known", "sgoif-unknown"
 
 
 class Ours:
@@ -35,14 +33,10 @@ class Ours:
         model: nn.Module,
         optimizer: torch.optim.Optimizer,
         held_out: LabelledImages,
-        names: Collection[str],
-        victims: Victims | None,
     ) -> None:
         self.problem = problem
         self.monitor = watch(problem, model, optimizer, held_out)
-        known = victims.prepared(problem) if ONLINE in names and victims is not None else None
-        self.watch = PoisonWatch(self.monitor, victims=known)
-        self._victims = victims
+        self.watch = PoisonWatch(self.monitor)
 
     def watching(self, index: Tensor) -> AbstractContextManager[None]:
         """Around the forward and backward pass of a batch."""
@@ -50,13 +44,10 @@ class Ours:
 
     def finding(self, name: str, case: Case) -> Finding:
         """What one of ours says of the trained network."""
-        # Of the watch, what is said about victims is for those who knew them; the signatures know of none.
-        watch = None if name == KNOWN else self.watch
-        trace = PoisonTrace.fit(case.model, self.problem.plain_batches(), watch=watch)
+        trace = PoisonTrace.fit(case.model, self.problem.plain_batches(), watch=self.watch)
         if name == UNKNOWN:
             return found(trace.suspects())
-        victims = self._victims if name == ONLINE and self._victims is not None else case.known()
-        return found(trace.culprits(*victims.prepared(self.problem)))
+        return found(trace.culprits(*case.known().prepared(self.problem)))
 
     def close(self) -> None:
         """Remove the hooks."""

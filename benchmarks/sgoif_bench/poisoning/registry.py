@@ -40,7 +40,6 @@ _SPECTRAL = "Tran et al., Spectral Signatures in Backdoor Attacks, NeurIPS 2018"
 
 _ALL = (
     Method("sgoif-known", "", "SG-OIF", _SGOIF, True),
-    Method("sgoif-online", "", "SG-OIF, victims known beforehand", _SGOIF, True),
     Method("tracin", f"{RIVALS}.tracin:tracin", "TracIn", _TRACIN, True),
     Method(
         "feature-kernel",

@@ -132,7 +132,7 @@ class Trial:
         if own:
             from sgoif_bench.poisoning.ours import Ours
 
-            ours = Ours(problem, model, optimizer[0], self.held_out, own, self.exam.known)
+            ours = Ours(problem, model, optimizer[0], self.held_out)
         watching = nullcontext_for_index if ours is None else ours.watching
         problem.fit(
             model,

@@ -14,7 +14,6 @@ from problems import striped
 from torch import nn
 
 from sgoif.errors import SettingError
-from sgoif_bench.curriculum import ours
 from sgoif_bench.curriculum.registry import METHODS, choose, in_order, title_of, train_function
 from sgoif_bench.curriculum.study import Study, Trained
 from sgoif_bench.labels.rivals.coteaching import gradual_epochs
@@ -67,7 +66,6 @@ def test_weights_say_who_was_trained_on(trained: Callable[[str], Found]) -> None
         ("curriculum", True),
         ("curriculum-targets", True),
         ("curriculum-apart", False),
-        ("curriculum-sampler", True),
     ):
         study, said, _ = trained(name)
         first, last = study.epochs[0].weights, study.epochs[-1].weights
@@ -97,7 +95,7 @@ def test_what_is_told_changes_the_weights_of_wrong_labels_of_right_ones_or_of_bo
         assert last.mean() == pytest.approx(1, abs=1e-4)
 
 
-@pytest.mark.parametrize("name", ["curriculum", "curriculum-targets", "curriculum-apart", "curriculum-sampler"])
+@pytest.mark.parametrize("name", ["curriculum", "curriculum-targets", "curriculum-apart"])
 def test_a_curriculum_takes_weight_from_wrong_labels(name: str, trained: Callable[[str], Found]) -> None:
     study, said, wrong = trained(name)
     weights = study.epochs[-1].weights
@@ -186,26 +184,6 @@ def test_co_teaching_reports_what_both_networks_kept(trained: Callable[[str], Fo
     assert weights[wrong].mean() < weights[~wrong].mean()
 
 
-def test_drawn_batches_have_every_example_once_at_first() -> None:
-    study, _ = new_study()
-    problem = study.problem
-    rows = np.asarray(problem.split()[0].indices)
-    from sgoif.monitor import InfluenceMonitor
-    from sgoif.tasks.curriculum import Curriculum
-
-    model = problem.new_model()
-    optimizer, _ = problem.optimizer(model, 10)
-    monitor = InfluenceMonitor(model, optimizer, anchors=problem.split()[1], size=len(problem))
-    teacher = ours.Teacher(problem, monitor, Curriculum(monitor), drawn=True)
-    drawn = teacher.choosing(problem.batches(rows), rows)
-    batches = list(drawn)
-    assert len(batches) == len(drawn)
-    assert sorted(torch.cat([index for _, _, index in batches]).tolist()) == rows.tolist()
-    for x, y, index in batches:
-        assert torch.equal(y, torch.from_numpy(problem.labels)[index])
-        assert x.shape[0] == len(index) <= problem.recipe.batch_size
-
-
 def test_the_clock_stands_still_while_the_judge_looks(monkeypatch: pytest.MonkeyPatch) -> None:
     study, _ = new_study()
     model = nn.Sequential(nn.Flatten(), nn.Linear(144, 4))
@@ -248,7 +226,6 @@ def test_choosing_methods() -> None:
         "curriculum-twice-sce",
         "curriculum-targets",
         "curriculum-apart",
-        "curriculum-sampler",
     ]
     assert "oracle" not in choose("rivals")
     assert choose("sce,plain") == ["plain", "sce"]

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from sgoif.anchors.gradients import ExampleGradients
-from sgoif.core.batches import first_examples
+from sgoif.core.batches import taken
 from sgoif.core.precision import full_precision
 from sgoif.curvature.base import Curvature
 from sgoif.curvature.exact import ExactGGN
@@ -109,7 +109,7 @@ class ErrorView:
         projections = [layer.projection for layer in source.layers]
         if not any(projections):
             return 0.0
-        few = first_examples(inputs, most)
+        few = taken(inputs, torch.arange(min(most, len(labels))))
         square = []
         try:
             with source.captured() as capture:

@@ -8,11 +8,8 @@ from __future__ import annotations
 
 import os
 import re
-import subprocess
-import tomllib
 from collections.abc import Iterator, Mapping
 from importlib import metadata
-from pathlib import Path
 from typing import Any
 
 VARIABLES = (
@@ -38,37 +35,13 @@ def facts() -> dict[str, Any]:
     from sgoif.device.selection import choose_device
 
     return {
-        "versions": {**versions(), "revision": revision()},
+        "versions": versions(),
         "machine": machine(choose_device("auto")),
         "cuda_devices": torch.cuda.device_count(),
         "torch": build(),
         "reproducibility": reproducibility(),
         "extras": extras(),
     }
-
-
-def checkout() -> Path | None:
-    """The folder of the sources, where this package runs from them."""
-    root = Path(__file__).resolve().parents[3]
-    pyproject = root / "pyproject.toml"
-    if not (root / "src" / "sgoif").is_dir() or not pyproject.is_file():
-        return None
-    try:
-        project = tomllib.loads(pyproject.read_text(encoding="utf-8")).get("project", {})
-    except (OSError, tomllib.TOMLDecodeError):
-        return None
-    return root if project.get("name") == "sgoif" else None
-
-
-def revision() -> str | None:
-    """The commit of the checkout, "-changed" where files differ from it; None where there is no checkout or no git."""
-    root = checkout()
-    if root is None or not (root / ".git").exists():
-        return None
-    commit = _git(root, "rev-parse", "HEAD")
-    if not commit:
-        return None
-    return commit + ("-changed" if _git(root, "status", "--porcelain", "--untracked-files=no") else "")
 
 
 def build() -> dict[str, Any]:
@@ -153,15 +126,6 @@ def _said(value: Any) -> str:
     if value is None:
         return "–"
     return ("yes" if value else "no") if isinstance(value, bool) else str(value)
-
-
-def _git(root: Path, *arguments: str) -> str | None:
-    try:
-        command = ["git", "--no-optional-locks", "-C", str(root), *arguments]
-        done = subprocess.run(command, capture_output=True, text=True, timeout=10, check=False)
-    except (OSError, subprocess.SubprocessError):
-        return None
-    return done.stdout.strip() if done.returncode == 0 else None
 
 
 def _flattened(extra: str, wanted: Mapping[str, list[str]], seen: frozenset[str] = frozenset()) -> set[str]:

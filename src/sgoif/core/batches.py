@@ -95,12 +95,3 @@ def taken(inputs: Any, rows: Tensor) -> Any:
 def _is_list_of_batches(inputs: Any) -> bool:
     """Whether a batch is a list of batches, one for each input of the model."""
     return isinstance(inputs, (list, tuple)) and bool(inputs) and isinstance(inputs[0], (Tensor, Mapping, list, tuple))
-
-
-def first_examples(inputs: Any, most: int) -> Any:
-    """The first examples of a batch of inputs: a tensor, several of them, or a list of anything else."""
-    if isinstance(inputs, Mapping):
-        return {name: first_examples(value, most) for name, value in inputs.items()}
-    if _is_list_of_batches(inputs):
-        return [first_examples(value, most) for value in inputs]
-    return inputs[:most]

@@ -90,6 +90,12 @@ class Part(Dataset[Any]):
         return self.dataset[self.indices[position]]
 
 
+def indices_of(dataset: Dataset[Any]) -> Sequence[int]:
+    """The index of every position, as `indexed` gives it."""
+    own = dataset.indices if isinstance(dataset, (Indexed, Part)) else None
+    return range(len(dataset)) if own is None else own  # type: ignore[arg-type]
+
+
 def split_holdout(
     dataset: Dataset[Any], share: float = 0.1, seed: int = 0, labels: Sequence[int] | Tensor | None = None
 ) -> tuple[Part, Part]:

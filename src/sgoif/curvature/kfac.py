@@ -27,7 +27,7 @@ from sgoif.core.parameter_layout import Layout
 from sgoif.core.precision import full_precision
 from sgoif.curvature.base import Curvature, Factors, Spectrum, accumulate, all_finite, to_float64
 from sgoif.curvature.diagonal import mean_square
-from sgoif.errors import LayerError, SgoifError, StateError
+from sgoif.errors import LayerError, StateError
 
 # A layer that gets (nearly) no gradient is damped as if its mean diagonal were this share of the average layer's:
 # otherwise one dead layer makes the condition number of the whole operator meaningless.
@@ -137,14 +137,6 @@ class KFAC(Curvature):
 
         return self._cached("spectrum", build)
 
-    def input_factor(self, index: int) -> Tensor:
-        """A of block `index`, [cols, cols], without damping."""
-        return self._kronecker(index, INPUTS)
-
-    def delta_factor(self, index: int) -> Tensor:
-        """S of block `index`, [rows, rows], without damping."""
-        return self._kronecker(index, DELTA)
-
     def state_dict(self) -> dict[str, Any]:
         state: dict[str, Any] = {"name": self.name, "updates": self.updates, "weight": self._weight.clone()}
         for index, averages in enumerate(self._averages):
@@ -178,14 +170,6 @@ class KFAC(Curvature):
             return [{key: average / weight for key, average in block.items()} for block in self._averages]
 
         return self._cached("corrected", build)
-
-    def _kronecker(self, index: int, key: str) -> Tensor:
-        name = self.layout.blocks[index].name
-        if not self._averages:
-            raise SgoifError(f"layer {name!r} has no Kronecker factors before the first update")
-        if key not in self._averages[index]:
-            raise SgoifError(f"layer {name!r} is elementwise: it keeps a diagonal, no Kronecker factors")
-        return self._corrected()[index][key].clone()
 
     def _diagonals(self) -> list[Tensor]:
         """Diagonal of H per block, [rows, cols]."""

@@ -156,7 +156,7 @@ def _on_white(image: Image.Image, *, grey: bool) -> Image.Image:
 
 
 def _in_bytes(image: Image.Image) -> Image.Image:
-    """What `to_bytes` makes of the whole, a strip at a time."""
+    """Numbers of an unknown range to 0..255, by the least and the largest of all, a strip at a time."""
     ends = [(float(found.min()), float(found.max())) for found in map(_numbers, map(np.asarray, strips(image)))]
     low, high = min(end[0] for end in ends), max(end[1] for end in ends)
     whole, top = Image.new("L", image.size), 0
@@ -166,17 +166,12 @@ def _in_bytes(image: Image.Image) -> Image.Image:
     return whole
 
 
-def to_bytes(values: Array) -> Array:
-    """Numbers of an unknown range to 0..255: 8, 12 or 16 bits, the unit interval, or else from least to largest."""
-    numbers = _numbers(values)
-    return _scaled(values, float(numbers.min()), float(numbers.max()))
-
-
 def _numbers(values: Array) -> Array:
     return np.nan_to_num(values.astype(np.float64), copy=False, nan=0.0, posinf=0.0, neginf=0.0)
 
 
 def _scaled(values: Array, low: float, high: float) -> Array:
+    """8, 12 or 16 bits, the unit interval, or else from least to largest."""
     numbers = _numbers(values)
     if values.dtype.kind == "f" and low >= 0 and high <= 1:
         scaled = numbers * 255

@@ -19,10 +19,14 @@ from sgoif.curvature.base import Spectrum
 from sgoif.errors import NonFiniteError, SettingError, StateError
 
 
-class Operator(Protocol):
-    """A symmetric positive definite operator on [K, P] vectors (every `Curvature`, and the exact ones)."""
+class Products(Protocol):
+    """A symmetric positive definite operator on [K, P] vectors that is known by its products alone."""
 
     def matvec(self, vectors: Tensor) -> Tensor: ...
+
+
+class Operator(Products, Protocol):
+    """One that is known better, as every `Curvature` is."""
 
     def diagonal(self) -> Tensor: ...
 
@@ -102,7 +106,7 @@ class Workspace:
     under H, begins again at zero, and a row that overflows on the way returns to its start, so no φ is ever poisoned.
     """
 
-    def __init__(self, operator: Operator, rhs: Tensor, start: Tensor | None) -> None:
+    def __init__(self, operator: Products, rhs: Tensor, start: Tensor | None) -> None:
         if rhs.ndim != 2:
             raise SettingError(f"right-hand sides must be [K, P]; got a tensor of shape {tuple(rhs.shape)}")
         if start is not None and start.shape != rhs.shape:

@@ -27,7 +27,7 @@ from sgoif.errors import NonFiniteError, SettingError
 from sgoif.solvers.base import (
     NEUTRAL,
     Control,
-    Operator,
+    Products,
     Solution,
     Stateless,
     Workspace,
@@ -59,7 +59,7 @@ class ConjugateGradient(Stateless):
             raise SettingError(f"sketch is a rank, 0 for none; got {self.sketch}")
 
     def solve(
-        self, operator: Operator, rhs: Tensor, start: Tensor | None = None, control: Control = NEUTRAL
+        self, operator: Products, rhs: Tensor, start: Tensor | None = None, control: Control = NEUTRAL
     ) -> Solution:
         work = Workspace(operator, rhs, start)
         target = self.tolerance * row_norm(work.rhs)

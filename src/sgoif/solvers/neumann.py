@@ -66,7 +66,7 @@ class Neumann(Stateless):
         self, operator: Operator, rhs: Tensor, start: Tensor | None = None, control: Control = NEUTRAL
     ) -> Solution:
         work = Workspace(operator, rhs, start)
-        inverse = control.step / self._diagonal(work)  # M⁻¹ as a row
+        inverse = control.step / self._diagonal(operator, work)  # M⁻¹ as a row
         target = self.tolerance * row_norm(work.rhs)
         phi, residual = work.phi, work.residual
         term = inverse * residual
@@ -87,11 +87,11 @@ class Neumann(Stateless):
                 break
         return work.solution(phi, residual, depth, history)
 
-    def _diagonal(self, work: Workspace) -> Tensor:
+    def _diagonal(self, operator: Operator, work: Workspace) -> Tensor:
         """Diagonal of M, [P], or [1] for M = αI."""
         if not self.preconditioner:
-            return work.rhs.new_tensor([largest_eigenvalue(work.operator)])
-        diagonal = work.operator.diagonal().detach().to(work.rhs)
+            return work.rhs.new_tensor([largest_eigenvalue(operator)])
+        diagonal = operator.diagonal().detach().to(work.rhs)
         diagonal = diagonal.clamp_min(torch.finfo(diagonal.dtype).eps * float(diagonal.max()))
         root = diagonal.rsqrt()
         start = random_rows(1, work.rhs, seed=0)

@@ -32,22 +32,15 @@ def solver_error_bound(residual_norm: Tensor | float, smallest_eigenvalue: Tenso
 
 
 def empirical_bernstein(
-    variance: Tensor | float,
-    count: Tensor | float,
-    bound: Tensor | float,
-    alpha: float = 0.05,
-    *,
-    centred: bool = True,
+    variance: Tensor | float, count: Tensor | float, bound: Tensor | float, alpha: float = 0.05
 ) -> Tensor:
     """Half-width W of a 1 − α confidence interval around the mean of m = `count` independent observations.
 
-    W = √(2V ln(3/α) / m) + 3D ln(3/α) / m, where V is the sample variance and D bounds |X − EX|. The paper's form
-    (`centred`) takes D = B, B bounding the zero-mean noise. Where B only bounds |X| itself, |X − EX| may reach 2B:
-    `centred=False` takes D = 2B. With fewer than two observations V says nothing and W is D, the half-width that
-    cannot be wrong; W is never larger than that.
+    W = √(2V ln(3/α) / m) + 3B ln(3/α) / m, where V is the sample variance and B bounds |X − EX|. With fewer than two
+    observations V says nothing and W is B, the half-width that cannot be wrong; W is never larger than that.
     """
     _check_alpha(alpha)
-    spread = _tensor(bound) * (1 if centred else 2)
+    spread = _tensor(bound)
     m, log = _tensor(count), math.log(3 / alpha)
     used = m.clamp_min(2)
     width = (2 * _tensor(variance).clamp_min(0) * log / used).sqrt() + 3 * spread * log / used

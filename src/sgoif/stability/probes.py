@@ -12,7 +12,7 @@ and differ by up to a factor two where neither has, so the gap says how far away
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -57,25 +57,23 @@ def curvature_probe(operator: Operator, like: Tensor, count: int = 1, seed: int 
     return row_dot(vectors, operator.matvec(vectors))
 
 
+VARIANCE_DECAY = 0.9
+
+
 @dataclass
 class ProbeVariance:
-    """Running relative variance of probe values: plain over the first 1/(1 − decay), exponentially forgetting after."""
+    """Running relative variance of probe values: plain over the first ten, exponentially forgetting after."""
 
-    decay: float = 0.9
-    count: int = field(default=0, init=False)
-    mean: float = field(default=0.0, init=False)
-    variance: float = field(default=0.0, init=False)
-
-    def __post_init__(self) -> None:
-        if not 0 <= self.decay < 1:
-            raise SettingError(f"decay must lie in [0, 1); got {self.decay}")
+    count: int = 0
+    mean: float = 0.0
+    variance: float = 0.0
 
     def update(self, value: float) -> None:
         """Fold one probe value in; values that are not finite are skipped."""
         if not math.isfinite(value):
             return
         self.count += 1
-        share = max(1 - self.decay, 1 / self.count)
+        share = max(1 - VARIANCE_DECAY, 1 / self.count)
         step = value - self.mean
         self.mean += share * step
         self.variance = (1 - share) * (self.variance + share * step**2)

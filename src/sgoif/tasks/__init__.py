@@ -4,7 +4,7 @@ Label errors and the curriculum rest on the scores of a monitor. The sentinel, t
 activations and features of a trained network; a monitor lends them its held-out examples, or features on the way.
 """
 
-from sgoif.tasks.curriculum import Curriculum, CurriculumReport, CurriculumSampler, CurriculumSettings
+from sgoif.tasks.curriculum import Curriculum, CurriculumReport, CurriculumSettings
 from sgoif.tasks.labels import Decoys, LabelErrors, plant_decoys
 from sgoif.tasks.ood import Alarm, Sentinel, ShiftWatch
 from sgoif.tasks.poisoning import Family, PoisonTrace, PoisonWatch, RemovalEstimate, TraceResult
@@ -14,7 +14,6 @@ __all__ = [
     "Alarm",
     "Curriculum",
     "CurriculumReport",
-    "CurriculumSampler",
     "CurriculumSettings",
     "Decoys",
     "Family",

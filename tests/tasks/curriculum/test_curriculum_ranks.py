@@ -15,8 +15,8 @@ from torch.nn.parallel import DistributedDataParallel
 from torch.utils.data import TensorDataset
 
 from sgoif import InfluenceMonitor, split_holdout
-from sgoif.errors import IndexingError, RankError, SettingError
-from sgoif.tasks import Curriculum, CurriculumSampler
+from sgoif.errors import IndexingError, RankError
+from sgoif.tasks import Curriculum
 
 pytestmark = pytest.mark.skipif(not dist.is_gloo_available(), reason="needs torch.distributed with gloo")
 BATCH, EPOCHS = 24, 6
@@ -62,12 +62,6 @@ def together(rank: int, size: int) -> dict[str, Any]:
         found["mistake"] = type(error).__name__
     curriculum.finish()
     found["finished"] = looked_at(curriculum)
-    again = Curriculum(curriculum.monitor)
-    found["drawn"] = [training.indices[at] for at in CurriculumSampler(again, training, batch_size=12)]
-    try:
-        again.weights([0])
-    except SettingError:
-        found["both"] = True
     return found
 
 
@@ -96,10 +90,3 @@ def test_weights_of_two_ranks_are_those_of_a_single_process(ranks: list[dict[str
 
 def test_a_mistake_on_one_rank_is_told_to_both(ranks: list[dict[str, Any]]) -> None:
     assert [found["mistake"] for found in ranks] == ["RankError", "IndexingError"]
-    assert all(found["both"] for found in ranks)
-
-
-def test_a_sampler_deals_the_examples_out(ranks: list[dict[str, Any]]) -> None:
-    mine, theirs = (found["drawn"] for found in ranks)
-    assert len(mine) == len(theirs) == 90
-    assert len({*mine, *theirs}) == 180

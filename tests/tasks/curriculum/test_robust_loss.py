@@ -14,7 +14,7 @@ from curriculum_cases import CLASSES, COUNT, Blobs, Run, blobs
 from torch import Tensor
 
 from sgoif.errors import SettingError, StateError
-from sgoif.tasks import Curriculum, CurriculumSampler
+from sgoif.tasks import Curriculum
 from sgoif.tasks.curriculum import robust_loss
 from sgoif.tasks.curriculum.robust_loss import RobustWeighting, robustness
 
@@ -189,15 +189,9 @@ def test_what_cannot_be_robust_is_refused(noisy: Blobs, trained: tuple[Run, Curr
     for setting in (1, 0.5, "yes", None):
         with pytest.raises(SettingError, match="expected True or False"):
             Curriculum(Run(noisy).monitor, robust=setting)
-    with pytest.raises(SettingError, match="cannot be had by drawing"):
-        CurriculumSampler(curriculum, noisy.training, batch_size=50)
     index = torch.from_numpy(noisy.rows[:5])
     with pytest.raises(SettingError, match="a tensor of shape"):
         curriculum.loss(index, labels_of(run)[index], torch.zeros(5, CLASSES + 1))
-    drawn = Curriculum(Run(noisy).monitor)
-    CurriculumSampler(drawn, noisy.training, batch_size=50)
-    with pytest.raises(SettingError, match="count them twice"):
-        drawn.loss(index, labels_of(run)[index], torch.zeros(5, CLASSES))
 
 
 # State

@@ -17,10 +17,8 @@ from sgoif import InfluenceMonitor
 from sgoif.errors import SettingError, StateError
 from sgoif.tasks import PoisonTrace, PoisonWatch
 from sgoif.tasks.poisoning.geometry import fit_geometry
-from sgoif.tasks.poisoning.mixture import robust_units
 from sgoif.tasks.poisoning.recorder import FOLDS, is_due
 from sgoif.tasks.poisoning.signature import signature
-from sgoif.tasks.poisoning.victim_similarity import direction_of
 
 EPOCHS, BATCH = 3, 64
 
@@ -83,29 +81,11 @@ def test_signatures_are_the_mean_over_passes() -> None:
     np.testing.assert_allclose(found, wanted, rtol=1e-3, atol=1e-3 * float(np.abs(wanted).max()))
 
 
-def test_similarity_is_that_of_the_network_of_the_moment() -> None:
-    case = cloud(per_class=80)
-    run = Run(case, victims=(case.victims, case.target))
-    run.epoch()
-    run.watch.finish()
-    y = case.y.numpy()
-    with torch.no_grad():
-        seen = run.model[1](run.model[0](case.victims))
-    geometry = fit_geometry(run.seen[0], case.y, CLASSES)
-    rows = np.flatnonzero(y == case.target)
-    direction = direction_of(geometry.whiten(seen, case.target))
-    wanted = robust_units((geometry.whiten(run.seen[0][rows], case.target) @ direction).double().numpy())
-    found = run.watch.victim_similarities(np.arange(len(y)))
-    assert found is not None
-    np.testing.assert_allclose(found[rows], wanted, rtol=1e-3, atol=1e-3)
-    assert (found[y != case.target] == 0).all()
-
-
 def test_training_is_not_disturbed() -> None:
     case = cloud(per_class=40)
     weights = []
     for watched in (True, False):
-        run = Run(case, victims=(case.victims, case.target))
+        run = Run(case)
         if not watched:
             run.watch.close()
         state = torch.random.get_rng_state()
@@ -143,18 +123,14 @@ def test_an_unfinished_pass_counts_only_if_it_is_most_of_one() -> None:
 
 def test_the_trace_of_a_watched_run_uses_it() -> None:
     case = cloud(per_class=100, planted=12)
-    run = Run(case, victims=(case.victims[:3], case.target))
+    run = Run(case)
     for _ in range(EPOCHS):
         run.epoch()
     with_watch = PoisonTrace.fit(run.model, case.dataset(), watch=run.watch)
     alone = PoisonTrace.fit(run.model, case.dataset())
     assert not np.array_equal(with_watch.suspects().score, alone.suspects().score)
-    culprits = with_watch.culprits(case.victims[:3], case.target)
-    assert not np.array_equal(culprits.score, alone.culprits(case.victims[:3], case.target).score)
-    assert case.planted[culprits.order[:10]].all()
     unseen = PoisonWatch(run.monitor)
     assert unseen.signatures(np.arange(5)) is None
-    assert unseen.victim_similarities(np.arange(5)) is None
 
 
 def test_a_saved_state_goes_on() -> None:
@@ -211,10 +187,6 @@ def test_later_passes_are_looked_at_less_often() -> None:
     ("options", "message"),
     [
         ({"memory": 0}, "number of bytes"),
-        ({"victims": torch.zeros(2, SIZE)}, "a pair"),
-        ({"victims": (torch.zeros(0, SIZE), 1)}, "no victims"),
-        ({"victims": (torch.zeros(2, SIZE), [0, 9])}, "0 to 3"),
-        ({"victims": (torch.zeros(2, SIZE), [True, False])}, "class numbers"),
     ],
 )
 def test_bad_settings_are_refused(options: dict[str, Any], message: str) -> None:

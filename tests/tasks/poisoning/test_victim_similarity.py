@@ -77,12 +77,3 @@ def test_the_refinement_is_that_of_a_slow_loop(monkeypatch: pytest.MonkeyPatch) 
         mean = sum(r[j] * w[j] for j in others) / sum(r[j] for j in others)
         slow.append(w[i] @ u + w[i] @ mean / length)
     np.testing.assert_allclose(second.values, robust_units(np.array(slow)), rtol=1e-3, atol=1e-3)
-
-
-def test_what_was_seen_along_the_run_is_added_in_the_same_units() -> None:
-    examples, victims, planted = whitened(cloud(shift=2.5, seed=3))
-    alone = victim_similarity(examples, victims[:1])
-    hint = robust_units(np.where(planted, 6.0, 0.0) + np.random.default_rng(0).normal(size=len(planted)))
-    helped = victim_similarity(examples, victims[:1], hint)
-    assert average_precision(planted, helped.values) > average_precision(planted, alone.values)
-    assert average_precision(planted, helped.values) > 0.95

@@ -42,11 +42,6 @@ def test_value_gradient_and_curvature(options: dict[str, Any], sizes: str) -> No
     for _ in range(2):  # the second time with what was kept of the first
         torch.testing.assert_close(curvature.matvec(vectors), vectors @ dense, rtol=1e-10, atol=1e-13)
     torch.testing.assert_close(curvature.dense(), dense, rtol=1e-10, atol=1e-13)
-    torch.testing.assert_close(curvature.diagonal(), dense.diagonal(), rtol=1e-10, atol=1e-13)
-    values = torch.linalg.eigvalsh(dense)
-    bounds = curvature.spectrum()
-    assert bounds.smallest == L2 <= float(values[0]) + 1e-12
-    assert bounds.largest >= float(values[-1])
 
 
 def test_leaving_out_twice_is_leaving_out_both() -> None:

@@ -21,7 +21,6 @@ from torch import Tensor, nn
 from torch.utils.data import DataLoader, TensorDataset
 
 from sgoif.commands.demo.digits import CLASSES, FLIPS, digits_net, flip_labels, load_digits
-from sgoif.commands.demo.metrics import detection_metrics
 from sgoif.core.data import indexed, split_holdout
 from sgoif.core.provenance import machine, versions, write_json
 from sgoif.errors import SettingError
@@ -30,6 +29,10 @@ from sgoif.reports import write_label_report
 from sgoif.tasks import LabelErrors
 
 MOST_NOISE = 0.24
+HOLDOUT, BATCH_SIZE, LEARNING_RATE = 0.25, 64, 2e-3
+SHARE = 0.01
+"""Of the examples, that precision is taken of."""
+LEAST = float(np.finfo(np.float64).min)
 GATES = {"influence": "stability", "influence_no_gate": "none"}
 """The monitors of the run, and their gates."""
 
@@ -42,10 +45,6 @@ class DemoSettings:
     noise_rate: float = 0.2
     """Share of all labels that are wrong."""
     seed: int = 0
-    holdout: float = 0.25
-    """Share of the data kept as anchors."""
-    batch_size: int = 64
-    learning_rate: float = 2e-3
 
     def __post_init__(self) -> None:
         if self.epochs < 1:
@@ -70,13 +69,13 @@ def run_demo(
     pixels, labels = load_digits()
     noisy, is_wrong = flip_labels(labels, FLIPS, round(settings.noise_rate * len(labels)), settings.seed)
     everything = TensorDataset(torch.from_numpy(pixels), torch.from_numpy(noisy))
-    training, held_out = split_holdout(everything, share=settings.holdout, seed=settings.seed)
+    training, held_out = split_holdout(everything, share=HOLDOUT, seed=settings.seed)
 
     torch.manual_seed(settings.seed)
     model = digits_net(CLASSES)
-    optimizer = torch.optim.AdamW(model.parameters(), lr=settings.learning_rate, weight_decay=0.01)
+    optimizer = torch.optim.AdamW(model.parameters(), lr=LEARNING_RATE, weight_decay=0.01)
     shuffle = torch.Generator().manual_seed(settings.seed)
-    batches = DataLoader(indexed(training), batch_size=settings.batch_size, shuffle=True, generator=shuffle)
+    batches = DataLoader(indexed(training), batch_size=BATCH_SIZE, shuffle=True, generator=shuffle)
     with ExitStack() as watching:
         monitors = {
             name: watching.enter_context(
@@ -90,7 +89,7 @@ def run_demo(
             loss = _train(model, optimizer, batches, monitors, signals) / len(rows)
             suspicion = {name: _influence(monitor, len(labels)) for name, monitor in monitors.items()}
             suspicion |= dict(zip(("loss", "margin"), signals.numpy(), strict=True))
-            found = {name: detection_metrics(is_wrong[rows], values[rows]) for name, values in suspicion.items()}
+            found = {name: found_wrong(is_wrong[rows], values[rows]) for name, values in suspicion.items()}
             epochs.append({"epoch": epoch, "steps": epoch * len(batches), "train_loss": loss, "methods": found})
             if on_epoch is not None:
                 on_epoch(epochs[-1])
@@ -142,10 +141,22 @@ def _train(
 
 
 def _influence(monitor: InfluenceMonitor, size: int) -> NDArray[np.float64]:
-    """Influence by index; −∞ where there is none yet."""
-    table, influence = monitor.scores(anchors=False), np.full(size, -np.inf)
-    influence[table["index"]] = np.nan_to_num(table["influence"].astype(np.float64), nan=-np.inf)
+    """Influence by index; the least there is where there is none yet."""
+    table, influence = monitor.scores(anchors=False), np.full(size, LEAST)
+    influence[table["index"]] = np.nan_to_num(table["influence"].astype(np.float64), nan=LEAST)
     return influence
+
+
+def found_wrong(is_wrong: NDArray[np.bool_], score: NDArray[np.float64]) -> dict[str, float]:
+    """Precision in the most suspicious hundredth, and areas under two curves; higher score = more suspicious."""
+    from sklearn.metrics import average_precision_score, roc_auc_score
+
+    first = np.argsort(-score, kind="stable")[: max(1, round(SHARE * len(score)))]
+    return {
+        "p_at_1": float(is_wrong[first].mean()),
+        "aupr": float(average_precision_score(is_wrong, score)),
+        "auroc": float(roc_auc_score(is_wrong, score)),
+    }
 
 
 def _judged(errors: LabelErrors, is_wrong: NDArray[np.bool_]) -> dict[str, Any]:
@@ -153,7 +164,7 @@ def _judged(errors: LabelErrors, is_wrong: NDArray[np.bool_]) -> dict[str, Any]:
     table, chosen = errors.table(), errors.select()
     return {
         **errors.summary(),
-        "aupr": detection_metrics(is_wrong[table["index"]], table["probability_wrong"])["aupr"],
+        "aupr": found_wrong(is_wrong[table["index"]], table["probability_wrong"])["aupr"],
         "selected_wrong": int(is_wrong[chosen].sum()),
         "noise_rate_true": float(is_wrong.mean()),
     }

@@ -5,13 +5,11 @@ assessment   from what a monitor knows to such probabilities
 curriculum   when examples are judged again, and what their losses are multiplied with
 robust_loss  a loss that lets go of labels that are wrong at random
 targets      for the last epochs, the network's own answers in place of wrong labels
-sampler      the same as a choice of examples instead of weights
 summary      what the weights do to the data set
 """
 
 from sgoif.tasks.curriculum.curriculum import Curriculum
-from sgoif.tasks.curriculum.sampler import CurriculumSampler
 from sgoif.tasks.curriculum.settings import CurriculumSettings
 from sgoif.tasks.curriculum.summary import CurriculumReport
 
-__all__ = ["Curriculum", "CurriculumReport", "CurriculumSampler", "CurriculumSettings"]
+__all__ = ["Curriculum", "CurriculumReport", "CurriculumSettings"]

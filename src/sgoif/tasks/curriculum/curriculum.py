@@ -129,8 +129,6 @@ class Curriculum:
         """Whether the hold-out may join; see `finish`."""
         self.influences: InfluenceSnapshot | None = None
         """As they were when the hold-out joined, where labels are judged after that."""
-        self.sampled = False
-        """Whether a sampler draws by these weights, so that losses must not be multiplied with them too."""
         self.history: list[dict[str, Any]] = []
         """A few figures of every judgement."""
         self._loss_used = not self.settings.robust  # whether the robust loss was asked for, or need not be
@@ -231,11 +229,6 @@ class Curriculum:
         return indices, given
 
     def _checked(self, index: Any) -> Indices:
-        if self.sampled and not self.finished:
-            raise SettingError(
-                "a CurriculumSampler already draws examples by these weights; to multiply losses with them as well"
-                " would count them twice. Use one or the other"
-            )
         return check_index(index, self.monitor.ledger.fixed_size, self.monitor.settings.allow_duplicates)
 
     def advance(self, indices: Indices) -> None:

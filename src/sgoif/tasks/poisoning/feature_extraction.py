@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
@@ -10,12 +10,12 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
-from torch.utils.data import DataLoader, Dataset, IterableDataset, Subset, TensorDataset
 
-from sgoif.core.data import Indexed, Part, draws, in_order, isolated_random_state
+from sgoif.core.data import indices_of, isolated_random_state
 from sgoif.core.logits import two_classes
 from sgoif.errors import SettingError
 from sgoif.tasks.argument_checks import as_numbers, check_model
+from sgoif.tasks.labelled_batches import Batch, labelled_batches
 from sgoif.tasks.ood.network import Network
 from sgoif.tasks.poisoning.geometry import project
 from sgoif.tracking.evaluation import evaluation
@@ -55,19 +55,23 @@ def extract_features(model: nn.Module, train_set: Any, labels: Any, batch_size: 
     if parameter is None:
         raise SettingError("the model has no parameters, so there are no features to trace anything with")
     with isolated_random_state(parameter.device), evaluation(model):
-        return _extract(model, parameter.device, _batches(train_set, batch_size), labels)
+        return _extract(model, parameter.device, labelled_batches(train_set, batch_size, indices_of), labels)
 
 
-def _extract(model: nn.Module, device: torch.device, batches: Iterable[Any], labels: Any) -> TrainingFeatures:
+def _extract(model: nn.Module, device: torch.device, batches: Iterable[Batch], labels: Any) -> TrainingFeatures:
     network: Network | None = None
     rows: list[tuple[Tensor, ...]] = []  # features, labels, indices and guesses of every batch
     stages: list[list[Tensor]] = []
     shape: tuple[int, ...] = ()
     stage_bytes = feature_bytes = seen_so_far = 0
-    for batch in batches:
-        x, y, index = _split(batch, seen_so_far)
+    for x, y, numbers in batches:
+        if not isinstance(x, Tensor):
+            raise SettingError(
+                f"a trace takes inputs that are one tensor; a batch of the training set has a {type(x).__name__}"
+            )
         if len(x) == 0:
             continue
+        index = torch.tensor(range(seen_so_far, seen_so_far + len(x)) if numbers is None else numbers)
         if network is None:
             shape = tuple(x.shape[1:])
             network = Network(model, x[:1].to(device))
@@ -128,55 +132,3 @@ def _given_labels(labels: Any, index: Rows, count: int) -> Tensor:
     if len(found) > int(index.max()):
         return found.long()[torch.from_numpy(index)]
     raise SettingError(f"{len(found)} labels were given for {count} training examples")
-
-
-def _split(batch: Any, before: int) -> tuple[Tensor, Tensor, Tensor]:
-    """Inputs, labels and indices of a batch; without indices, examples are counted."""
-    if not isinstance(batch, (tuple, list)) or len(batch) < 2 or not isinstance(batch[0], Tensor):
-        raise SettingError(
-            "a training set must yield (inputs, labels) or (inputs, labels, index) with a tensor of inputs; got"
-            f" {type(batch).__name__}"
-        )
-    x, y = batch[0], torch.as_tensor(batch[1]).detach().reshape(-1)
-    if y.is_floating_point() and bool((y != y.round()).any()):
-        raise SettingError("labels of a training set must be class numbers; some are fractions")
-    if len(x) != len(y):
-        raise SettingError(f"a batch has {len(x)} inputs but {len(y)} labels")
-    if len(batch) > 2:
-        index = torch.as_tensor(batch[2]).detach().cpu().reshape(-1).long()
-        if len(index) != len(x):
-            raise SettingError(f"a batch has {len(x)} inputs but {len(index)} indices")
-        return x, y, index
-    return x, y, torch.arange(before, before + len(x))
-
-
-def _numbered(loader: DataLoader[Any], batch_size: int) -> Iterator[Any]:
-    """Batches in the order of the data, with indices: in that of a loader nobody could tell which example is which."""
-    again = in_order(loader, batch_size)
-    whole, source = loader.dataset, again.dataset
-    numbers: Any = whole.indices if isinstance(whole, Part) else range(len(whole))  # type: ignore[arg-type]
-    if isinstance(source, Subset) and source is not whole:
-        numbers = [numbers[row] for row in source.indices]
-    read = 0
-    for batch in again:
-        if isinstance(batch, (tuple, list)) and len(batch) == 2 and isinstance(batch[0], Tensor):
-            count = len(batch[0])
-            yield (*batch, torch.tensor([int(number) for number in numbers[read : read + count]]))
-            read += count
-        else:
-            yield batch
-
-
-def _batches(train_set: Any, batch_size: int) -> Iterator[Any]:
-    """Batches in an order that says which example is which."""
-    if isinstance(train_set, DataLoader) and draws(train_set):
-        return _numbered(train_set, batch_size)
-    if isinstance(train_set, (tuple, list)) and len(train_set) == 2 and all(isinstance(t, Tensor) for t in train_set):
-        train_set = TensorDataset(*train_set)
-    is_set = isinstance(train_set, Dataset) and not isinstance(train_set, IterableDataset)
-    if is_set or (hasattr(train_set, "__getitem__") and not isinstance(train_set, (tuple, list))):
-        known = Indexed(train_set) if isinstance(train_set, Part) else train_set  # a part keeps its original indices
-        return iter(DataLoader(known, batch_size=batch_size, shuffle=False))
-    if not isinstance(train_set, Iterable):
-        raise SettingError(f"a training set must be a data set or a loader, not {type(train_set).__name__}")
-    return iter(train_set)

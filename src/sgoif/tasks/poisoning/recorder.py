@@ -1,11 +1,10 @@
-"""Signatures, and similarity to victims that are known beforehand, averaged over the passes of a training run.
+"""Signatures averaged over the passes of a training run.
 
 A trigger is seen best while it is being learned and sometimes only then. The monitor's steps bring the inputs of the
 head along, so this costs no forward pass: they are kept until every example has come once, or memory is full, and
 then each class is given its signature (`signature`) and each example what the pass says about it,
 
-    signature   Σ over passes of T p_i        T: strength of the class, p_i: cross-fitted projection
-    similarity  Σ over passes of k_i          in robust units of the class, victims as the network sees them then
+    Σ over passes of T p_i        T: strength of the class, p_i: cross-fitted projection
 
 A pass in which a class shows nothing has a small T, so no pass needs to be chosen.
 """
@@ -18,14 +17,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from sgoif.core.data import isolated_random_state
 from sgoif.errors import SettingError, StateError
 from sgoif.tasks.argument_checks import as_numbers, check_classes
-from sgoif.tasks.poisoning.geometry import Geometry, fit_geometry, project
-from sgoif.tasks.poisoning.mixture import Values, robust_units
+from sgoif.tasks.poisoning.geometry import fit_geometry, project
+from sgoif.tasks.poisoning.mixture import Values
 from sgoif.tasks.poisoning.signature import LEAST_EXAMPLES, signature
-from sgoif.tasks.poisoning.victim_similarity import direction_of
-from sgoif.tracking.evaluation import evaluation, forward
 
 if TYPE_CHECKING:
     from sgoif.monitor import InfluenceMonitor
@@ -46,8 +42,6 @@ class PoisonWatch:
 
     Args:
         monitor: the monitor of the run that is about to begin.
-        victims: inputs and the wrong labels that they get, or shall get, where these are known before training ends:
-            one batch as the network takes it, and class numbers.
         memory: bytes that may be kept of a pass. With less than a pass needs, parts of it are analysed one after the
             other, and classes with few examples in a part are left out of it.
         seed: of everything that is drawn.
@@ -65,7 +59,6 @@ class PoisonWatch:
     def __init__(
         self,
         monitor: InfluenceMonitor,
-        victims: tuple[Tensor, Any] | None = None,
         *,
         memory: int = MEMORY,
         seed: int = 0,
@@ -74,11 +67,9 @@ class PoisonWatch:
             raise SettingError(f"memory={memory!r} is not valid: expected a number of bytes")
         check_classes(monitor, "a poison watch")
         self.monitor, self.memory, self.seed = monitor, memory, seed
-        self.victims = None if victims is None else _checked(victims, monitor.classes)
         self.passes = 0
         """Passes so far, parts of passes counted as such; the first are all analysed, later some."""
-        self._signature, self._similarity = np.zeros(0), np.zeros(0)
-        self._counts, self._similarity_counts = np.zeros(0, dtype=np.int64), np.zeros(0, dtype=np.int64)
+        self._signature, self._counts = np.zeros(0), np.zeros(0, dtype=np.int64)
         self._kept: list[tuple[Tensor, Tensor]] = []
         self._indices: list[np.ndarray[Any, np.dtype[np.int64]]] = []
         self._pending = np.zeros(0, dtype=bool)
@@ -109,7 +100,7 @@ class PoisonWatch:
     def _reserve(self, size: int) -> None:
         if size > len(self._pending):
             room = max(size, 2 * len(self._pending))
-            for name in ("_signature", "_similarity", "_counts", "_similarity_counts", "_pending"):
+            for name in ("_signature", "_counts", "_pending"):
                 old = getattr(self, name)
                 setattr(self, name, np.concatenate([old, np.zeros(room - len(old), dtype=old.dtype)]))
 
@@ -139,29 +130,6 @@ class PoisonWatch:
             whitened = geometry.whiten(features[torch.from_numpy(rows).to(features.device)], label)
             self._signature[index[rows]] += signature(whitened, self.seed + number, FOLDS).values
             self._counts[index[rows]] += 1
-            if self.victims is not None and bool((self.victims[1] == label).any()):
-                self._similarity[index[rows]] += self._similarity_to_victims(geometry, whitened, label)
-                self._similarity_counts[index[rows]] += 1
-
-    def _similarity_to_victims(self, geometry: Geometry, whitened: Tensor, label: int) -> Values:
-        assert self.victims is not None
-        inputs, labels = self.victims
-        seen = project(self._seen(inputs[labels == label]), self.seed).float()
-        direction = direction_of(geometry.whiten(seen, label))
-        return robust_units((whitened @ direction).double().cpu().numpy())
-
-    def _seen(self, inputs: Tensor) -> Tensor:
-        """What the head is given for these inputs now, in evaluation mode."""
-        found: list[Tensor] = []
-        model, device = self.monitor.model, self.monitor.device
-        handle = self.monitor.head.module.register_forward_hook(lambda _, given, __: found.append(given[0].detach()))
-        try:
-            with isolated_random_state(device), evaluation(model):
-                for some in inputs.split(self.monitor.gradients.batch_size):
-                    forward(model, some.to(device))
-        finally:
-            handle.remove()
-        return torch.cat(found)
 
     # --- afterwards ---------------------------------------------------------------------------------------------
 
@@ -174,18 +142,11 @@ class PoisonWatch:
 
     def signatures(self, index: np.ndarray[Any, Any]) -> Values | None:
         """Mean signature of these examples along the run; 0 for those never seen, None where nothing was seen."""
-        return self._mean(self._signature, self._counts, index)
-
-    def victim_similarities(self, index: np.ndarray[Any, Any]) -> Values | None:
-        """Mean similarity of these examples to the victims along the run."""
-        return self._mean(self._similarity, self._similarity_counts, index)
-
-    def _mean(self, sums: Values, looks: np.ndarray[Any, Any], index: np.ndarray[Any, Any]) -> Values | None:
-        if not looks.any():
+        if not self._counts.any():
             return None
         found = np.zeros(len(index))
-        known = np.flatnonzero(index < len(looks))
-        found[known] = sums[index[known]] / np.maximum(looks[index[known]], 1)
+        known = np.flatnonzero(index < len(self._counts))
+        found[known] = self._signature[index[known]] / np.maximum(self._counts[index[known]], 1)
         return found
 
     def state_dict(self) -> dict[str, Any]:
@@ -199,15 +160,13 @@ class PoisonWatch:
             self._analyse_pass()
         return {
             "signature": torch.from_numpy(self._signature.copy()),
-            "similarity": torch.from_numpy(self._similarity.copy()),
             "counts": torch.from_numpy(self._counts.copy()),
-            "similarity_counts": torch.from_numpy(self._similarity_counts.copy()),
             "passes": self.passes,
         }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Go on from a saved state."""
-        parts = ("signature", "similarity", "counts", "similarity_counts")
+        parts = ("signature", "counts")
         try:
             arrays = {name: state[name].numpy().copy() for name in parts}
             passes = int(state["passes"])
@@ -215,7 +174,7 @@ class PoisonWatch:
             raise StateError(f"this is not the state of a PoisonWatch ({error!r})") from error
         if len({len(array) for array in arrays.values()}) > 1:
             raise StateError("the saved state of the watch is damaged: its parts differ in length")
-        self._signature, self._similarity, self._counts, self._similarity_counts = (arrays[name] for name in parts)
+        self._signature, self._counts = (arrays[name] for name in parts)
         self._pending = np.zeros(len(self._counts), dtype=bool)
         self._kept, self._indices, self._bytes, self.passes = [], [], 0, passes
 
@@ -223,15 +182,6 @@ class PoisonWatch:
 def is_due(number: int) -> bool:
     """Whether a pass of this number is analysed."""
     return number % next((every for below, every in EVERY if number < below), LATER) == 0
-
-
-def _checked(victims: Any, classes: int) -> tuple[Tensor, Tensor]:
-    if not isinstance(victims, (tuple, list)) or len(victims) != 2 or not isinstance(victims[0], Tensor):
-        raise SettingError(
-            "victims must be a pair: a batch of inputs as the network takes them, and the wrong label of each, e.g."
-            " PoisonWatch(monitor, victims=(x, labels))"
-        )
-    return victims[0], wrong_labels(victims[1], len(victims[0]), classes)
 
 
 def wrong_labels(labels: Any, count: int, classes: int) -> Tensor:

@@ -122,7 +122,6 @@ class PoisonTrace:
         answers = two_classes(seen.logits)
         wrong = answers.argmax(1).cpu() if labels is None else wrong_labels(labels, len(victims), self.views.classes)
         features = project(seen.features).to(self.views.features.device)
-        along = None if self.watch is None else self.watch.victim_similarities(self.views.index)
         score, probability = np.full(len(self), -np.inf), np.zeros(len(self))
         evidence, responsible, notes = [], {}, self._notes_on(answers, wrong)
         for label in torch.unique(wrong).tolist():
@@ -135,8 +134,7 @@ class PoisonTrace:
                 continue
             whitened = self._whitened(rows, label)
             sought = self.geometry.whiten(features[members.to(features.device)], label)
-            seen_before = robust_units(along[rows]) if along is not None and np.any(along[rows]) else None
-            found = victim_similarity(whitened, sought, seen_before)
+            found = victim_similarity(whitened, sought)
             posterior = found.mixture.posterior(found.values)
             count = int((posterior > 0.5).sum())
             score[rows] = found.values

@@ -55,13 +55,13 @@ def direction_of(victims: Tensor) -> Tensor:
 
 
 @full_precision
-def victim_similarity(whitened: Tensor, victims: Tensor, along: Values | None = None) -> VictimSimilarity:
-    """Similarity of examples [n, D] to victims [V, D]; `along` [n] is what was seen along the run, in robust units."""
+def victim_similarity(whitened: Tensor, victims: Tensor) -> VictimSimilarity:
+    """Similarity of examples [n, D] to victims [V, D]."""
     direction = direction_of(victims)
     plain = whitened @ direction
     squares = whitened.square().sum(1)
     values, seen = _in_units(plain, victims @ direction)
-    found = _mixture_of(values, along, seen)
+    found = _mixture_of(values, seen)
     for _ in range(REFINEMENTS):
         if found.mixture.separation < APART:
             break
@@ -73,7 +73,7 @@ def victim_similarity(whitened: Tensor, victims: Tensor, along: Values | None = 
         length = (towards / total).norm().clamp_min(torch.finfo(towards.dtype).tiny)
         others = (whitened @ towards - weight * squares) / (total - weight).clamp_min(1e-6) / length
         values, seen = _in_units(plain + others, victims @ direction + victims @ towards / total / length)
-        found = _mixture_of(values, along, seen)
+        found = _mixture_of(values, seen)
     return found
 
 
@@ -82,7 +82,6 @@ def _in_units(values: Tensor, victims: Tensor) -> tuple[Values, Values]:
     return robust_units(own), robust_units(victims.double().cpu().numpy(), own)
 
 
-def _mixture_of(values: Values, along: Values | None, victims: Values) -> VictimSimilarity:
-    together = values if along is None else robust_units(values + along)
-    starts = () if along is not None else (0.5 * float(victims.mean()), float(victims.mean()))
-    return VictimSimilarity(together, fit_mixture(together, starts), victims)
+def _mixture_of(values: Values, victims: Values) -> VictimSimilarity:
+    middle = float(victims.mean())
+    return VictimSimilarity(values, fit_mixture(values, (0.5 * middle, middle)), victims)

@@ -7,26 +7,26 @@ A single output stands for two classes, as everywhere in this package.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.utils.data import DataLoader, Dataset, Subset
+from torch.utils.data import Subset
 
-from sgoif.core.batches import read_items, to_device
-from sgoif.core.data import Indexed, Part, draws, in_order, isolated_random_state
+from sgoif.core.batches import to_device
+from sgoif.core.data import Indexed, indices_of, isolated_random_state
 from sgoif.errors import LayerError, SettingError
 from sgoif.tasks.argument_checks import check_model
+from sgoif.tasks.labelled_batches import labelled_batches
 from sgoif.tracking.evaluation import evaluation, forward
 from sgoif.tracking.head_detection import bare, find_head
 
 BATCH = 256
 LOOKED_AT = 8
 """Examples of the first batch that the head is found with."""
-LABELS = ("labels", "label", "target", "y")
 AGREES = 1e-3
 """Relative difference up to which logits count as a multiple of the head's outputs; half precision needs that much."""
 
@@ -113,7 +113,7 @@ def read_features(model: nn.Module, data: Any, head: ModelHead | None = None) ->
     device = parameter.device
     features, labels, ids = [], [], list[str]()
     with isolated_random_state(device):
-        for x, y, names in iterate_batches(data):
+        for x, y, names in labelled_batches(data, BATCH, _names):
             inputs = to_device(x, device)
             if head is None:
                 head = read_head(model, inputs)
@@ -123,86 +123,17 @@ def read_features(model: nn.Module, data: Any, head: ModelHead | None = None) ->
                 raise LayerError(f"the head {head.name!r} was not used once for every example of a batch")
             features.append(kept[0][0].float())
             labels.append(y.to(device))
-            ids += names if names is not None else [str(len(ids) + number) for number in range(len(y))]
+            ids += map(str, range(len(ids), len(ids) + len(y)) if names is None else names)
     if head is None:
         raise SettingError("the data set is empty: there is nothing to delete")
     return Read(torch.cat(features), torch.cat(labels), ids), head
 
 
-Batch = tuple[Any, Tensor, list[str] | None]
-
-
-def iterate_batches(data: Any) -> Iterator[Batch]:
-    """(inputs, labels, names). What a loader draws from is read in the order of the data set, not of the loader."""
-    if isinstance(data, DataLoader) and draws(data):
-        data = in_order(data, BATCH)
-        source = data.dataset
-        names = iter(_names(source))
-        for batch in data:
-            x, y, index = _split_batch(batch)
-            own = [next(names) for _ in range(len(y))]
-            yield x, y, own if index is None or isinstance(source, Indexed) else index
-    elif _is_pair(data):
-        yield from ((x, y, None) for x, y in zip(data[0].split(BATCH), _as_labels(data[1]).split(BATCH), strict=True))
-    elif isinstance(data, Dataset) and hasattr(data, "__getitem__") and hasattr(data, "__len__"):
-        yield from _of_dataset(data)
-    elif isinstance(data, Iterable) and not isinstance(data, (str, bytes, Mapping)):
-        yield from (_split_batch(batch) for batch in data)
-    else:
-        raise SettingError(
-            f"the data must be a data set, a loader or batches (x, y) or (x, y, index), not {type(data).__name__}"
-        )
-
-
-def _is_pair(data: Any) -> bool:
-    """Two tensors of inputs and labels, as anchors may be given too."""
-    return isinstance(data, (tuple, list)) and len(data) == 2 and all(isinstance(part, Tensor) for part in data)
-
-
-def _of_dataset(data: Any) -> Iterator[Batch]:
-    names = _names(data)
-    for first in range(0, len(data), BATCH):
-        inputs, labels = read_items(data, range(first, min(first + BATCH, len(data))))
-        yield inputs, labels, names[first : first + BATCH]
-
-
-def _names(data: Any) -> list[str]:
+def _names(data: Any) -> Sequence[int]:
     """Names of the items: their indices in the whole, where the data set is a part of one."""
     if isinstance(data, Indexed):
         return _names(data.dataset)
     if isinstance(data, Subset):
         whole = _names(data.dataset)
         return [whole[int(index)] for index in data.indices]
-    return [str(int(index)) for index in (data.indices if isinstance(data, Part) else range(len(data)))]
-
-
-def _split_batch(batch: Any) -> Batch:
-    """Inputs, labels and indices of a batch."""
-    if isinstance(batch, Mapping):
-        key = next((name for name in LABELS if name in batch), None)
-        if key is None:
-            raise SettingError(f"a batch has no labels: its keys are {', '.join(map(str, batch))}")
-        inputs = {name: value for name, value in batch.items() if name not in (key, "index")}
-        return inputs, _as_labels(batch[key]), _as_names(batch.get("index"))
-    if isinstance(batch, Sequence) and len(batch) >= 2:
-        return batch[0], _as_labels(batch[1]), _as_names(batch[2] if len(batch) > 2 else None)
-    raise SettingError(f"a batch must be (x, y), (x, y, index) or a mapping with labels, not {type(batch).__name__}")
-
-
-def _as_labels(labels: Any) -> Tensor:
-    found = torch.as_tensor(labels)
-    if found.is_floating_point() and bool((found == found.round()).all()):
-        found = found.long()
-    if found.dim() == 2 and found.shape[1] == 1:
-        found = found[:, 0]
-    if found.dim() != 1 or found.is_floating_point():
-        raise SettingError(
-            f"labels must be class numbers, one per example; got {found.dtype} of shape {tuple(found.shape)}"
-        )
-    return found.long()
-
-
-def _as_names(index: Any) -> list[str] | None:
-    if index is None:
-        return None
-    return [str(item) for item in (index.tolist() if isinstance(index, Tensor) else index)]
+    return indices_of(data)

@@ -23,7 +23,6 @@ from functools import cached_property
 import torch
 from torch import Tensor
 
-from sgoif.curvature.base import Spectrum
 from sgoif.errors import SettingError
 
 KEEP_DOUBLE = 512 * 2**20
@@ -171,7 +170,7 @@ class Objective:
 
 
 class HeadCurvature:
-    """∇²L at one point, as an operator on rows [K, P]; see `sgoif.solvers.base.Operator`."""
+    """∇²L at one point, as an operator on rows [K, P]; see `sgoif.solvers.base.Products`."""
 
     def __init__(self, objective: Objective, w: Tensor) -> None:
         self.objective = objective
@@ -207,18 +206,6 @@ class HeadCurvature:
                 curved = pu - p[:, None] * pu.sum(-1, keepdim=True)
                 total[rows] += sign * (curved.reshape(len(x), -1).T @ x)
         return total.view(count, -1) / self.objective.size + self.objective.l2 * vectors
-
-    def diagonal(self) -> Tensor:
-        """Diagonal of ∇²L, [P]."""
-        total = torch.zeros_like(self._matrix)
-        for x, p, sign in self._parts():
-            total += sign * ((p * (1 - p)).T @ x.square())
-        return total.reshape(-1) / self.objective.size + self.objective.l2
-
-    def spectrum(self) -> Spectrum:
-        """Bounds: λ from below, λ + ½ mean ‖ã‖² from above, since diag p − ppᵀ ≼ ½ I."""
-        total = sum(sign * float(x.square().sum()) for x, _, sign in self.objective.parts())
-        return Spectrum(self.objective.l2, self.objective.l2 + 0.5 * total / self.objective.size)
 
     def dense(self) -> Tensor:
         """The whole matrix, [P, P]."""

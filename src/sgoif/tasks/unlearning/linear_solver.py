@@ -10,13 +10,12 @@ Leaving out k of n examples S at the very point of the factor needs no look at t
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import cast
 
 import torch
 from torch import Tensor
 
 from sgoif.solvers import ConjugateGradient
-from sgoif.solvers.base import Operator
+from sgoif.solvers.base import Products
 from sgoif.tasks.unlearning.head import HeadCurvature, HeadData
 
 DENSE_LIMIT = {"cpu": 2048, "cuda": 8192}
@@ -56,7 +55,7 @@ class Factor:
 class WhitenedOperator:
     """R⁻¹ G R⁻ᵀ."""
 
-    operator: Operator
+    operator: Products
     factor: Factor
 
     def matvec(self, vectors: Tensor) -> Tensor:
@@ -68,7 +67,7 @@ class LeaveOutOperator:
     """R⁻¹ H_{−S} R⁻ᵀ at the point of the factor; `some` is the mean curvature of S, λ included."""
 
     factor: Factor
-    some: Operator
+    some: Products
     total: int
     count: int
 
@@ -85,7 +84,7 @@ class LinearSolution:
     products: int
 
 
-def solve(operator: Operator, rhs: Tensor, factor: Factor | None, tolerance: float = EXACT) -> LinearSolution:
+def solve(operator: Products, rhs: Tensor, factor: Factor | None, tolerance: float = EXACT) -> LinearSolution:
     """G⁻¹ b for rows b [K, P], with the factor of a curvature close to G where there is one."""
     if factor is None:
         found = ConjugateGradient(ITERATIONS, tolerance, min(SKETCH, rhs.shape[1] // 8)).solve(operator, rhs)
@@ -97,6 +96,5 @@ def solve_whitened(
     operator: WhitenedOperator | LeaveOutOperator, rhs: Tensor, factor: Factor, tolerance: float = EXACT
 ) -> LinearSolution:
     """The same where the operator is one in the coordinates of the factor already."""
-    # Conjugate gradients without a sketch ask for products alone.
-    found = ConjugateGradient(ITERATIONS, tolerance, 0).solve(cast(Operator, operator), factor.whiten(rhs))
+    found = ConjugateGradient(ITERATIONS, tolerance, 0).solve(operator, factor.whiten(rhs))
     return LinearSolution(factor.colour(found.phi), found.products)
