@@ -17,7 +17,7 @@ from warm_processes import WarmProcess, python
 
 from sgoif.audit import apply as module
 from sgoif.audit.apply import DecisionsError, apply_decisions
-from sgoif.audit.placement import Places, safe_name
+from sgoif.audit.dataset_writers import Places, safe_name
 from sgoif.images import ImagesError, open_images
 
 

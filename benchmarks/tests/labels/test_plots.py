@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import builtins
 import json
 from pathlib import Path
 from typing import Any
@@ -11,7 +10,7 @@ import numpy as np
 import pytest
 from matplotlib.figure import Figure
 
-from sgoif.errors import MissingExtraError, SettingError
+from sgoif.errors import SettingError
 from sgoif_bench.cli import main
 from sgoif_bench.labels.panels import BLUE, GREEN, RED, look_of
 from sgoif_bench.labels.plots import KINDS, PlotSettings, cumulative_gain, pareto_front, plot
@@ -169,19 +168,6 @@ def test_what_cannot_be_drawn_is_refused(tmp_path: Path) -> None:
     changed = line("aum", 0, NOISES[0], 0.5, recipe_id="s", recipe={"epochs": 5})
     with pytest.raises(SettingError, match="different recipes"):
         plot([*LINES, changed], PlotSettings("seeds"), tmp_path / "a.png")
-
-
-def test_a_missing_extra_is_named(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    real = builtins.__import__
-
-    def without(name: str, *rest: Any, **options: Any) -> Any:
-        if name.startswith("matplotlib"):
-            raise ImportError(name)
-        return real(name, *rest, **options)
-
-    monkeypatch.setattr(builtins, "__import__", without)
-    with pytest.raises(MissingExtraError, match=r"pip install 'sgoif\[plots\]'"):
-        plot(LINES, PlotSettings("seeds"), tmp_path / "a.png")
 
 
 def test_the_command(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:

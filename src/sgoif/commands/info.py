@@ -12,6 +12,11 @@ from collections.abc import Iterator, Mapping
 from importlib import metadata
 from typing import Any
 
+import torch
+
+from sgoif.core.provenance import machine, versions
+from sgoif.device.selection import choose_device
+
 VARIABLES = (
     "PYTHONHASHSEED",
     "CUBLAS_WORKSPACE_CONFIG",
@@ -29,11 +34,6 @@ EXTRA = re.compile(r"extra\s*==\s*['\"]([^'\"]+)['\"]")
 
 def facts() -> dict[str, Any]:
     """Versions, machine, what decides whether a run can be repeated, and extras."""
-    import torch
-
-    from sgoif.core.provenance import machine, versions
-    from sgoif.device.selection import choose_device
-
     return {
         "versions": versions(),
         "machine": machine(choose_device("auto")),
@@ -46,8 +46,6 @@ def facts() -> dict[str, Any]:
 
 def build() -> dict[str, Any]:
     """How torch was built."""
-    import torch
-
     return {
         "version": torch.__version__,
         "revision": torch.version.git_version,
@@ -61,8 +59,6 @@ def build() -> dict[str, Any]:
 
 def reproducibility() -> dict[str, Any]:
     """What decides whether the same seed gives the same bits; as this process has it, before any code of yours."""
-    import torch
-
     return {
         "deterministic_algorithms": torch.are_deterministic_algorithms_enabled(),
         "cudnn_deterministic": torch.backends.cudnn.deterministic,

@@ -26,13 +26,14 @@ EPOCHS, BATCH = 3, 64
 class Run:
     """A small network in training, and what its head was given in every epoch."""
 
-    def __init__(self, case: Cloud, **options: Any) -> None:
+    def __init__(self, case: Cloud, refresh_every: int | None = None, **options: Any) -> None:
         torch.manual_seed(0)
         self.case = case
         self.model = nn.Sequential(nn.Linear(SIZE, 16), nn.ReLU(), nn.Linear(16, CLASSES))
         self.optimizer = torch.optim.SGD(self.model.parameters(), lr=0.05, momentum=0.9)
         held = cloud(per_class=10, planted=0, seed=9)
-        self.monitor = InfluenceMonitor(self.model, self.optimizer, anchors=(held.x, held.y), size=len(case.y))
+        anchors, size = (held.x, held.y), len(case.y)
+        self.monitor = InfluenceMonitor(self.model, self.optimizer, anchors, size=size, refresh_every=refresh_every)
         self.watch = PoisonWatch(self.monitor, **options)
         self.seen: list[torch.Tensor] = []
         self.order = np.random.default_rng(0)
@@ -101,7 +102,7 @@ def test_training_is_not_disturbed() -> None:
 def test_with_little_memory_a_pass_is_looked_at_in_parts(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("sgoif.scoring.score_queue.BLOCK_STEPS", 1)
     case = cloud(per_class=120)
-    run = Run(case, memory=3 * BATCH * 16 * 4)
+    run = Run(case, refresh_every=1000, memory=3 * BATCH * 16 * 4)  # so that every step is scored by itself
     run.epoch()
     run.watch.finish()
     assert run.watch.passes == 2  # of eight batches, the first four and the last four

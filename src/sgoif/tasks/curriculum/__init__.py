@@ -4,7 +4,7 @@ weights      from probabilities of wrong labels to weights
 assessment   from what a monitor knows to such probabilities
 curriculum   when examples are judged again, and what their losses are multiplied with
 robust_loss  a loss that lets go of labels that are wrong at random
-targets      for the last epochs, the network's own answers in place of wrong labels
+targets      the network's own answers in place of wrong labels, for the last epochs or a second training
 summary      what the weights do to the data set
 """
 

@@ -10,16 +10,17 @@ better than held-out ones, 0 where either is otherwise. Two judgements in a row 
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
+from torch import Tensor
 
 from sgoif.analysis.intervals import half_width
 from sgoif.scoring.ledger import Ledger
 from sgoif.tasks.curriculum.fading_ledgers import FadingLedgers
-from sgoif.tasks.curriculum.influence_snapshot import InfluenceSnapshot
 from sgoif.tasks.curriculum.settings import CurriculumSettings
 from sgoif.tasks.curriculum.weights import (
     ExampleWeights,
@@ -31,11 +32,48 @@ from sgoif.tasks.curriculum.weights import (
     weigh,
 )
 from sgoif.tasks.labels.channel import Array, Labels
-from sgoif.tasks.labels.evidence import Evidence, from_ledger
+from sgoif.tasks.labels.evidence import Evidence, Rows, from_ledger
 from sgoif.tasks.labels.judgement import LEAST_EXAMPLES, Judgement, judge, suggestions
 
 if TYPE_CHECKING:
     from sgoif.monitor import InfluenceMonitor
+
+
+@dataclass(frozen=True)
+class InfluenceSnapshot:
+    """Influences of examples on the hold-out, half-widths and parts by group, as they were when it joined the training.
+
+    A hold-out that is trained on says no more about influence.
+    """
+
+    index: Labels
+    influence: Array
+    width: Array
+    groups: Rows
+
+    @classmethod
+    def of(cls, evidence: Evidence, width: Array) -> InfluenceSnapshot:
+        """Those of some examples, in the order of their indices."""
+        return cls(evidence.index, evidence.influence, width, evidence.groups)
+
+    def put_into(self, evidence: Evidence) -> tuple[Evidence, Array]:
+        """What is known of the same examples now, with influences as they were; and their half-widths."""
+        evidence = evidence.take(np.flatnonzero(np.isin(evidence.index, self.index)))
+        at = np.searchsorted(self.index, evidence.index)
+        return replace(evidence, influence=self.influence[at], groups=self.groups.take(at)), self.width[at]
+
+    def state_dict(self) -> dict[str, Tensor]:
+        """All of it as tensors."""
+        parts = {"index": self.index, "influence": self.influence, "width": self.width, "groups": self.groups.mean}
+        if self.groups.slots is not None:
+            parts["slots"] = self.groups.slots
+        return {name: torch.from_numpy(part.copy()) for name, part in parts.items()}
+
+    @classmethod
+    def from_state(cls, state: Mapping[str, Tensor]) -> InfluenceSnapshot:
+        """What `state_dict` gave."""
+        part = {name: tensor.cpu().numpy() for name, tensor in state.items()}
+        return cls(part["index"], part["influence"], part["width"], Rows(part["groups"], part.get("slots")))
 
 
 @dataclass(frozen=True)

@@ -57,15 +57,13 @@ from sgoif.core.types import NO_INDICES, Indices
 from sgoif.distributed.communicator import StepDecision
 from sgoif.errors import SettingError, SgoifError, StateError
 from sgoif.tasks.argument_checks import check_classes
-from sgoif.tasks.curriculum.assessment import Assessment, assess_labels
+from sgoif.tasks.curriculum.assessment import Assessment, InfluenceSnapshot, assess_labels
 from sgoif.tasks.curriculum.epoch_counter import EpochCounter
 from sgoif.tasks.curriculum.fading_ledgers import FadingLedgers
-from sgoif.tasks.curriculum.influence_snapshot import InfluenceSnapshot
-from sgoif.tasks.curriculum.label_revision import revise
 from sgoif.tasks.curriculum.robust_loss import RobustWeighting, robustness, symmetric_cross_entropies
 from sgoif.tasks.curriculum.settings import CurriculumSettings
 from sgoif.tasks.curriculum.summary import CurriculumReport, changes, summarise
-from sgoif.tasks.curriculum.targets import blend_targets, doubt_by_index, one_hot_answers
+from sgoif.tasks.curriculum.targets import blend_targets, doubt_by_index, one_hot_answers, revise
 from sgoif.tasks.labels.channel import Array, Labels
 from sgoif.tracking.validation import check_index
 
@@ -168,7 +166,7 @@ class Curriculum:
         """Labels for a second training, of a fresh network on everything: float32 [N, C] on the CPU, rows sum to one.
 
         Most are the label of the item; where that is probably wrong, what the network that was trained here answers
-        takes its place (module `label_revision`). The data set is the whole one, numbered as in training, without
+        takes its place (module `targets`). The data set is the whole one, numbered as in training, without
         random transforms. Held-out examples are judged by `finish`; without it, or with a hold-out of its own, they are
         not.
         """
