@@ -30,12 +30,15 @@ from sgoif_bench.judgement.corpus import Kept, corpus, left_out
 from sgoif_bench.judgement.judges import Answer, Judge
 from sgoif_bench.judgement.table import shown
 from sgoif_bench.metrics import average_precision, expected_calibration_error
+from sgoif_bench.result_texts import rounded
 
 PROGRAM = "python -m sgoif_bench.judgement.judge"
 PRODUCT = "sgoif_bench.judgement.judges:Product"
 SINGLES = {"mean_loss": "signal_loss", "final_loss": "final_loss", "logit_margin": "signal_margin"}
 SINGLES |= {"probability_margin": "signal_prob_margin"}
 """Single signals and what they are called in what a run knew; influence is among its evidence."""
+DIGITS = 6
+"""Of the figures in a result file."""
 Line = dict[str, Any]
 
 
@@ -70,16 +73,16 @@ def judged(run: Kept, place: str, constants: Any) -> Line:
 
 
 def stated(answer: Answer, wrong: NDArray[np.bool_]) -> Line:
-    """What is stated against what is so."""
+    """What is stated against what is so; an interval that misses the rate by less than half an example covers it."""
     is_wrong = wrong[answer.index]
     estimate, low, high = map(float, answer.rate)
-    found, rate, total = int(is_wrong[answer.listed].sum()), float(is_wrong.mean()), int(is_wrong.sum())
+    found, total = int(is_wrong[answer.listed].sum()), int(is_wrong.sum())
     return {
         "noise_rate": estimate,
         "low": low,
         "high": high,
-        "noise_rate_true": rate,
-        "covered": low <= rate <= high,
+        "noise_rate_true": total / len(is_wrong),
+        "covered": low * len(is_wrong) - 0.5 < total < high * len(is_wrong) + 0.5,
         "width": high - low,
         "listed": len(answer.listed),
         "false_discovery_rate": 1 - found / len(answer.listed) if len(answer.listed) else None,
@@ -117,7 +120,7 @@ def judge_corpus(settings: JudgeSettings, out: Path, command: str, tell: Say = s
         for line in mapped(judged, runs, repeat(settings.judge), [constants[run.set] for run in runs]):
             lines.append({**line, "judge": settings.judge, "command": command})
             tell(f"{line['name']}: {_told(line)}")
-    text = "".join(json.dumps(plain(line), allow_nan=False) + "\n" for line in lines)
+    text = "".join(json.dumps(rounded(plain(line), DIGITS), allow_nan=False) + "\n" for line in lines)
     atomic_write(out, lambda file: file.write(text), text=True)
     return {"runs": len(lines), "failed": [line["name"] for line in lines if line["error"]], "table": shown(lines)}
 
