@@ -59,7 +59,9 @@ def percent(lines: Sequence[Line], metric: str, digits: int = 1) -> str:
 def best_rival(found: dict[str, list[Line]], knows_victims: bool) -> str:
     """AUPR and name of the rival that finds most of the poison and knows as much."""
     ours = [name for name in METHODS if name.startswith("sgoif")]
-    rivals = [name for name in found if name not in ours and METHODS[name].knows_victims == knows_victims]
+    rivals = [
+        name for name in found if name in METHODS and name not in ours and METHODS[name].knows_victims == knows_victims
+    ]
     best = max(rivals, key=lambda name: mean(line["metrics"]["aupr"] for line in found[name]))
     return f"{percent(found[best], 'aupr')} {title_of(best)}"
 
