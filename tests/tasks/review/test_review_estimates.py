@@ -25,8 +25,8 @@ def reviewed(looks: int = 200, first: int = 0, separation: float = 2.5, seed: in
 def test_intervals_cover_the_truth_whatever_ranking_and_prior_are(separation: float) -> None:
     draws = np.random.default_rng(1)
     hits: list[bool] = []
-    for seed in range(144):
-        rate = (0, 0.01, 0.05, 0.2, 0.4, 0.7)[seed // 24]
+    for seed in range(72):
+        rate = (0, 0.01, 0.05, 0.2, 0.4, 0.7)[seed // 12]
         wrong, fair = ranked_errors(SIZE, rate, separation, seed)
         prior = (fair, None, draws.random(SIZE), 1 - fair)[seed % 4]
         plan = ReviewPlan.of(SIZE, prior, seed)
@@ -37,7 +37,7 @@ def test_intervals_cover_the_truth_whatever_ranking_and_prior_are(separation: fl
             (found.left, found_left(found, wrong)),
         )
         hits += [low - 1e-6 <= truth <= high + 1e-6 for (_, low, high), truth in ranges]
-    assert np.mean(hits) >= 0.93
+    assert np.mean(hits) >= 0.92
 
 
 def found_left(found: ReviewEstimate, wrong: Any) -> int:

@@ -9,12 +9,13 @@ For a total K, the most plausible shares p_h = K_h / N_h maximise Σ m_h [q_h lo
 
     c p² − (c + 1) p + q = 0,    m_h = n_h N_h / (N_h − n_h),
 
-so that λ leads through all totals, and the interval ends where λ makes the p-value 0.025. q_h is the share in the
+so that λ leads through all totals, and the interval ends where λ makes the p-value 0.025 (1 − 1/2n), with n the mean
+number of looks in a stratum: the second factor is for shares that are estimated from so few. q_h is the share in the
 looks of stratum h, to which the two strata on either side add one look each with their own shares: two looks that
 agree do not make a stratum pure, and shares nearer to each other make T vary more, so that the interval errs on the
 wide side. The p-value is that of T = Σ a_h x_h with a_h ∝ N_h / n_h in whole numbers, and exact: x_h is
-hypergeometric, the distribution of T a convolution. With no error anywhere and equally dense looks this is the
-interval of Clopper and Pearson.
+hypergeometric, the distribution of T a convolution. With no error anywhere and equally dense looks this is, but for
+that factor, the interval of Clopper and Pearson.
 """
 
 from __future__ import annotations
@@ -62,7 +63,7 @@ class _Path:
     """All totals, each with the most plausible shares, in the order of λ."""
 
     def __init__(self, miss: float, size: Array, looks: Array, wrong: Array, least: Array, most: Array) -> None:
-        self.limit = math.sqrt(-math.log(miss))
+        self.limit = math.sqrt(-math.log(miss * (1 - 0.5 / float(looks.mean()))))
         self.size, self.looks, self.wrong, self.least, self.most = size, looks, wrong, least, most
         self.weight = size / size.sum()
         self.strength = looks * size / (size - looks)
