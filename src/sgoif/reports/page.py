@@ -24,7 +24,7 @@ __all__ = ["MAX_BYTES", "PageData", "page_html", "write_page"]
 MAX_BYTES = 64 * 2**20
 REVIEW_SCRIPTS = ("review_plan.js", "review_interval.js", "review_estimate.js")
 SCRIPTS = (
-    "elements.js", "rows.js", "decisions.js", "charts.js", "pairs.js", *REVIEW_SCRIPTS, "cards.js",
+    "elements.js", "rows.js", "decisions.js", "charts.js", "pairs.js", *REVIEW_SCRIPTS, "review_panel.js", "cards.js",
     "page.js", "start.js",
 )  # fmt: skip
 END = 256
