@@ -29,7 +29,8 @@ def prior_by_rank(size: int) -> Array:
 
 def recalibrated(probability: Array, looks: Array, wrong: Array) -> Array:
     """The probability of every example after looks at some of them."""
-    p = np.clip(np.nan_to_num(probability, nan=float(np.nanmean(probability))), CERTAIN, 1 - CERTAIN)
+    known = probability[np.isfinite(probability)]
+    p = np.clip(np.nan_to_num(probability, nan=float(known.mean()) if len(known) else 0.5), CERTAIN, 1 - CERTAIN)
     score = np.log(p / (1 - p))
     a, b = _fit(score[looks], wrong.astype(np.float64))
     return np.asarray(1 / (1 + np.exp(-(a + b * score))))
