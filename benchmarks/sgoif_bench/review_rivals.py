@@ -15,7 +15,7 @@ from sgoif.tasks.review import ReviewEstimate
 
 Array = np.ndarray[Any, Any]
 Ends = tuple[float, float]
-POINTS = 401
+POINTS = 201
 BOLDEST = 0.75
 """Of the largest bet that cannot lose everything."""
 

@@ -42,7 +42,8 @@ RANKINGS = ("own", "random")
 CLOSE = {40: 0.08}
 CLOSE_ELSE = 0.05
 F1_SHARE = 0.95
-STOPPING = 200
+STOPPING, COMPARED = 200, 100
+"""From so many looks on the stopping rule is tried; in so many repetitions other intervals are computed as well."""
 DRAWS = 201
 
 
@@ -133,7 +134,10 @@ def simulate(run: Run, shuffled: bool, looks: int, repetitions: int, seed: int) 
         wrong = run.wrong[draws.permutation(size)] if shuffled else run.wrong
         plan = ReviewPlan(size, ends, seed + repetition)
         seen = estimate(plan, _decisions(plan.looks(looks), wrong), run.prior)
-        for name, value in _measures(seen, run.prior, wrong, rate, looks).items():
+        measures = _measures(seen, run.prior, wrong, rate, looks)
+        if repetition < COMPARED:
+            measures |= _rivals(seen, run.prior, wrong, rate)
+        for name, value in measures.items():
             found.setdefault(name, []).append(value)
     middle = {name: float(np.median(values)) for name, values in found.items() if name.endswith("width")}
     return {**{name: float(np.mean(values)) for name, values in found.items()}, **middle} | {
@@ -158,15 +162,20 @@ def _measures(seen: ReviewEstimate, prior: Array, wrong: Array, rate: float, loo
         "close": abs(share.estimate - rate) <= CLOSE.get(looks, CLOSE_ELSE),
         **_covering("", (share.low, share.high), rate),
     }
-    expected = recalibrated(prior, seen.looks, wrong[seen.looks])
-    for name, interval in RIVALS.items():
-        measures |= _covering(f"{name}_", interval(seen, expected), rate)
     hits = np.cumsum(wrong)
     f1 = 2 * hits / (np.arange(1, len(wrong) + 1) + max(hits[-1], 1))
     measures["f1"] = not hits[-1] or f1[seen.best_length() - 1] >= F1_SHARE * f1.max()
     if looks >= STOPPING:
         measures |= _stopping(seen, prior, wrong, hits)
     return {name: float(value) for name, value in measures.items()}
+
+
+def _rivals(seen: ReviewEstimate, prior: Array, wrong: Array, rate: float) -> dict[str, float]:
+    expected = recalibrated(prior, seen.looks, wrong[seen.looks])
+    measures: dict[str, float] = {}
+    for name, interval in RIVALS.items():
+        measures |= _covering(f"{name}_", interval(seen, expected), rate)
+    return measures
 
 
 def _stopping(seen: ReviewEstimate, prior: Array, wrong: Array, hits: Array) -> dict[str, float]:
