@@ -54,7 +54,8 @@ def review_command(
                 print_sentence(_plain(path))
     else:
         print_sentence(report(found))
-        message(f"{len(session.decided):,} decisions in {run / 'decisions.csv'}; apply them with: sgoif apply")
+        if session.decided:
+            message(f"decided: {len(session.decided):,}. Next: sgoif apply {_plain(run / 'decisions.csv')} --to CLEAN/")
 
 
 def _ask(session: ReviewSession, count: int, browse: bool) -> None:

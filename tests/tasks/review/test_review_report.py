@@ -23,8 +23,8 @@ def test_it_says_how_many_are_wrong_found_and_left_and_where_to_stop() -> None:
     )
     assert share is not None
     assert float(share[2]) <= float(share[1]) <= float(share[3])
-    assert re.search(r"\d+ are found, [\d.]+ to [\d.]+% of all; [\d,]+ to [\d,]+ are left\.", said)
-    assert re.search(r"The next 100 of the list hold about \d+ more\.", said)
+    assert re.search(r"Found: \d+, [\d.]+ to [\d.]+% of all; left: [\d,]+ to [\d,]+\.", said)
+    assert re.search(r"In the next 100 of the list: about \d+ more\.", said)
     assert re.search(r"The first [\d,]+ hold \d+ to \d+% of all wrong labels\.", said)
 
 
@@ -40,12 +40,12 @@ def test_too_few_looks_say_only_how_many_more_it_takes() -> None:
 
 
 def test_when_all_is_decided_the_truth_is_said() -> None:
-    assert text(0, first=60, size=60) == "All 60 labels are decided: 6 of them are wrong."
+    assert text(0, first=60, size=60) == "All 60 labels are decided. Wrong: 6."
 
 
 def test_lists_without_errors_are_no_problem() -> None:
     said = text(40, rate=0)
-    assert "None is found yet; 0 to" in said
+    assert "Found: none yet; left: 0 to" in said
     assert said.startswith("About ")
 
 

@@ -90,7 +90,10 @@ class ReviewSession:
         rows = [
             (row.path, row.decision, row.given_label, row.new_label, str(self.source)) for row in self.decided.values()
         ]
-        write_csv(self.run / DECISIONS, COLUMNS, rows)
+        if rows:
+            write_csv(self.run / DECISIONS, COLUMNS, rows)
+        else:  # a file without decisions is refused by whoever reads it
+            (self.run / DECISIONS).unlink(missing_ok=True)
 
 
 def _labels(run: Path) -> dict[str, tuple[str, str, float]]:
