@@ -91,6 +91,10 @@ BENCHMARKS = {
         "sgoif_bench.labels.run",
         "Compare all methods that find wrong labels, over data sets, noises and seeds.",
     ),
+    "reviews": (
+        "sgoif_bench.reviews",
+        "What a few dozen looks of a person tell about a list, simulated from the truth.",
+    ),
     "ood": ("sgoif_bench.ood.run", "Compare out-of-distribution detectors, over data sets and seeds."),
     "streams": (
         "sgoif_bench.ood.streams",

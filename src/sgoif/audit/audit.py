@@ -28,6 +28,7 @@ from sgoif.audit.live_status import LiveStatus
 from sgoif.audit.models import resolve
 from sgoif.audit.plan import LEAST_TRAINED, Indices, Plan, hold_out, make_plan
 from sgoif.audit.progress import Progress
+from sgoif.audit.review_plan import write_review_plan
 from sgoif.audit.run_directory import RunDirectory, claimed, identity
 from sgoif.audit.settings import AuditSettings
 from sgoif.audit.training import Training
@@ -278,6 +279,7 @@ def _write(
     outputs.write_skipped(folder, pixels.skipped)
     outputs.write_copies(folder, pixels)
     write_to_check(folder, errors, pixels)
+    write_review_plan(folder, table["path"].tolist(), table["probability_wrong"].tolist())
     show.stage("writing the page", len(table))
     source = str(collection.source)
     extras = ReportExtras(

@@ -12,12 +12,13 @@ from sgoif.cli.apply import apply_command
 from sgoif.cli.audit import audit_command
 from sgoif.cli.demo import demo_command
 from sgoif.cli.info import info_command
+from sgoif.cli.review import review_command
 from sgoif.cli.trace import trace_command
 from sgoif.cli.watch import watch_command
 from sgoif.core.version import __version__
 
 PANELS = {
-    "Images and their labels": ("audit", "watch", "apply", "trace"),
+    "Images and their labels": ("audit", "watch", "review", "apply", "trace"),
     "A trained network": ("sentinel", "unlearn"),
     "This library": ("demo", "info"),
 }
@@ -43,6 +44,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
 )
 app.command("audit")(audit_command)
+app.command("review")(review_command)
 app.command("apply")(apply_command)
 app.command("trace")(trace_command)
 app.command("watch")(watch_command)

@@ -18,7 +18,7 @@ class RankedReview:
     """A review of ranked examples.
 
     Args:
-        index: of every example, the most suspicious first.
+        index: of every example, the most suspicious first; a number or a name.
         probability: of being wrong, in the same order; nan where it is not known.
         seed: another one draws other examples.
         plan: one that was made before, where there is one.
@@ -50,7 +50,7 @@ class RankedReview:
         """Indices of the first so many examples to look at."""
         return np.asarray(self.index[self.plan.looks(count)])
 
-    def update(self, wrong: Mapping[int, bool], skipped: Collection[int] = ()) -> ReviewEstimate:
+    def update(self, wrong: Mapping[Any, bool], skipped: Collection[Any] = ()) -> ReviewEstimate:
         """Read decisions: whether the example with an index is wrong."""
         missing = [number for number in wrong if number not in self._position]
         if missing:

@@ -16,7 +16,7 @@ Array = np.ndarray[Any, Any]
 SPREAD_OF_A, SPREAD_OF_B = 1.5, 0.5
 CERTAIN = 0.002
 """No given probability counts as nearer to 0 or 1."""
-STEPS = 25
+STEPS, EXACT = 25, 1e-7
 HALF = 0.2
 """Without probabilities: the share of the list from which on an example is rather right than wrong."""
 
@@ -29,7 +29,8 @@ def prior_by_rank(size: int) -> Array:
 
 def recalibrated(probability: Array, looks: Array, wrong: Array) -> Array:
     """The probability of every example after looks at some of them."""
-    p = np.clip(np.nan_to_num(probability, nan=float(np.nanmean(probability))), CERTAIN, 1 - CERTAIN)
+    known = probability[np.isfinite(probability)]
+    p = np.clip(np.nan_to_num(probability, nan=float(known.mean()) if len(known) else 0.5), CERTAIN, 1 - CERTAIN)
     score = np.log(p / (1 - p))
     a, b = _fit(score[looks], wrong.astype(np.float64))
     return np.asarray(1 / (1 + np.exp(-(a + b * score))))
@@ -49,9 +50,12 @@ def _fit(score: Array, wrong: Array) -> tuple[float, float]:
         p = 1 / (1 + np.exp(-(x @ found)))
         slope = x.T @ (p - wrong) + precision @ (found - mean)
         step = np.linalg.solve(x.T @ (x * (p * (1 - p))[:, None]) + precision, slope)
-        while loss(found - step) > loss(found) and np.abs(step).max() > 1e-9:
+        before = loss(found)
+        while np.abs(step).max() > EXACT and loss(found - step) > before:
             step = step / 2
         found = found - step
+        if np.abs(step).max() <= EXACT:
+            break
     return float(found[0]), max(float(found[1]), 0.0)
 
 

@@ -23,7 +23,7 @@ def report(found: ReviewEstimate) -> str:
     """
     size, looks = found.plan.size, len(found.looks)
     if found.decided == size:
-        return f"All {size:,} labels are decided: {found.found:,} of them are wrong."
+        return f"All {size:,} labels are decided. Wrong: {found.found:,}."
     if looks < min(ENOUGH, size):
         return f"{ENOUGH - looks} more of the drawn examples, and it can be said how many labels are wrong."
     share = found.share
@@ -34,7 +34,7 @@ def report(found: ReviewEstimate) -> str:
     ]
     if found.reviewed < size:
         count = min(NEXT, size - found.reviewed)
-        said.append(f"The next {count:,} of the list hold about {_about(found.next(count).estimate)} more.")
+        said.append(f"In the next {count:,} of the list: about {_about(found.next(count).estimate)} more.")
     stop = found.stop()
     if stop > found.reviewed:
         said.append(f"The first {stop:,} hold {_percents(found.recall_of_first(stop))} of all wrong labels.")
@@ -47,8 +47,8 @@ def _found(found: ReviewEstimate) -> str:
     left = found.left
     rest = f"{_about(left.low, down=True)} to {_about(left.high, down=False)}"
     if not found.found:
-        return f"None is found yet; {rest} are left."
-    return f"{found.found:,} are found, {_percents(found.recall)} of all; {rest} are left."
+        return f"Found: none yet; left: {rest}."
+    return f"Found: {found.found:,}, {_percents(found.recall)} of all; left: {rest}."
 
 
 def _percents(share: Interval) -> str:
