@@ -7,7 +7,7 @@ const WORTHWHILE = 0.05;
 const ENOUGH = 10;
 const CERTAIN = 0.002;
 const PRIOR_PRECISION = [1.5 ** -2, 0.5 ** -2];
-const NEWTON_STEPS = 25;
+const [NEWTON_STEPS, EXACT] = [25, 1e-7];
 const [UNKNOWN, RIGHT, WRONG] = [-1, 0, 1];
 
 /** The log odds of every probability; those that are not known get the mean. */
@@ -41,8 +41,11 @@ function fitted(score, looks, verdict) {
     });
     const area = aa * bb - ab * ab;
     let [byA, byB] = [(bb * slopeA - ab * slopeB) / area, (aa * slopeB - ab * slopeA) / area];
-    while (loss(a - byA, b - byB) > loss(a, b) && Math.max(Math.abs(byA), Math.abs(byB)) > 1e-9) [byA, byB] = [byA / 2, byB / 2];
+    const before = loss(a, b);
+    const far = () => Math.max(Math.abs(byA), Math.abs(byB)) > EXACT;
+    while (far() && loss(a - byA, b - byB) > before) [byA, byB] = [byA / 2, byB / 2];
     [a, b] = [a - byA, b - byB];
+    if (!far()) break;
   }
   return [a, Math.max(b, 0)];
 }
@@ -127,18 +130,18 @@ function reviewEstimate(plan, orders, verdict, skipped, score) {
 /** What a review has shown so far, in plain English. */
 function reviewSentence(found) {
   const { size, looks } = found;
-  if (found.decided === size) return `All ${grouped(size)} labels are decided: ${grouped(found.found)} of them are wrong.`;
+  if (found.decided === size) return `All ${grouped(size)} labels are decided. Wrong: ${grouped(found.found)}.`;
   if (looks.length < Math.min(ENOUGH, size)) {
     return `${ENOUGH - looks.length} more of the drawn examples, and it can be said how many labels are wrong.`;
   }
   const said = [`About ${roundedPercent(found.share[0])}% of ${grouped(size)} labels are wrong (${percentSpan(found.share)}),`
     + ` from ${grouped(looks.length)} random looks.`];
   const rest = `${aboutCount(found.left[1], Math.floor)} to ${aboutCount(found.left[2], Math.ceil)}`;
-  said.push(found.found ? `${grouped(found.found)} are found, ${percentSpan(found.recall)} of all; ${rest} are left.`
-    : `None is found yet; ${rest} are left.`);
+  said.push(found.found ? `Found: ${grouped(found.found)}, ${percentSpan(found.recall)} of all; left: ${rest}.`
+    : `Found: none yet; left: ${rest}.`);
   if (found.reviewed < size) {
     const count = Math.min(NEXT, size - found.reviewed);
-    said.push(`The next ${grouped(count)} of the list hold about ${aboutCount(found.next(count)[0])} more.`);
+    said.push(`In the next ${grouped(count)} of the list: about ${aboutCount(found.next(count)[0])} more.`);
   }
   const stop = found.stop();
   said.push(stop > found.reviewed ? `The first ${grouped(stop)} hold ${percentSpan(found.recallOfFirst(stop))} of all wrong labels.`

@@ -2,7 +2,8 @@
 
 const MISS = 0.025;
 const FINENESS = 400;
-const SEARCH_STEPS = 8;
+const NEIGHBOURS = 2;
+const [SEARCH_STEPS, CLOSE] = [20, 1e-3];
 const FURTHEST = 1e9;
 const TINY = 1e-300;
 const sumOf = (values) => values.reduce((sum, value) => sum + value, 0);
@@ -30,11 +31,11 @@ function withWeights(cells) {
   return cells.map((cell, place) => {
     const weight = cell.size / total;
     let [wrong, looks] = [cell.wrong, cell.looks];
-    for (const [distance, share] of [[1, 1], [2, 0.5]]) {
+    for (let distance = 1; distance <= NEIGHBOURS; distance++) {
       for (const other of [cells[place - distance], cells[place + distance]]) {
         if (other === undefined) continue;
-        wrong += share * (other.wrong / other.looks);
-        looks += share;
+        wrong += other.wrong / other.looks;
+        looks += 1;
       }
     }
     const strength = (cell.looks * cell.size) / (cell.size - cell.looks);
@@ -43,8 +44,8 @@ function withWeights(cells) {
 }
 
 function endOfInterval(strata, limit, side) {
-  if (side > 0 && strata.every(({ wrong }) => wrong === 0)) return sumOf(strata.map(({ least }) => least));
-  if (side < 0 && strata.every(({ wrong, looks }) => wrong === looks)) return sumOf(strata.map(({ most }) => most));
+  const furthest = sumOf(strata.map(({ least, most }) => (side > 0 ? least : most)));
+  if (strata.every(({ wrong, looks }) => wrong === (side > 0 ? 0 : looks))) return furthest;
   const spread = Math.sqrt(sumOf(strata.map((s) => (s.weight ** 2 * s.share * (1 - s.share)) / s.strength)));
   const excess = (multiplier) => limit - excessOf(strata, multiplier, side);
   let [low, high] = [0, spread > 0 ? 2 / spread : sumOf(strata.map(({ strength }) => strength))];
@@ -54,16 +55,20 @@ function endOfInterval(strata, limit, side) {
     below = excess(side * high);
   }
   while (above <= 0 && low > -FURTHEST) { // what is known beside the looks contradicts them
-    [low, high, below] = [2 * low - high, low, above];
+    [low, high, below] = [3 * low - 2 * high, low, above];
     above = excess(side * low);
   }
+  if (above <= 0 || below > 0) return furthest;
+  let [end, kept] = [high, 0];
   for (let step = 0; step < SEARCH_STEPS; step++) {
-    const between = low + (high - low) * (above > below && step % 2 === 0 ? above / (above - below) : 0.5);
-    const found = excess(side * between);
-    if (found > 0) [low, above] = [between, found];
-    else [high, below] = [between, found];
+    end = low + ((high - low) * above) / (above - below);
+    const found = excess(side * end);
+    if (Math.abs(found) < CLOSE) break;
+    if (found > 0) [low, above, below] = [end, found, kept > 0 ? below / 2 : below];
+    else [high, below, above] = [end, found, kept < 0 ? above / 2 : above];
+    kept = found > 0 ? 1 : -1;
   }
-  return sumOf(strata.map((stratum) => plausibleShare(stratum, side * high) * stratum.size));
+  return sumOf(strata.map((stratum) => plausibleShare(stratum, side * end) * stratum.size));
 }
 
 function plausibleShare({ size, weight, strength, share, least, most }, multiplier) {
