@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import base64
 import csv
+import dataclasses
+import json
+import re
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from audit_cases import FLIPPED, make_folder, read_issues
 from sklearn.metrics import average_precision_score
@@ -13,6 +18,7 @@ from sklearn.metrics import average_precision_score
 from sgoif.audit.audit import AuditResult, audit
 from sgoif.audit.decisions import DecisionsError
 from sgoif.audit.errors import AuditError
+from sgoif.audit.review_plan import read_review_plan
 from sgoif.audit.settings import AuditSettings
 
 CLASSES = ("bars", "columns", "dots")
@@ -57,6 +63,16 @@ def write(rows: Rows, path: Path) -> Path:
     return path
 
 
+def plan_of_page(run: Path) -> tuple[dict[str, Any], list[str]]:
+    """The plan of the page, and the names in the order that looks are drawn from."""
+    found = re.search(r'id="report">(.*?)</script>', (run / "report.html").read_text(encoding="utf-8"))
+    assert found is not None
+    report = json.loads(found[1])
+    planned = report["columns"]["planned"]
+    rows = np.frombuffer(base64.b64decode(planned["data"]), {"u8": "<u1", "u16": "<u2"}[planned["type"]])
+    return report["review"], np.array(report["names"])[rows].tolist()
+
+
 def again(settings: AuditSettings, checked: Path) -> AuditResult:
     return audit(AuditSettings(**{**vars(settings), "checked": checked}), resume=True)
 
@@ -68,6 +84,18 @@ def test_a_dozen_checked_images_turn_the_list_round(astray: tuple[AuditSettings,
     assert not any(row["decision"] or row["new_label"] for row in rows)
     after = quality(again(settings, filled_in(rows, tmp_path / "checked.csv")))
     assert after > 0.95 > before
+
+
+def test_a_review_that_has_begun_goes_on_with_its_list(
+    astray: tuple[AuditSettings, AuditResult], tmp_path: Path
+) -> None:
+    settings, first = astray
+    begun = read_review_plan(first.out)
+    again(settings, filled_in(to_check(first), tmp_path / "checked.csv"))
+    plan, planned = plan_of_page(first.out)
+    assert plan == json.loads(json.dumps(dataclasses.asdict(begun.plan)))
+    assert planned == begun.index.tolist()
+    assert planned != [row["path"] for row in read_issues(first.out)]
 
 
 def test_rows_left_open_do_not_count_and_dropped_images_are_no_label(

@@ -14,6 +14,8 @@ import numpy as np
 
 from sgoif.reports.page import PageData
 from sgoif.reports.page_data import Pairs
+from sgoif.reports.page_json import suspicion_order
+from sgoif.tasks.review import RankedReview
 
 HOSTILE = [
     "<img src=x onerror=\"document.title='owned'\">",
@@ -88,7 +90,14 @@ def page_data(rows: int = 60, classes: int = 4, hurt: int = 3, **changes: Any) -
         facts={"model": "small ResNet", "epochs": "20", "seed": "0"},
         notes=["2 files could not be read and were left out."],
     )
-    return replace(data, **changes)
+    data = replace(data, **changes)
+    return data if "review" in changes else replace(data, review=review_of(data))
+
+
+def review_of(data: PageData) -> RankedReview:
+    """Looks drawn from the list as the page shows it."""
+    order = suspicion_order(data)
+    return RankedReview(order, data.probability[order])
 
 
 def as_pairs(matrix: np.ndarray[Any, Any]) -> Pairs:

@@ -19,9 +19,18 @@ from torch.utils.data import DataLoader, Dataset, TensorDataset
 from sgoif import InfluenceMonitor, indexed, split_holdout
 from sgoif.core.score_table import ScoreTable
 from sgoif.reports import write_label_report
-from sgoif.reports.label_report import FROM_DECOYS, UNTOLD, WITHOUT_DECOYS, as_pixels, precision
+from sgoif.reports.label_report import (
+    FROM_DECOYS,
+    UNTOLD,
+    WITHOUT_DECOYS,
+    ReportExtras,
+    as_pixels,
+    page_data,
+    precision,
+)
 from sgoif.tasks import Decoys, LabelErrors, plant_decoys
 from sgoif.tasks.labels.likelihood import NoiseRate
+from sgoif.tasks.review import RankedReview, ReviewPlan
 
 COUNT, CLASSES, SIDE = 240, 3, 8
 HOSTILE = ["</script><script>alert(1)</script>", "<img src=x onerror=alert(1)>", "=1+1"]
@@ -128,6 +137,23 @@ def test_the_page_holds_the_table(monitor: InfluenceMonitor, tmp_path: Path) -> 
         for value in report.values()
         if isinstance(value, list) and len(value) == 3 and all(isinstance(entry, float) for entry in value)
     )
+
+
+def test_looks_are_drawn_from_the_page_or_go_on_with_the_list_they_began_with(monitor: InfluenceMonitor) -> None:
+    errors = LabelErrors(monitor, dataset=problem())
+    page = page_data(errors, errors.table(), 0.1, ReportExtras("first"))
+    assert page.review is not None
+    assert page.review.plan == ReviewPlan.of(COUNT, page.probability)
+    assert page.review.index.tolist() == list(range(COUNT))
+    begun = RankedReview(np.array(page.names)[::-1], page.probability[::-1], seed=7)
+    again = page_data(errors, errors.table(), 0.1, ReportExtras("again", review=begun)).review
+    assert again is not None
+    assert [page.names[row] for row in again.looks(9)] == begun.looks(9).tolist()
+    assert again.probability is begun.probability
+    others = RankedReview(np.array([*page.names[1:], "another"]))
+    fresh = page_data(errors, errors.table(), 0.1, ReportExtras("of others", review=others)).review
+    assert fresh is not None
+    assert fresh.plan == page.review.plan
 
 
 def test_a_page_of_a_model_that_learned_nothing_states_no_shares(tmp_path: Path) -> None:

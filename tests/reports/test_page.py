@@ -166,7 +166,8 @@ def test_the_digest_depends_on_the_rows_alone() -> None:
     assert stored(page_html(replace(data, notes=["other"], facts={}, fdr=0.2)))["digest"] == first
     assert stored(page_html(replace(data, selected=~data.selected)))["digest"] == first
     assert stored(page_html(replace(data, probability=data.probability / 2)))["digest"] == first
-    assert stored(page_html(replace(data, probability=1 - data.probability)))["digest"] != first
+    assert stored(page_html(replace(data, probability=1 - data.probability)))["digest"] == first
+    assert stored(page_html(replace(data, given=data.given[::-1])))["digest"] != first
     assert stored(page_html(replace(data, source="/elsewhere")))["digest"] != first
 
 

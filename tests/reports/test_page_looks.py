@@ -68,6 +68,10 @@ def test_text_can_be_read_in_either_scheme(open_page: Opened, scheme: str) -> No
     level = sum(int(part) for part in ground.removeprefix("rgb(").removesuffix(")").split(","))
     assert (level > 384) == (scheme == "light")
     assert page.evaluate(LOW_CONTRAST) == []
+    for key in ("l", "4", "p"):
+        page.keyboard.press(key)
+    assert page.locator("#review.looking .card").count() == 1
+    assert page.evaluate(LOW_CONTRAST) == []
     page.keyboard.press("?")
     assert page.evaluate(LOW_CONTRAST) == []
 
@@ -84,12 +88,18 @@ def test_a_phone_needs_no_sideways_scrolling(open_page: Opened, hostile: bool) -
       .filter((e) => e.checkVisibility() && !e.closest('.scroll, .hidden') && e.getBoundingClientRect().right > 361)
       .map((e) => e.outerHTML.slice(0, 80))"""
     assert page.evaluate(outside) == []
+    page.locator("#looks-go").click()
+    assert page.locator("#review.looking .card").count() == 1
+    assert page.evaluate(outside) == []
     button = page.locator(".card button").first.bounding_box()
     assert button["height"] >= 40
 
 
 def test_everything_has_a_name_and_the_parts_are_landmarks(open_page: Opened) -> None:
     page = open_page(page_data(60, classes=10))
+    page.keyboard.press("l")
+    assert [role for role, name in names_of_controls(page) if not name] == []
+    page.keyboard.press("l")
     page.keyboard.press("n")
     controls = names_of_controls(page)
     assert len(controls) > 200
@@ -98,6 +108,7 @@ def test_everything_has_a_name_and_the_parts_are_landmarks(open_page: Opened) ->
         assert page.get_by_role(landmark).count() >= 1
     assert page.locator("#count").get_attribute("aria-live") == "polite"
     assert page.locator("#message").get_attribute("aria-live") == "polite"
+    assert page.locator("#looks-sentence").get_attribute("aria-live") == "polite"
     levels = page.evaluate("[...document.querySelectorAll('h1, h2, h3')].map((h) => Number(h.tagName[1]))")
     assert levels[0] == 1
     assert all(after - before <= 1 for before, after in pairwise(levels))

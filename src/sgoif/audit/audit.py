@@ -279,7 +279,7 @@ def _write(
     outputs.write_skipped(folder, pixels.skipped)
     outputs.write_copies(folder, pixels)
     write_to_check(folder, errors, pixels)
-    write_review_plan(folder, table["path"].tolist(), table["probability_wrong"].tolist())
+    review = write_review_plan(folder, table["path"].tolist(), table["probability_wrong"].tolist())
     show.stage("writing the page", len(table))
     source = str(collection.source)
     extras = ReportExtras(
@@ -291,6 +291,7 @@ def _write(
         notes=about_data,
         copies=[group.indices for group in (*pixels.duplicates, *pixels.near_duplicates)],
         unjudged=unjudged.tolist(),
+        review=review,
     )
     write_page(folder / "report.html", page_data(errors, numbers, settings.fdr, extras), progress=show.advance)
     summary = _summary(settings, training.plan, pixels, errors, numbers, counts, seconds)

@@ -18,6 +18,7 @@ from sgoif.reports.page import PageData, write_page
 from sgoif.reports.page_data import Pairs
 from sgoif.reports.page_json import order_by_suspicion
 from sgoif.tasks.labels.errors import FDR, LabelErrors
+from sgoif.tasks.review import RankedReview
 
 HARMED, EXPLAINED, SIDE = 4, 2000, 96
 TOPS = (20, 50, 100, 200, 500, 1000, 2000, 5000)
@@ -45,6 +46,8 @@ class ReportExtras:
     """Indices of examples that show the same picture, or nearly the same, group by group."""
     unjudged: Sequence[int] = ()
     """Classes whose labels were not judged, and are taken as they are."""
+    review: RankedReview | None = None
+    """A review that began with an earlier page, by name; None: the list is as this page shows it."""
 
 
 def write_label_report(
@@ -92,11 +95,12 @@ def page_data(errors: LabelErrors, table: ScoreTable, fdr: float, shown: ReportE
     harmed = np.full((len(index), found.shape[1]), -1, dtype=np.int64)
     harmed[: len(found)] = rows[found]
     picture = shown.picture
+    names = [shown.names(i) for i in index.tolist()]
     return PageData(
         title=shown.title,
         source=shown.source,
         class_names=errors.class_names,
-        names=[shown.names(i) for i in index.tolist()],
+        names=names,
         given=table["given_label"],
         suggested=table["predicted_label"],
         probability=table["probability_wrong"],
@@ -118,7 +122,17 @@ def page_data(errors: LabelErrors, table: ScoreTable, fdr: float, shown: ReportE
         facts={"examples": f"{len(index):,}", **shown.facts},
         notes=[*errors.notes(), *notes, *shown.notes],
         copies=_rows_of(shown.copies, rows),
+        review=_review(shown, names, table["probability_wrong"]),
     )
+
+
+def _review(shown: ReportExtras, names: Sequence[str], probability: np.ndarray[Any, Any]) -> RankedReview:
+    """The rows as they are reviewed: as a review that began with the same examples listed them, or from the top."""
+    begun = shown.review
+    if begun is None or sorted(begun.index.tolist()) != sorted(names):
+        return RankedReview(np.arange(len(names)), probability)
+    row = {name: place for place, name in enumerate(names)}
+    return RankedReview(np.array([row[name] for name in begun.index.tolist()]), begun.probability, plan=begun.plan)
 
 
 def pairs_of(errors: LabelErrors, unjudged: Sequence[int]) -> Pairs:

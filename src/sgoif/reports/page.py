@@ -22,7 +22,11 @@ from sgoif.reports.templates import escape_html, fill_template, join_scripts, pa
 __all__ = ["MAX_BYTES", "PageData", "page_html", "write_page"]
 
 MAX_BYTES = 64 * 2**20
-SCRIPTS = ("elements.js", "rows.js", "decisions.js", "charts.js", "pairs.js", "cards.js", "page.js", "start.js")
+REVIEW_SCRIPTS = ("review_plan.js", "review_interval.js", "review_estimate.js")
+SCRIPTS = (
+    "elements.js", "rows.js", "decisions.js", "charts.js", "pairs.js", *REVIEW_SCRIPTS, "review_panel.js", "cards.js",
+    "page.js", "start.js",
+)  # fmt: skip
 END = 256
 """Room for what follows the pictures."""
 

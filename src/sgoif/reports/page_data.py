@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from sgoif.errors import SettingError
+from sgoif.tasks.review import RankedReview
 
 IntArray = np.ndarray[Any, np.dtype[np.int64]]
 FloatArray = np.ndarray[Any, np.dtype[np.float64]]
@@ -63,6 +64,10 @@ class PageData:
     notes: Sequence[str] = ()
     copies: Sequence[Sequence[int]] = ()
     """Rows that show the same picture, or nearly the same, group by group."""
+    summary: str = ""
+    """A line above the list; nothing where it is empty."""
+    review: RankedReview | None = None
+    """All rows in the order that looks are drawn from, with the plan; None: the page asks for no looks."""
 
     def __post_init__(self) -> None:
         if not self.names:
@@ -72,3 +77,8 @@ class PageData:
         if len(set(self.class_names)) != len(self.class_names):
             twice = next(name for name in self.class_names if list(self.class_names).count(name) > 1)
             raise SettingError(f"class names must differ; {twice!r} stands there more than once: rename one of them")
+        if self.review is not None and not np.array_equal(np.sort(self.review.index), np.arange(len(self.names))):
+            raise SettingError(
+                f"a review of {self.review.plan.size:,} rows does not fit a page of {len(self.names):,}: expected is"
+                " every row once"
+            )

@@ -8,6 +8,7 @@ valid Unicode (a lone surrogate) survives.
 from __future__ import annotations
 
 import base64
+import dataclasses
 import hashlib
 import json
 import math
@@ -53,6 +54,7 @@ def build_payload(data: PageData, order: IntArray, slots: IntArray | None) -> di
     place[order] = np.arange(len(order))
     harmed = np.where(data.harmed >= 0, place[data.harmed], -1)[order] if data.harmed.size else data.harmed[order]
     names = [str(data.names[row]) for row in order]
+    by_name = natural_order(names)
     columns = {
         "given": pack_integers(data.given[order]),
         "suggested": pack_integers(data.suggested[order]),
@@ -63,11 +65,15 @@ def build_payload(data: PageData, order: IntArray, slots: IntArray | None) -> di
         "high": pack_floats(data.interval_high[order]),
         "observations": pack_integers(data.observations[order]),
         "selected": pack_integers(data.selected[order].astype(np.int64)),
-        "nameOrder": pack_integers(natural_order(names)),
+        "nameOrder": pack_integers(by_name),
         "harmed": pack_integers(harmed.ravel()),
     }
     if slots is not None:
         columns["slot"] = pack_integers(slots)
+    review = data.review
+    if review is not None and not np.array_equal(review.index, order):
+        prior = data.probability[review.index] if review.probability is None else review.probability
+        columns |= {"planned": pack_integers(place[review.index]), "prior": pack_floats(prior)}
     body = {
         "title": data.title,
         "source": data.source,
@@ -76,12 +82,15 @@ def build_payload(data: PageData, order: IntArray, slots: IntArray | None) -> di
         "columns": columns,
         "harmedWidth": int(data.harmed.shape[1]),
     }
-    # Decisions are kept by row: a page written anew for the same rows keeps them, whatever it says about them.
-    rows = [body["source"], body["classes"], names, columns["given"]]
+    # Decisions are kept by name: a page written anew for the same rows keeps them, whatever it says about them.
+    labels = data.given[order][by_name].tolist()
+    rows = [body["source"], body["classes"], [names[row] for row in by_name], labels]
     digest = hashlib.sha256(to_json(rows).encode("ascii")).hexdigest()[:32]
     return {
         **body,
         "digest": digest,
+        "summary": data.summary,
+        "review": None if review is None else dataclasses.asdict(review.plan),
         "noise": [finite_or_none(value) for value in data.noise_rate],
         "fdr": finite_or_none(data.fdr),
         "precision": [[int(k), finite_or_none(value)] for k, value in data.precision],

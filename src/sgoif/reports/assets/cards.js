@@ -1,9 +1,9 @@
-// One card per example: picture, given and suggested label, figures, and the three decisions.
+// One card per example: picture, given and suggested label, figures, and the decisions.
 
 const MANY_CLASSES = 30;
 const COPIES_SHOWN = 4;
 const LISTED = 20;
-const DECISION_TEXT = { keep: "✓ Keep", relabel: "→ Relabel", drop: "✕ Drop" };
+const DECISION_TEXT = { keep: "✓ Keep", relabel: "→ Relabel", drop: "✕ Drop", skip: "? Cannot tell" };
 const chosenClass = new Map(); // row -> class picked in the card but not (or no longer) decided
 
 /** The class a relabel would give: what was picked, else what is suggested; -1 where the suggestion is the given label. */
@@ -119,11 +119,12 @@ function figures(row, copies, hurt) {
 
 function actions(row, handlers) {
   const group = make("div", { class: "actions", role: "group", "aria-label": "Decision" });
-  for (const kind of ["keep", "drop", "relabel"]) {
-    const button = make("button", { type: "button", "data-kind": kind, "aria-pressed": "false" }, DECISION_TEXT[kind]);
-    button.addEventListener("click", () => handlers.decide(row, kind, targetClass(row)));
-    group.append(button);
-  }
+  const button = (kind) => {
+    const made = make("button", { type: "button", "data-kind": kind, "aria-pressed": "false" }, DECISION_TEXT[kind]);
+    made.addEventListener("click", () => handlers.decide(row, kind, targetClass(row)));
+    return made;
+  };
+  group.append(...["keep", "drop", "relabel"].map(button));
   const select = make("select", { "aria-label": `Class to relabel ${shown(report.names[row])} as` });
   const fill = () => fillClasses(select, row);
   if (report.classes.length <= MANY_CLASSES) fill();
@@ -136,6 +137,7 @@ function actions(row, handlers) {
     handlers.decide(row, "relabel", Number(select.value));
   });
   group.append(select);
+  if (looking.on) group.append(button(SKIP));
   return group;
 }
 
@@ -166,5 +168,5 @@ function updateCard(card, row) {
   const mark = card.querySelector(".mark");
   if (!decision) mark.replaceChildren();
   else if (decision.kind === "relabel") mark.replaceChildren("→ relabel as ", isolated(className(decision.label)));
-  else mark.replaceChildren(decision.kind === "keep" ? "✓ keep" : "✕ drop");
+  else mark.replaceChildren({ keep: "✓ keep", drop: "✕ drop", skip: "? cannot tell" }[decision.kind]);
 }

@@ -1,11 +1,15 @@
 // Decisions: what was decided about which row, kept in the browser, written to and read from decisions.csv.
 
 const KINDS_OF_DECISION = ["keep", "relabel", "drop"];
+const SKIP = "skip"; // somebody looked and cannot tell: kept here, but no decision that a file could hold
 const CSV_COLUMNS = ["path", "decision", "given_label", "new_label", "source"];
 const STORE = `sgoif-report-${report.digest}`;
 const decisions = new Map(); // row -> { kind, label }, label = class number for relabel, else -1
 const undoStack = []; // each entry: [[row, decision before or undefined], ...]
 let storable = true;
+// Kept by the place in the order of names, which stays when the rows are ranked anew.
+const placeOfRow = new Uint32Array(total);
+column.nameOrder.forEach((row, place) => { placeOfRow[row] = place; });
 
 function loadDecisions() {
   try {
@@ -13,8 +17,9 @@ function loadDecisions() {
     // A write shows now, and not after an hour of work, that the browser refuses to store.
     localStorage.setItem(STORE, text === null ? "[]" : text);
     decisions.clear();
-    for (const [row, kind, label] of JSON.parse(text === null ? "[]" : text)) {
-      if (Number.isInteger(row) && row in report.names && isDecision(row, kind, label)) decisions.set(row, { kind, label });
+    for (const [place, kind, label] of JSON.parse(text === null ? "[]" : text)) {
+      const row = column.nameOrder[place];
+      if (row !== undefined && (kind === SKIP || isDecision(row, kind, label))) decisions.set(row, { kind, label });
     }
   } catch {
     storable = false;
@@ -28,7 +33,7 @@ function isDecision(row, kind, label) {
 
 function storeDecisions() {
   try {
-    localStorage.setItem(STORE, JSON.stringify([...decisions].map(([row, { kind, label }]) => [row, kind, label])));
+    localStorage.setItem(STORE, JSON.stringify([...decisions].map(([row, { kind, label }]) => [placeOfRow[row], kind, label])));
     storable = true;
   } catch {
     storable = false;
@@ -58,9 +63,11 @@ function undoLast() {
 }
 
 function tallyDecisions() {
-  const tally = { keep: 0, relabel: 0, drop: 0, selected: 0 };
+  const tally = { keep: 0, relabel: 0, drop: 0, skip: 0, decided: 0, selected: 0 };
   for (const [row, { kind }] of decisions) {
     tally[kind] += 1;
+    if (kind === SKIP) continue;
+    tally.decided += 1;
     tally.selected += column.selected[row];
   }
   return tally;
@@ -79,6 +86,7 @@ function decisionsCsv() {
   const lines = [CSV_COLUMNS];
   for (const row of [...decisions.keys()].sort((a, b) => a - b)) {
     const { kind, label } = decisions.get(row);
+    if (kind === SKIP) continue;
     const changed = kind === "relabel" ? className(label) : "";
     lines.push([report.names[row], kind, className(column.given[row]), changed, report.source]);
   }

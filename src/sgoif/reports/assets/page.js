@@ -23,11 +23,15 @@ function orderBy(key) {
 function passesState(row, state) {
   const decision = decisions.get(row);
   if (state === "open") return decision === undefined;
-  if (state === "decided") return decision !== undefined;
+  if (state === "decided") return decision !== undefined && decision.kind !== SKIP;
   return decision !== undefined && decision.kind === state;
 }
 
 function applyFilters() {
+  if (looking.on) {
+    setLooking(false);
+    showLooks();
+  }
   const text = byId("search").value.trim().toLowerCase();
   const given = Number(byId("given").value);
   const suggested = Number(byId("suggested").value);
@@ -57,7 +61,7 @@ function showPage(page) {
   view.page = Math.min(Math.max(page, 0), pageCount() - 1);
   const start = view.page * view.size;
   const rows = [...view.rows.subarray(start, start + view.size)];
-  const handlers = { decide: (row, kind, label) => decide(row, kind, label, false), activate };
+  const handlers = { decide: (row, kind, label) => decide(row, kind, label, looking.on), activate };
   const items = rows.map((row, i) => make("li", {}, makeCard(row, start + i + 1, handlers)));
   byId("cards").start = start + 1;
   byId("cards").replaceChildren(...items);
@@ -68,13 +72,21 @@ function showPage(page) {
   byId("pager").hidden = none || (pageCount() === 1 && view.rows.length <= 24);
   byId("previous").disabled = view.page === 0;
   byId("next").disabled = view.page >= pageCount() - 1;
-  byId("page-text").textContent = `Page ${grouped(view.page + 1)} of ${grouped(pageCount())}`;
+  byId("page-text").textContent = pageText();
   const range = none ? "" : `, showing ${grouped(start + 1)} to ${grouped(start + rows.length)}`;
   byId("count").textContent = `${grouped(view.rows.length)} of ${plural(total, "example", "examples")}${range}`;
   showBulk();
 }
 
+function pageText() {
+  return `${looking.on ? "Look" : "Page"} ${grouped(view.page + 1)} of ${grouped(pageCount())}`;
+}
+
 function turnPage(by) {
+  if (looking.on) {
+    goTo(view.page + by);
+    return;
+  }
   showPage(view.page + by);
   view.active = -1;
   byId("review").scrollIntoView();
@@ -128,10 +140,11 @@ function decide(row, kind, label, moveOn) {
   const same = before !== undefined && before.kind === decision.kind && before.label === decision.label;
   // A second click takes a decision back; a second key press does not, since it comes with moving on.
   if (!same || !moveOn) decideRows([[row, same ? null : decision]]);
-  const what = kind === "relabel" ? `relabel as ${shown(className(label))}` : kind;
+  const what = kind === "relabel" ? `relabel as ${shown(className(label))}` : kind === SKIP ? "cannot tell" : kind;
   say(same && !moveOn ? `${name}: not decided any more` : `${name}: ${what}`);
   refresh([row]);
-  if (moveOn) step(1);
+  if (looking.on) nextLook();
+  else if (moveOn) step(1);
 }
 
 function refresh(rows) {
@@ -139,6 +152,7 @@ function refresh(rows) {
   else for (const row of rows) if (cardOf(row)) updateCard(cardOf(row), row);
   showTally();
   showBulk();
+  showLooks();
 }
 
 function undo() {
@@ -176,20 +190,21 @@ function say(text) {
 
 function showTally() {
   const tally = tallyDecisions();
-  const target = selectedTotal ? `${grouped(tally.selected)} of ${grouped(selectedTotal)} selected decided` : `${grouped(decisions.size)} decided`;
-  const kinds = KINDS_OF_DECISION.map((kind) => `${kind} ${grouped(tally[kind])}`).join(" · ");
+  const target = selectedTotal ? `${grouped(tally.selected)} of ${grouped(selectedTotal)} selected decided` : `${grouped(tally.decided)} decided`;
+  const kinds = KINDS_OF_DECISION.map((kind) => `${kind} ${grouped(tally[kind])}`).join(" · ")
+    + (tally.skip ? ` · cannot tell ${grouped(tally.skip)}` : "");
   const saved = storable ? "" : " · not saved: this browser refuses to store, so export before you leave";
   byId("tally").replaceChildren(make("strong", {}, target), ` · ${kinds}${saved}`);
   byId("bar").classList.toggle("unsaved", !storable);
   byId("undo").disabled = undoStack.length === 0;
-  byId("export").disabled = decisions.size === 0;
+  byId("export").disabled = tally.decided === 0;
 }
 
 function exportDecisions() {
   const address = URL.createObjectURL(toBlob(decisionsCsv()));
   make("a", { href: address, download: "decisions.csv" }).click();
   setTimeout(() => URL.revokeObjectURL(address), 10000);
-  say(`${plural(decisions.size, "decision", "decisions")} exported. Next: sgoif apply decisions.csv --to CLEAN/`);
+  say(`${plural(tallyDecisions().decided, "decision", "decisions")} exported. Next: sgoif apply decisions.csv --to CLEAN/`);
 }
 
 async function importFile() {

@@ -21,6 +21,8 @@ function showSummary() {
     : rate * total >= 0.5
       ? `What to do: about ${grouped(rate * total)} may be wrong, but no label stands out enough to be selected; look at the first few examples below, the most suspicious of all.`
       : "What to do: nothing needs your attention; if you want to be sure, look at the first few examples below, the most suspicious of all.";
+  byId("verdict").hidden = !report.summary;
+  byId("verdict").textContent = shown(report.summary);
   byId("advice").textContent = selectedTotal
     ? `What to do: look through the ${grouped(selectedTotal)} selected below, most suspicious first, keep, relabel or drop each, then export decisions.csv and run “sgoif apply decisions.csv --to CLEAN/”.`
     : nothing;
@@ -66,8 +68,9 @@ const KEYS = {
   "/": () => { byId("filters").open = true; byId("search").focus(); },
   1: () => decideActive("keep"), k: () => decideActive("keep"), K: () => decideActive("keep"),
   2: () => decideActive("relabel"), r: () => decideActive("relabel"), R: () => decideActive("relabel"),
+  4: () => decideActive(SKIP), s: () => decideActive(SKIP), S: () => decideActive(SKIP),
   3: () => decideActive("drop"), d: () => decideActive("drop"), D: () => decideActive("drop"),
-  c: chooseClass, C: chooseClass,
+  c: chooseClass, C: chooseClass, l: toggleLooking, L: toggleLooking,
 };
 const ARROWS = { ArrowRight: () => 1, ArrowLeft: () => -1, ArrowDown: cardsPerLine, ArrowUp: () => -cardsPerLine() };
 
@@ -157,6 +160,7 @@ fillFilters();
 applyFilters();
 showTally();
 listen();
+openLooks();
 // The charts stand below the first screen: the cards come first.
 setTimeout(() => {
   showPairs(choosePair);
