@@ -64,6 +64,20 @@ def test_mixtures(kind: str, layers: str) -> None:
     assert torch.equal(monitor.last.label, expected)
 
 
+def test_an_observation_counts_by_the_share_that_the_label_has_in_the_mixture() -> None:
+    model = small_net()
+    monitor = make_monitor(model, (images(ANCHORS, 0), make_labels(ANCHORS)))
+    y, other = make_labels(BATCH, 1), make_labels(BATCH, 8)
+    _, target, loss = mixed("pairs", 1)
+    train_step(monitor, model, images(BATCH, 1), y, loss=loss, target=target)
+    train_step(monitor, model, images(BATCH, 2), y)
+    monitor.flush()
+    expected = 1 + torch.where(y == other, 1, target[2])
+    weight = monitor.ledger.column("weight")
+    torch.testing.assert_close(weight / weight[0], expected / expected[0])
+    assert monitor.ledger.column("count").tolist() == BATCH * [2]
+
+
 def test_a_mixture_under_smoothed_and_weighted_cross_entropy() -> None:
     model, weight = small_net(), torch.tensor([1.0, 3.0, 0.5])
     loss = nn.CrossEntropyLoss(weight=weight, label_smoothing=0.1, reduction="sum")

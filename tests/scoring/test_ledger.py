@@ -335,3 +335,19 @@ def test_a_million_examples_and_a_thousand_classes() -> None:
     assert sum(t.numel() * t.element_size() for t in _tensors(monitor.ledger)) <= 256 * size
     assert seconds < 60, f"{seconds:.0f} s for six steps"  # about 4 s on one core; the rest is room for a busy machine
     assert grown < 3, f"{grown:.1f} GiB more at the peak"
+
+
+def test_a_share_of_an_observation_counts_like_a_smaller_weight() -> None:
+    whole, parts = make_ledger(2), make_ledger(2)
+    index, scores, groups = torch.arange(3), torch.tensor([1.0, 2.0, 3.0]), torch.randn(3, 2)
+    share = torch.tensor([0.25, 1.0, 0.5])
+    for ledger in (whole, parts):
+        observe(ledger, index, scores, groups)
+    for row in range(3):
+        observe(whole, index[row : row + 1], -scores[row : row + 1], groups[row : row + 1], 0.8 * float(share[row]))
+    values = torch.stack([-scores * factor for factor in (1, 2, 3, 4, 5, 6)], dim=1)
+    ones = torch.ones(3, dtype=torch.bool)
+    parts.add(index, values, groups, groups.softmax(1), groups.argmax(1), ones, 0.8, share)
+    assert torch.allclose(whole.sums[:3], parts.sums[:3])
+    assert torch.allclose(whole.groups.mean[:3].float(), parts.groups.mean[:3].float())
+    assert torch.allclose(whole.classes.mean[:3].float(), parts.classes.mean[:3].float())

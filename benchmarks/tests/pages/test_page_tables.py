@@ -117,20 +117,34 @@ def test_deletions_are_timed_on_a_processor_alone(filler: Any, tmp_path: Path, m
     assert single == ["data (2)", "single", "0.500", *3 * ["50.0 / 25.0"], "3", "75.0", "500 (1000)", "dev"]
 
 
-def test_loops_are_shown_with_the_noise_where_they_do_worst(filler: Any, tmp_path: Path) -> None:
+def test_loops_are_shown_by_their_smallest_lead_and_lengths_by_anchors(
+    filler: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     loops = filler("loops")
+    signals = dict.fromkeys(("final_loss", "mean_loss", "probability_margin", "logit_margin"), 0.25)
 
-    def line(loop: str, noise: str, label_score: float, seed: int = 0, same: bool = True) -> dict[str, Any]:
-        others = {"final_loss": 0.8, "mean_loss": 0.2, "probability_margin": 0.1, "logit_margin": 0.5}
-        place = {"loop": loop, "noise": noise, "seed": seed, "recipe": {"epochs": 3}, "efforts": {"steps": 75 + seed}}
-        return {**place, "metrics": {"label_score": label_score, **others}, "identical": same}
+    def line(noise: str, label_score: float, same: bool = True, **place: Any) -> dict[str, Any]:
+        metrics = {**signals, "influence": 0.125, "label_score": label_score}
+        return {"noise": noise, "seed": 0, "metrics": metrics, "identical": same, "efforts": {"steps": 75}, **place}
 
-    even, odd = "symmetric-20", "class-dependent-20"
-    first = [line("adam", even, 0.9), line("adam", even, 0.6, 1), line("adam", odd, 0.9), line("adam", even, 0.1, 9)]
-    write(tmp_path, "loops.jsonl", *first, line("lion", even, 0.7, same=False))
-    lion, adam = cells(loops.smallest_leads())
-    assert lion == ["`lion`", "3", "75", "70.0", "80.0 final loss", "−10.0", "–", "0 of 1", "dev"]
-    assert adam == ["`adam`", "3", "75–76", "75.0", "80.0 final loss", "−5.0", "+10.0", "yes", "dev"]
+    even, swapped = "symmetric-20", "class-dependent-20"
+    first = [
+        line(noise, share, loop=name) for name in ("adam", "lion") for noise, share in ((even, 0.5), (swapped, 0.75))
+    ]
+    write(tmp_path, "loops.jsonl", *first[:3], line(swapped, 0.125, same=False, loop="lion"))
+    assert cells(loops.smallest_leads()) == [
+        ["`lion`", "75", "50.0 (+25.0)", "12.5 (−12.5)"],
+        ["`adam`", "75", "50.0 (+25.0)", "75.0 (+50.0)"],
+    ]
+    monkeypatch.setattr(loops, "SHOWN", 1)
+    assert cells(loops.smallest_leads())[1] == ["1 others, least", "", "50.0 (+25.0)", "75.0 (+50.0)"]
+    assert loops.unchanged() == "Identical weights: 3 of 4 pairs of trainings.\n"
+    places = [{"steps": steps, "anchors": count} for steps in (3000, 20) for count in (1000, 50)]
+    write(tmp_path, "lengths.jsonl", *(line(noise, 0.5, **place) for noise in (even, swapped) for place in places))
+    shown = cells(loops.by_length())
+    assert [row[:2] for row in shown] == [[a, b] for a in ("symmetric", "class-dependent") for b in ("20", "3,000")]
+    assert shown[0][2:] == 2 * ["50.0/12.5/25.0"]
+    assert "50 anchors | 1,000 anchors" in loops.by_length()
 
 
 def test_every_round_of_damaged_files_is_counted(filler: Any, tmp_path: Path) -> None:

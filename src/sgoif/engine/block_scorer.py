@@ -105,7 +105,8 @@ class BlockScorer:
         if steps.response is not None:
             influence = influence - steps.response * directions.turns / outputs.scale
         margins = outputs.margin, outputs.logit_margin
-        scores = StepScores(index, influence, groups, *margins, outputs.loss, outputs.label, outputs.probabilities)
+        seen = outputs.loss, outputs.label, outputs.probabilities
+        scores = StepScores(index, influence, groups, *margins, *seen, share=outputs.share)
         # Norms below the head are never formed, so only a watched head has a bound.
         error = directions.error_bound * gradient_norms(head) if self.head_alone else None
         scaling, weight = copy(self.scaling), self.step_weight.factor
@@ -113,8 +114,8 @@ class BlockScorer:
         self.scaling.mean, self.scaling.updates = scaling.mean, scaling.updates
         if self.labels is not None and steps.target is not None:
             by_label = -scores_by_row(head, directions.layout.split(directions.psi)[-1])
-            seen = index, by_label, steps.logits, steps.target, directions.support
-            self.labels.remember(*seen, weight, settings.help_weight, sizes)
+            told = index, by_label, steps.logits, steps.target, directions.support
+            self.labels.remember(*told, weight, settings.help_weight, sizes)
         return scores
 
     def raise_if_faulty(self) -> None:

@@ -11,12 +11,15 @@ size. The result does not depend on how many are taken together, since every ste
 An example that harms one class and helps its own is harmful, so help counts less than harm (h = ½). q is the running
 mean size of u, so x is measured in typical influences of its own step and no single step can dominate an average.
 Everything stays on the device; nothing here waits for it.
+
+A row of a mixture (mixup, cutmix) shows its own example by the share that its label counts in the target, so the
+observation counts by that share: by how much of it is signal, the rest being an example drawn at random.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 
 import torch
 from torch import Tensor
@@ -47,10 +50,15 @@ class StepScores:
     label: Tensor
     probabilities: Tensor
     """[B, C], the softmax of the logits."""
+    share: Tensor | None = None
+    """What the label counts in a mixture; None: all of it."""
 
     def tail(self, count: int) -> StepScores:
         """A copy of the last `count` examples, which keeps nothing of the others."""
-        return StepScores(*(getattr(self, f.name)[-count:].clone() for f in fields(self)))
+        columns = {f.name: getattr(self, f.name) for f in fields(self)}
+        return replace(
+            self, **{name: column[-count:].clone() for name, column in columns.items() if column is not None}
+        )
 
 
 def held_out_scores(
@@ -121,4 +129,5 @@ def remember(
     valid = (raw + scores.loss) * 0 == 0  # false for infinite values and for those that are not numbers
     columns = [squashed[:, 0], trust, scores.margin, scores.logit_margin, scores.loss, bound]
     values = torch.stack(columns, dim=1)
-    ledger.add(scores.index, values, squashed[:, 1:], scores.probabilities, scores.label, valid, weight)
+    seen = scores.probabilities, scores.label, valid
+    ledger.add(scores.index, values, squashed[:, 1:], *seen, weight, scores.share)

@@ -44,6 +44,8 @@ class Ledger:
         self.device = device
         self.fixed_size = size
         self._weight: float | None = None
+        self._powers = torch.tensor([0, 1, 2] + [1] * (len(SUMS) - 3), device=device)
+        """Of a weight, in each column."""
         self._factors = torch.ones(len(SUMS), device=device)
         self.used = size or 0
         """Rows that count: the known size, or one more than the largest index seen."""
@@ -109,8 +111,9 @@ class Ledger:
         label: Tensor,
         valid: Tensor,
         weight: float,
+        share: Tensor | None = None,
     ) -> None:
-        """Fold in one observation per entry of `index` [B], with the weight of its step.
+        """Fold in one observation per entry of `index` [B], with the weight of its step, or a `share` [B] of it.
 
         `values` is [B, 6]: score, support, margin, logit margin, loss, bound. `groups` is [B, G], `probabilities`
         [B, C]. Entries that are not `valid` [B] leave no trace.
@@ -119,9 +122,11 @@ class Ledger:
         one = torch.ones_like(score)
         columns = torch.stack([one, one, one, score, score * score, *values.unbind(1)[1:]], dim=1)
         factors = self.weigh(weight)
+        if share is not None:
+            factors = factors * share.unsqueeze(1) ** self._powers
         self.sums.index_add_(0, index, torch.where(valid.unsqueeze(1), columns * factors, 0))
         # A first observation has rate ω/ω = 1 and simply sets the mean.
-        rate = (factors[WEIGHT] * valid / self.sums[index, WEIGHT].clamp_min(TINY)).unsqueeze(1)
+        rate = (factors[..., WEIGHT] * valid / self.sums[index, WEIGHT].clamp_min(TINY)).unsqueeze(1)
         self.label.index_copy_(0, index, torch.where(valid, label.int(), self.label.index_select(0, index)))
         for rows, means in ((self.groups, groups), (self.classes, probabilities)):
             means = torch.nan_to_num(means)

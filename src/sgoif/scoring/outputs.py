@@ -43,6 +43,8 @@ class Outputs:
     loss: Tensor
     scale: Tensor
     probabilities: Tensor
+    share: Tensor | None
+    """What the label counts in the target; None: all of it."""
 
 
 def read_outputs(
@@ -73,6 +75,7 @@ def read_outputs(
         loss=objective.losses(z, target, columns),
         scale=for_examples(scale, sizes),
         probabilities=columns.probabilities,
+        share=objective.share(target, columns.label),
     )
 
 

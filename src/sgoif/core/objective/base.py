@@ -110,6 +110,10 @@ class Objective(ABC):
         """The gradient of the outputs in training, and that of Σ_i ℓ_i; they differ by the factor s."""
         return delta, gradient_of(self.loss, z, target)
 
+    def share(self, target: Tensor, label: Tensor) -> Tensor | None:
+        """What the class of every example counts in its target, [B]; None: all of it."""
+        return None
+
     def as_mixture(self, labels: Tensor) -> Tensor:
         """Class numbers as probabilities [B, C]."""
         raise NotImplementedError

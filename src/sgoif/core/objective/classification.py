@@ -23,6 +23,8 @@ from sgoif.core.losses import Loss, cross_entropy, gradient_of, is_cross_entropy
 from sgoif.core.objective.base import Columns, Objective, Target
 from sgoif.errors import AnchorError, StepError
 
+LEAST_SHARE = 1e-2
+"""What a label counts at least, so that an example that was only seen beneath others has a score all the same."""
 ROUNDING = 1e-2
 """How far the sum of probabilities may be from one, in half precision."""
 
@@ -130,6 +132,11 @@ class Classification(Objective):
             column = target.unsqueeze(1)
             exact = p.scatter(1, column, p.gather(1, column) - 1)
         return delta - p * delta.sum(1, keepdim=True, dtype=torch.float32), exact
+
+    def share(self, target: Tensor, label: Tensor) -> Tensor | None:
+        if not target.is_floating_point():
+            return None
+        return target.gather(1, label.unsqueeze(1)).squeeze(1).clamp_min(LEAST_SHARE)
 
     def as_mixture(self, labels: Tensor) -> Tensor:
         """Class numbers as probabilities [B, C]."""
