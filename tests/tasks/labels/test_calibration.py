@@ -9,29 +9,29 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
-from sgoif.tasks.labels.calibration import Curve, offset, selected_at, sigmoid, slope_of_decoys, slope_of_probabilities
+from sgoif.tasks.labels.calibration import STEEPER, Curve, offset, selected_at, sigmoid, slope_of_probabilities
 from sgoif.tasks.labels.channel import Array
 from sgoif_bench.metrics import expected_calibration_error
 
 SHARES = st.floats(0, 1)
 
 
-@pytest.mark.parametrize("with_decoys", [False, True])
 @pytest.mark.parametrize("rate", [0.05, 0.2, 0.4])
-def test_probabilities_of_a_mixture_are_calibrated_at_its_rate(rate: float, with_decoys: bool) -> None:
-    v, wrong, decoys = mixture(rate, apart=3.0)
-    true = rate * np.exp(3 * v - 4.5) / (rate * np.exp(3 * v - 4.5) + 1 - rate)
-    curve = Curve.fitted(v, rate, (v[:2000], true[:2000]), decoys if with_decoys else None)
+def test_probabilities_of_a_mixture_are_calibrated_at_its_rate(rate: float) -> None:
+    """Of a channel that is as much less sure than the ranking as channels are."""
+    v, wrong, _ = mixture(rate, apart=3.0)
+    odds = np.log(rate / (1 - rate)) + 3 * v - 4.5
+    curve = Curve.fitted(v, v, sigmoid((odds - odds.mean()) / STEEPER + odds.mean()))
     p = curve.probability(v, rate)
     assert p.mean() == pytest.approx(rate, abs=0.01)
-    assert expected_calibration_error(p, wrong) < 0.02
+    assert expected_calibration_error(p, wrong) < 0.06
     chosen = selected_at(p, 0.1)
-    assert 0.05 < 1 - wrong[chosen].mean() < 0.15
+    assert 0.02 < 1 - wrong[chosen].mean() < 0.18
 
 
 def test_probabilities_rise_with_suspicion_and_with_the_rate() -> None:
-    v, _, decoys = mixture(0.2)
-    curve = Curve.fitted(v, 0.2, (v, sigmoid(2 * v - 4)), decoys)
+    v, _, _ = mixture(0.2)
+    curve = Curve.fitted(v, v, sigmoid(2 * v - 4))
     order = np.argsort(v)
     low, high = curve.probability(v, 0.1)[order], curve.probability(v, 0.3)[order]
     assert (np.diff(low) >= 0).all()
@@ -40,22 +40,18 @@ def test_probabilities_rise_with_suspicion_and_with_the_rate() -> None:
 
 
 def test_a_ranking_has_no_unit() -> None:
-    v, wrong, decoys = mixture(0.2)
-    given_v = v, wrong.astype(float)
-    one = Curve.fitted(v, 0.2, given_v, decoys).probability(v, 0.2)
-    other = Curve.fitted(50 * v - 7, 0.2, (50 * v - 7, given_v[1]), 50 * decoys - 7).probability(50 * v - 7, 0.2)
-    np.testing.assert_allclose(one, other, atol=1e-6)
+    v, wrong, _ = mixture(0.2)
+    one = Curve.fitted(v, v, wrong.astype(float)).probability(v, 0.2)
+    moved = 50 * v - 7
+    np.testing.assert_allclose(one, Curve.fitted(moved, moved, wrong.astype(float)).probability(moved, 0.2), atol=1e-6)
 
 
 def test_the_slope_is_steeper_the_further_apart_wrong_labels_are() -> None:
     found = []
     for apart in (1.0, 2.0, 4.0):
-        v, wrong, decoys = mixture(0.2, apart=apart)
-        x, far = (v - np.median(v)) / v.std(), (decoys - np.median(v)) / v.std()
-        points = np.quantile(x, np.linspace(0, 1, 501))
-        found.append((slope_of_probabilities(x, wrong.astype(float)), slope_of_decoys(points, far, 0.2)))
-    assert found == sorted(found)
-    assert np.diff(np.array(found), axis=0).min() > 0
+        v, wrong, _ = mixture(0.2, apart=apart)
+        found.append(slope_of_probabilities((v - np.median(v)) / v.std(), wrong.astype(float)))
+    assert np.diff(found).min() > 0
 
 
 @pytest.mark.parametrize("rate", [1e-4, 0.3, 0.99])
@@ -67,10 +63,10 @@ def test_the_offset_gives_the_rate(rate: float) -> None:
 def test_equal_scores_and_certain_channels_give_numbers() -> None:
     v = np.zeros(100)
     for wrong in (np.zeros(100), np.ones(100), np.full(100, 0.5)):
-        p = Curve.fitted(v, 0.1, (v, wrong), v[:40]).probability(v, 0.1)
+        p = Curve.fitted(v, v, wrong).probability(v, 0.1)
         assert p == pytest.approx(0.1)
     v, _, _ = mixture(0.2)
-    assert np.isfinite(Curve.fitted(v, 0.0, (v, np.zeros(len(v))), None).probability(v, 1e-6)).all()
+    assert np.isfinite(Curve.fitted(v, v, np.zeros(len(v))).probability(v, 1e-6)).all()
 
 
 # --- the selection ----------------------------------------------------------------------------------------------------

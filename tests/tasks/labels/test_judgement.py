@@ -40,14 +40,6 @@ def test_decoys_are_judged_apart() -> None:
     assert wrong[surely].mean() >= 0.9
 
 
-def test_fewer_than_thirty_decoys_are_left_out_and_say_nothing() -> None:
-    training, anchors = known(1000, 0.8, seed=1), known(400, 0.8, first=1000)
-    few, many = (judge(training, anchors, 4, np.arange(900, 900 + count)) for count in (29, 30))
-    assert "mixture proportion" not in few.estimates
-    assert "mixture proportion" in many.estimates
-    assert len(few.training) == 971
-
-
 def test_nothing_is_surely_wrong_to_a_model_that_knows_too_little() -> None:
     for right, knows in ((0.45, False), (0.6, True)):
         found = judge(known(1000, right, seed=1), known(400, right, first=1000), 4)

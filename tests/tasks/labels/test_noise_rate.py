@@ -4,33 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from calibration_cases import known, mixture
+from calibration_cases import known
 
-from sgoif.tasks.labels.noise_rate import ALLOWANCE, knows_enough, mixture_proportion, noise_rate, surest
-
-
-@pytest.mark.parametrize("rate", [0.05, 0.2, 0.4])
-def test_the_mixture_proportion_is_the_rate_where_decoys_look_like_errors(rate: float) -> None:
-    v, _, decoys = mixture(rate, decoys=3000)
-    assert mixture_proportion(v, decoys) == pytest.approx(rate, abs=0.03)
-
-
-def test_the_mixture_proportion_is_nearly_none_where_nothing_looks_like_a_decoy() -> None:
-    v, _, decoys = mixture(0.0, apart=5.0)
-    assert mixture_proportion(v, decoys) < 0.01
-
-
-def test_errors_that_are_less_suspicious_than_decoys_are_not_in_the_proportion() -> None:
-    v, _, _ = mixture(0.3, apart=1.5)
-    _, _, decoys = mixture(0.3, apart=4.0)
-    assert mixture_proportion(v, decoys) < 0.1
-
-
-def test_the_mixture_proportion_by_brute_force() -> None:
-    random = np.random.default_rng(3)
-    v, decoys = random.normal(size=500), random.normal(1.0, size=41)
-    ratios = [(v >= depth).mean() / (decoys >= depth).mean() for depth in decoys if (decoys >= depth).mean() >= 0.5]
-    assert mixture_proportion(v, decoys) == pytest.approx(min(min(ratios), 1.0))
+from sgoif.tasks.labels.noise_rate import knows_enough, noise_rate, surest
 
 
 def test_the_surest_are_a_fifth_of_every_class() -> None:
@@ -47,31 +23,34 @@ def test_the_surest_are_a_fifth_of_every_class() -> None:
 
 def test_the_interval_goes_from_what_all_support_to_the_disagreement() -> None:
     held_out = known(1000, 0.8)
-    v, _, decoys = mixture(0.2)
-    rate, found = noise_rate(held_out, 4, np.full(1000, 0.1), (v, decoys))
-    assert found["disagreement"] == pytest.approx(0.2)
-    assert rate.high == pytest.approx(0.2 + 1.645 * np.sqrt(0.16 / 1000))
-    share = found["anchor points"]
-    lower = share - 1.645 * np.sqrt(share * (1 - share) / 200)
-    assert rate.low == pytest.approx(ALLOWANCE * min(lower, found["mixture proportion"]))
-    assert found["supported"] == min(share, found["mixture proportion"])
-    assert rate.estimate == pytest.approx(np.clip(0.1, rate.low, rate.high))
-    alone, told = noise_rate(held_out, 4, np.full(1000, 0.9), None)
-    assert alone.low == pytest.approx(ALLOWANCE * lower)
-    assert told["supported"] == pytest.approx(lower)
-    assert alone.estimate == alone.high
+    for seen in (0.7, 0.95):
+        rate, found = noise_rate(known(4000, seen), held_out, 4, np.full(1000, 0.1))
+        assert found["disagreement"] == pytest.approx(0.2)
+        assert rate.high == pytest.approx(0.2 + 1.645 * np.sqrt(0.16 / 1000))
+        share = found["anchor points"]
+        lower = share - 1.645 * np.sqrt(share * (1 - share) / 200)
+        assert rate.low == pytest.approx(min(lower, found["anchor points of the training"]))
+        assert rate.estimate == pytest.approx(np.clip(0.1, rate.low, rate.high))
+        assert rate.listed == pytest.approx(np.sqrt(rate.low * rate.estimate))
+    assert noise_rate(held_out, held_out, 4, np.full(1000, 0.9))[0].estimate == rate.high
+
+
+def test_a_model_that_has_learned_labels_by_heart_proves_nothing() -> None:
+    rate, found = noise_rate(known(4000, 1.0), known(1000, 0.8), 4, np.full(1000, 0.1))
+    assert found["anchor points of the training"] == 0
+    assert rate.low == rate.listed == 0
+    assert rate.estimate == pytest.approx(0.1)
 
 
 def test_without_a_channel_half_of_the_disagreement_is_believed() -> None:
-    rate, found = noise_rate(known(1000, 0.8), 4, None, None)
+    rate, found = noise_rate(known(4000, 0.8), known(1000, 0.8), 4, None)
     assert found["channel"] == pytest.approx(0.1)
     assert rate.low <= rate.estimate <= rate.high
 
 
 def test_clean_labels_of_a_good_model_leave_no_room_for_noise() -> None:
-    rate, found = noise_rate(known(1000, 1.0), 4, np.zeros(1000), None)
+    rate, _ = noise_rate(known(4000, 1.0), known(1000, 1.0), 4, np.zeros(1000))
     assert rate == (0, 0, 0)
-    assert found["supported"] == 0
 
 
 @pytest.mark.parametrize(

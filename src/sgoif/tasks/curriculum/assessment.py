@@ -136,9 +136,8 @@ def assess_labels(
 
 
 def certainty(verdict: Judgement) -> float:
-    """0 to 1: how much of the estimated noise rate every estimator supports."""
-    supported, estimate = verdict.estimates["supported"], verdict.rate.estimate
-    return min(supported / estimate, 1.0) if estimate > 0 else 0.0
+    """0 to 1: how much of the estimated noise rate is proven."""
+    return verdict.rate.low / verdict.rate.estimate if verdict.rate.estimate > 0 else 0.0
 
 
 def _training_evidence(monitor: InfluenceMonitor, ledger: Ledger) -> tuple[Evidence, Array]:

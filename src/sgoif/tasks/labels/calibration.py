@@ -2,12 +2,10 @@
 
     P(wrong | v) = σ(a + b x),        x = (v − median) / deviation
 
-The noise rate fixes a: it is the mean of P. With the rate that is supported (`noise_rate`) P is what is surely so, with
-both ends of its interval what may be. The slope b says how well the ranking parts wrong labels from right ones. The
-channel's P(wrong) of the held-out examples, on their own v, gives it by logistic regression. Decoys give another: if P
-held and a share π of the labels was wrong, their density would be proportional to P f, f being that of all examples,
-and b is where they are likeliest. Decoys are wrong in a way that is easily seen, doubtful labels are many among the
-held-out examples: with decoys b is the mean of both.
+The noise rate fixes a: it is the mean of P. The slope b says how well the ranking parts wrong labels from right ones.
+The channel's P(wrong) of the held-out examples, on their own v, gives it by logistic regression, times 1.75: the
+channel does not know influence, and is less sure than the ranking can be. Of 1.25, 1.5, 1.75 and 2 that is the largest
+with which nine in ten lists held at most 15% right labels where 10% were allowed, over 89 runs on eight data sets.
 """
 
 from __future__ import annotations
@@ -18,6 +16,7 @@ import numpy as np
 
 from sgoif.tasks.labels.channel import Array, Labels
 
+STEEPER = 1.75
 POINTS = 1001
 """Quantiles of x that stand for all examples."""
 SLOPES: Array = np.geomspace(0.25, 20.0, 60)
@@ -33,17 +32,12 @@ class Curve:
     points: Array
 
     @classmethod
-    def fitted(cls, v: Array, rate: float, held_out: tuple[Array, Array], decoys: Array | None) -> Curve:
-        """The curve of examples with these v.
-
-        `held_out` are v and P(wrong) by the channel of the held-out examples, `decoys` are v of the decoys.
-        """
+    def fitted(cls, v: Array, held_out: Array, wrong: Array) -> Curve:
+        """The curve of examples with these v, by v and P(wrong) of the held-out ones."""
         centre, deviation = float(np.median(v)), float(v.std()) or 1.0
         points = np.quantile((v - centre) / deviation, np.linspace(0, 1, POINTS))
-        slopes = [slope_of_probabilities((held_out[0] - centre) / deviation, held_out[1])]
-        if decoys is not None:
-            slopes.append(slope_of_decoys(points, (decoys - centre) / deviation, rate))
-        return cls(centre, deviation, float(np.mean(slopes)), points)
+        slope = STEEPER * slope_of_probabilities((held_out - centre) / deviation, wrong)
+        return cls(centre, deviation, slope, points)
 
     def probability(self, v: Array, rate: float) -> Array:
         """P(wrong | v) where so many labels are wrong in all."""
@@ -79,16 +73,6 @@ def slope_of_probabilities(x: Array, wrong: Array) -> float:
         return float(np.mean(np.logaddexp(0, z) - wrong * z))
 
     return float(SLOPES[np.argmin([loss(slope) for slope in SLOPES])])
-
-
-def slope_of_decoys(points: Array, decoys: Array, rate: float) -> float:
-    """b under which such decoys are likeliest."""
-    rate = max(rate, 1 / len(points))
-
-    def likelihood(slope: float) -> float:
-        return float(np.log(sigmoid(offset(points, slope, rate) + slope * decoys) + 1e-300).mean())
-
-    return float(SLOPES[np.argmax([likelihood(slope) for slope in SLOPES])])
 
 
 def selected_at(probability: Array, fdr: float) -> Labels:

@@ -52,7 +52,7 @@ class LabelErrors:
 
     Args:
         monitor: the monitor of a finished or running training.
-        decoys: what `plant_decoys` returned; with them lists are longer and as often right.
+        decoys: what `plant_decoys` returned; they are left out of all figures, and `reliability` compares with them.
         dataset: indexed like the loop; explanations and reports read the examples from it. Without it, examples are
             found by way of a hold-out that was made with `split_holdout`.
         class_names: one name for every class.

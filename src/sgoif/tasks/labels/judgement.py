@@ -12,7 +12,7 @@ from sgoif.tasks.labels.calibration import Curve, selected_at
 from sgoif.tasks.labels.channel import Array, Labels, wrong_by_channel
 from sgoif.tasks.labels.checked import checked_joint, rows_of, trust
 from sgoif.tasks.labels.evidence import Evidence
-from sgoif.tasks.labels.noise_rate import LEAST_DECOYS, NoiseRate, knows_enough, noise_rate
+from sgoif.tasks.labels.noise_rate import NoiseRate, knows_enough, noise_rate
 from sgoif.tasks.labels.ranking import Weights, aligned, channel_of, suspicion, weights
 from sgoif.tasks.labels.structure import structure_of
 
@@ -54,8 +54,8 @@ class Judgement:
         return self.curve.probability(self.anchor_suspicion, self.rate.estimate)
 
     def selected(self, v: Array, fdr: float) -> Labels:
-        """Positions of the surely wrong among examples of these v, by the rate that every estimator supports."""
-        return selected_at(self.curve.probability(v, self.estimates["supported"]), fdr)
+        """Positions of the surely wrong among examples of these v, if hardly more are than is proven."""
+        return selected_at(self.curve.probability(v, self.rate.listed), fdr)
 
 
 def judge(
@@ -67,8 +67,8 @@ def judge(
 ) -> Judgement:
     """Rank, calibrate and judge.
 
-    `decoys` are the indices of training examples whose label is known to be wrong, `checked` gives held-out examples
-    the label that somebody found to be right.
+    `decoys` are the indices of training examples whose label was made wrong on purpose, `checked` gives held-out
+    examples the label that somebody found to be right.
     """
     if len(training) < LEAST_EXAMPLES or not len(anchors):
         raise SgoifError(
@@ -85,9 +85,8 @@ def judge(
         joint = named if weigh.trust < 1 else joint
     together, apart = suspicion(training, joint, weigh), suspicion(anchors, joint, weigh)
     v, marked = together[~planted], together[planted]
-    known = (v, marked) if len(marked) >= LEAST_DECOYS else None
     wrong = None if joint is None else wrong_by_channel(anchors.probabilities(classes), anchors.given, joint)
-    rate, estimates = noise_rate(anchors, classes, wrong, known)
+    rate, estimates = noise_rate(own, anchors, classes, wrong)
     doubt = (anchors.likeliest(classes)[0] != anchors.given).astype(float) if wrong is None else wrong
     held_out = aligned(apart, apart, v)
     return Judgement(
@@ -96,7 +95,7 @@ def judge(
         anchors,
         held_out,
         marked,
-        Curve.fitted(v, rate.estimate, (held_out, doubt), None if known is None else marked),
+        Curve.fitted(v, held_out, doubt),
         rate,
         estimates,
         knows_enough(anchors.agreement(), classes),

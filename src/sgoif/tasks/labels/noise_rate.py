@@ -1,4 +1,4 @@
-"""How many labels are wrong: three estimators of the literature, and the interval that they leave open.
+"""How many labels are wrong: estimators of the literature, and the interval that they leave open.
 
 Labels and a model alone cannot tell a wrong label from a right one that the model does not understand, so no estimator
 is right everywhere. Each of these errs in a direction that is known:
@@ -6,21 +6,19 @@ is right everywhere. Each of these errs in a direction that is known:
 - *Disagreement*: the share of held-out labels that are not the likeliest class of a model that never saw them. Mistakes
   of the model are in it too, so it is an upper bound, unless the model has learned the errors themselves.
 - *Anchor points* (Liu & Tao 2016; Patrini et al. 2017): the same among the fifth of which the model is surest, class by
-  class. There it makes few mistakes. Errors that follow looks are rarer there than elsewhere.
-- *Mixture proportion* (Blanchard et al. 2010; as the best bin of Garg et al. 2021): decoys are labels made wrong on
-  purpose. If a share π of all labels looked like them, at least π of the examples as suspicious as a decoy would be
-  wrong, at every depth of the ranking: π ≤ P(v ≥ q) / P(v_decoy ≥ q). The smallest ratio over the depths that hold half
-  of the decoys or more is the largest π that fits. Errors that look less suspicious than decoys are not in it.
+  class, where it makes few mistakes. Errors that follow looks are rarer there than elsewhere.
+- *Anchor points of the training*: the same among training examples, as they were seen while the model trained. A model
+  that learns labels by heart agrees with wrong ones too, so that this is less; there are many, so that chance is small.
+- *Channel*: the mean P(wrong) of the held-out examples under the channel of the confident joint (Northcutt et al. 2021,
+  `channel`). It is near the truth where the model is good, and too high where it is not.
 
-    supported = min(mixture proportion, anchor points)        what both say at least; decides how long a list is
-    low  = 0.8 · min(mixture proportion, lower end of the anchor points)
+    low  = min(anchor points of the training, lower end of the anchor points)     0 if the model knows too little
     high = upper end of the disagreement
+    estimate = channel, moved into the interval
 
-Ends are five percent points by the normal approximation. 0.8 allows for errors that stand out more than decoys do, such
-as those between two classes: of 0.5, 0.6, … 1.0 it is the largest with which nine in ten intervals held the truth, on
-runs of other data sets each time. Both are zero for a model that knows too little: one that agrees with held-out labels
-less than a third of the way from chance to always. Without decoys the lower end of the anchor points stands alone. The
-estimate is the mean of the channel's posterior over the held-out examples (`channel`), moved into the interval.
+Ends are five percent points by the normal approximation. A model knows too little that agrees with held-out labels less
+than a third of the way from chance to always. The list of surely wrong labels goes by the geometric mean of low end and
+estimate (`listed`): by the low end alone it would be short wherever errors follow looks.
 """
 
 from __future__ import annotations
@@ -32,14 +30,11 @@ import numpy as np
 from sgoif.tasks.labels.channel import Array, Labels
 from sgoif.tasks.labels.evidence import Evidence
 
-ALLOWANCE = 0.8
+Mask = np.ndarray[tuple[int], np.dtype[np.bool_]]
+
 SUREST = 0.2
-DEPTH = 0.5
-"""Share of the decoys that a depth has to hold at least: a few stand out by chance."""
 LEAST_AGREEMENT = 1 / 3
 QUANTILE = 1.645
-LEAST_DECOYS = 30
-"""Fewer say nothing."""
 
 
 class NoiseRate(NamedTuple):
@@ -49,31 +44,28 @@ class NoiseRate(NamedTuple):
     low: float
     high: float
 
+    @property
+    def listed(self) -> float:
+        """The rate that the list of surely wrong labels goes by."""
+        return float(np.sqrt(self.low * self.estimate))
+
 
 def noise_rate(
-    held_out: Evidence, classes: int, wrong: Array | None, decoys: tuple[Array, Array] | None
+    training: Evidence, held_out: Evidence, classes: int, wrong: Array | None
 ) -> tuple[NoiseRate, dict[str, float]]:
-    """The rate, and what each estimator says; `supported` is among the latter.
-
-    Args:
-        held_out: the held-out examples.
-        classes: number of classes.
-        wrong: P(wrong) of each by the channel; None where there is none.
-        decoys: v of the examples and of the decoys; None without decoys.
-    """
-    likeliest, probability = held_out.likeliest(classes)
-    against, sure = likeliest != held_out.given, surest(probability, likeliest)
-    disagreement, anchor_points = float(against.mean()), float(against[sure].mean())
-    low = max(0.0, anchor_points - _error(anchor_points, int(sure.sum())))
-    high = min(1.0, disagreement + _error(disagreement, len(against)))
-    found, supported = {"disagreement": disagreement, "anchor points": anchor_points}, low
-    if decoys is not None:
-        found["mixture proportion"] = share = mixture_proportion(*decoys)
-        low, supported = min(low, share), min(anchor_points, share)
-    found["channel"] = disagreement / 2 if wrong is None else float(wrong.mean())
-    knows = knows_enough(1 - disagreement, classes)
-    found["supported"] = supported if knows else 0.0
-    low = min(ALLOWANCE * low, high) if knows else 0.0
+    """The rate, and what each estimator says; `wrong` is P(wrong) of the held-out examples by the channel, if known."""
+    against, sure = disagreement(held_out, classes)
+    all_of_them, anchor_points = float(against.mean()), float(against[sure].mean())
+    seen, sure_seen = disagreement(training, classes)
+    found = {
+        "disagreement": all_of_them,
+        "anchor points": anchor_points,
+        "anchor points of the training": float(seen[sure_seen].mean()),
+        "channel": all_of_them / 2 if wrong is None else float(wrong.mean()),
+    }
+    high = min(1.0, all_of_them + _error(all_of_them, len(against)))
+    low = max(0.0, min(anchor_points - _error(anchor_points, int(sure.sum())), found["anchor points of the training"]))
+    low = min(low, high) if knows_enough(1 - all_of_them, classes) else 0.0
     return NoiseRate(float(np.clip(found["channel"], low, high)), low, high), found
 
 
@@ -82,7 +74,13 @@ def knows_enough(agreement: float, classes: int) -> bool:
     return agreement >= 1 / classes + LEAST_AGREEMENT * (1 - 1 / classes)
 
 
-def surest(probability: Array, likeliest: Labels) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:
+def disagreement(evidence: Evidence, classes: int) -> tuple[Mask, Mask]:
+    """Whether the likeliest class of each example is not its label, and whether the model is among the surest of it."""
+    likeliest, probability = evidence.likeliest(classes)
+    return likeliest != evidence.given, surest(probability, likeliest)
+
+
+def surest(probability: Array, likeliest: Labels) -> Mask:
     """Whether an example is among the fifth of those with the same likeliest class of which the model is surest."""
     order = np.lexsort((-probability, likeliest))
     count = np.bincount(likeliest)
@@ -90,14 +88,6 @@ def surest(probability: Array, likeliest: Labels) -> np.ndarray[tuple[int], np.d
     chosen = np.zeros(len(likeliest), dtype=bool)
     chosen[order] = np.arange(len(likeliest)) - first < np.repeat(np.ceil(SUREST * count), count)
     return chosen
-
-
-def mixture_proportion(v: Array, decoys: Array) -> float:
-    """The largest share of the examples that may look like decoys, at no depth more than are there."""
-    depths = np.sort(decoys)[::-1][int(np.ceil(DEPTH * len(decoys))) - 1 :]
-    held = np.arange(len(decoys) - len(depths) + 1, len(decoys) + 1) / len(decoys)
-    share = 1 - np.searchsorted(np.sort(v), depths, side="left") / len(v)
-    return float(min((share / held).min(), 1.0))
 
 
 def _error(share: float, count: int) -> float:
