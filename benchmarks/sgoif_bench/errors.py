@@ -28,12 +28,11 @@ from sgoif.core.data import split_holdout
 from sgoif.core.serialization import DAMAGE, atomic_write
 from sgoif.errors import SettingError
 from sgoif.monitor import InfluenceMonitor
-from sgoif.tasks.labels.calibration import TOO_LITTLE
 from sgoif.tasks.labels.checked import to_check
 from sgoif.tasks.labels.decoys import flip_some
 from sgoif.tasks.labels.evidence import Evidence, Rows, anchor_evidence, training_evidence
-from sgoif.tasks.labels.fusion import channel_of, suspicion, weights
 from sgoif.tasks.labels.judgement import Judgement, judge, suggestions
+from sgoif.tasks.labels.ranking import channel_of, suspicion, weights
 from sgoif.tasks.labels.structure import structure_of
 from sgoif_bench.batches import Batches, LabelledImages
 from sgoif_bench.cifar import CLASSES, read_cifar10
@@ -264,7 +263,7 @@ def _first_percent(monitor: InfluenceMonitor, wrong: NDArray[np.bool_], decoys: 
     """Share of wrong labels in the first percent of the ranking at this moment."""
     evidence, anchors = training_evidence(monitor), anchor_evidence(monitor)
     evidence = evidence.take(np.flatnonzero(~np.isin(evidence.index, decoys)))
-    weigh = weights(evidence, anchors, structure_of(evidence, CLASSES))
+    weigh = weights(evidence, anchors, structure_of(evidence, CLASSES), CLASSES)
     order = np.argsort(-suspicion(evidence, channel_of(anchors, CLASSES), weigh))
     return float(wrong[evidence.index[order[: max(1, len(order) // 100)]]].mean())
 
@@ -316,16 +315,16 @@ def stated_and_real(verdict: Judgement, wrong: NDArray[np.bool_], true: NDArray[
     is_wrong = wrong[index]
     caught = chosen[is_wrong[chosen]]
     top = np.argsort(-p, kind="stable")[:100]
-    rate = verdict.calibration.stated
+    rate = verdict.rate
     return {
         "expected_calibration_error": expected_calibration_error(p, is_wrong),
         "noise_rate": rate.estimate,
         "noise_rate_low": rate.low,
         "noise_rate_high": rate.high,
         "noise_rate_true": float(is_wrong.mean()),
-        "known": verdict.calibration.known,
-        "estimates": verdict.calibration.estimates,
-        "slope": verdict.calibration.slope,
+        "known": float(verdict.knows),
+        "estimates": verdict.estimates,
+        "slope": verdict.curve.slope,
         "selected": len(chosen),
         "false_discovery_rate": float(1 - is_wrong[chosen].mean()) if len(chosen) else None,
         "recall": float(len(caught) / is_wrong.sum()) if is_wrong.any() else None,
@@ -359,7 +358,8 @@ def _whole(verdict: Judgement) -> tuple[Labels, Labels, NDArray[np.float64], Lab
     p = np.concatenate([verdict.probability, verdict.anchor_probability])
     index = np.concatenate([part.index for part in parts])
     other = np.concatenate([suggestions(part, by_group=True) for part in parts])
-    return index, other, p, verdict.calibration.selected(p, 0.1)
+    v = np.concatenate([verdict.suspicion, verdict.anchor_suspicion])
+    return index, other, p, verdict.selected(v, 0.1)
 
 
 def save_evidence(path: Path, known: Mapping[str, Any]) -> None:
@@ -428,7 +428,7 @@ def _table(result: Mapping[str, Any]) -> str:
         f"{c['selected']} selected, FDR {real}; top 100: {c['top_100_expected']:.2f}, really {c['top_100_real']:.2f}"
     )
     if c["known"] < 1:
-        lines.append(f"{TOO_LITTLE}: train longer (--epochs) or on more images")
+        lines.append("the model has learned too little to judge labels: train longer (--epochs) or on more images")
     return "\n".join(lines)
 
 

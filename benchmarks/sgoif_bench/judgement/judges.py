@@ -54,12 +54,11 @@ class Product:
             training = training.take(np.flatnonzero(~np.isin(training.index, planted)))
         classes = int(max(run["given"].max(), run["true"].max())) + 1
         verdict = judge(training, anchors, classes, planted if decoys else None)
-        p = np.concatenate([verdict.probability, verdict.anchor_probability])
-        stated = verdict.calibration.stated
+        v = np.concatenate([verdict.suspicion, verdict.anchor_suspicion])
         return Answer(
             index=np.concatenate([verdict.training.index, verdict.anchors.index]),
             suspicion=verdict.suspicion,
-            probability=p,
-            rate=(stated.estimate, stated.low, stated.high),
-            listed=verdict.calibration.selected(p, FDR),
+            probability=verdict.curve.probability(v, verdict.rate.estimate),
+            rate=verdict.rate,
+            listed=verdict.selected(v, FDR),
         )

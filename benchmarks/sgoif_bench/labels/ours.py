@@ -34,7 +34,7 @@ from sgoif.monitor import InfluenceMonitor
 from sgoif.tasks.labels import LabelErrors, plant_decoys
 from sgoif.tasks.labels.decoys import Decoys
 from sgoif.tasks.labels.evidence import anchor_evidence, training_evidence
-from sgoif.tasks.labels.fusion import channel_of, suspicion, weights
+from sgoif.tasks.labels.ranking import channel_of, suspicion, weights
 from sgoif.tasks.labels.structure import structure_of
 from sgoif_bench.command import Say
 from sgoif_bench.labels.problem import Outcome, Problem, Scores
@@ -120,7 +120,7 @@ def _score_now(problem: Problem, monitor: InfluenceMonitor, decoys: Decoys) -> S
     evidence, anchors = training_evidence(monitor), anchor_evidence(monitor)
     evidence = evidence.take(np.flatnonzero(~np.isin(evidence.index, decoys.index)))
     scores = np.full(len(problem), -np.inf)
-    weigh = weights(evidence, anchors, structure_of(evidence, monitor.classes))
+    weigh = weights(evidence, anchors, structure_of(evidence, monitor.classes), monitor.classes)
     scores[evidence.index] = suspicion(evidence, channel_of(anchors, problem.classes), weigh)
     return scores
 

@@ -335,6 +335,8 @@ def _summary(
         "duplicates": outputs.further(pixels.duplicates),
         "near_duplicates": outputs.further(pixels.near_duplicates),
         "selected": int(table["is_label_issue"].sum()),
+        "worth_a_look": errors.tiers(settings.fdr)[1].size,
+        "verdict": errors.verdict(),
         "fdr": settings.fdr,
         "noise_rate": {"estimate": rate.estimate, "low": rate.low, "high": rate.high, "told": errors.rate_told},
         "expected_precision": {str(k): value for k, value in precision(errors, table)},

@@ -66,9 +66,9 @@ def estimated(step: int, monitor: InfluenceMonitor, decoys: Indices) -> Estimate
     if min(len(training) - len(decoys), len(anchors)) < LEAST_EXAMPLES:
         return None
     verdict = judge(training, anchors, monitor.classes, decoys if len(decoys) else None)
-    if not verdict.calibration.known:
+    if not verdict.knows:
         return None
-    rate = verdict.calibration.stated
+    rate = verdict.rate
     return Estimate(step, rate.estimate, rate.low, rate.high, expected_aupr(verdict.probability))
 
 

@@ -16,8 +16,6 @@ if TYPE_CHECKING:
     from sgoif.audit.audit import AuditResult
     from sgoif.audit.settings import AuditSettings
 
-UNTOLD = "how many are wrong in all cannot be told, since the model has learned too little"
-
 
 @with_options(reading)
 def audit_command(
@@ -129,14 +127,8 @@ def _explained(settings: AuditSettings, resume: bool, as_json: bool) -> int:
 
 def _summary(result: AuditResult) -> str:
     """What was found, in one sentence."""
-    summary = result.summary
-    rate = summary["noise_rate"]
-    low, high = (round(rate[end] * summary["images"]) for end in ("low", "high"))
-    estimate = f"estimated in all: {rate['estimate']:.1%}, between {low:,} and {high:,} images"
-    return (
-        f"{summary['selected']:,} of {summary['images']:,} labels look wrong (at most {summary['fdr']:.0%} of these by"
-        f" mistake); {estimate if rate['told'] else UNTOLD}."
-    )
+    verdict: str = result.summary["verdict"]
+    return f"{verdict[0].upper()}{verdict[1:]}."
 
 
 def _worst(result: AuditResult) -> Table:

@@ -31,8 +31,9 @@ def known(count: int, right: float, seed: int = 0, classes: int = 4, first: int 
     random = np.random.default_rng(seed)
     label = np.arange(count) % classes
     top = np.where(np.arange(count) < right * count, label, (label + 1) % classes)
-    p = np.full((count, classes), 0.1 / (classes - 1))
-    p[np.arange(count), top] = 0.9
+    sure = random.uniform(0.85, 0.95, count)
+    p = np.repeat((1 - sure)[:, None] / (classes - 1), classes, axis=1)
+    p[np.arange(count), top] = sure
     v = np.where(top == label, 1.0, -1.0) + 0.1 * random.normal(size=count)
     groups = np.where(np.eye(classes)[top] > 0, 1.0, -1.0)
     return Evidence(first + np.arange(count), label, -v, v, v, -v, Rows(groups), Rows(p))

@@ -15,7 +15,6 @@ from sgoif.tasks.labels.channel import (
     Array,
     Labels,
     confident_joint,
-    noise_of,
     normalised,
     posterior,
     sharpened,
@@ -72,7 +71,7 @@ def test_a_joint_keeps_the_share_of_every_given_label(seed: int, count: int, cla
     joint = confident_joint(p, labels)
     assert joint.min() >= 0
     np.testing.assert_allclose(joint.sum(1), np.bincount(labels, minlength=classes) / count, atol=1e-12)
-    assert 0 <= noise_of(joint) <= 1
+    assert (joint >= 0).all()
 
 
 @pytest.mark.parametrize("seed", range(3))
@@ -88,7 +87,7 @@ def test_the_confident_joint_is_cleanlabs(seed: int) -> None:
 def test_the_joint_finds_the_noise_and_where_it_goes() -> None:
     p, labels, true = noisy_case(7)
     joint = confident_joint(p, labels)
-    assert noise_of(joint) == pytest.approx((labels != true).mean(), abs=0.02)
+    assert 1 - np.trace(joint) == pytest.approx((labels != true).mean(), abs=0.02)
     real = np.zeros((4, 4))
     np.add.at(real, (labels, true), 1 / len(labels))
     np.testing.assert_allclose(joint, real, atol=0.02)

@@ -11,7 +11,7 @@ from sgoif.tasks import LabelErrors
 from sgoif.tasks.labels.channel import Array
 from sgoif.tasks.labels.checked import checked_joint, trust
 from sgoif.tasks.labels.evidence import Evidence, Rows
-from sgoif.tasks.labels.fusion import Weights
+from sgoif.tasks.labels.ranking import Weights, channel_logit, standard, suspicion
 
 CLASSES = 4
 SWAPPED = np.array([[0.2, 0.7, 0.05, 0.05], [0.7, 0.2, 0.05, 0.05], [0, 0, 0.9, 0.1], [0, 0, 0.1, 0.9]])
@@ -63,9 +63,11 @@ def test_trust_is_whole_where_names_agree_and_none_where_they_do_not() -> None:
 
 
 def test_without_trust_only_the_channel_counts() -> None:
-    whole = Weights(influence=1.5, channel=0.5, logits=0.3)
+    anchors, _ = held_out(SWAPPED)
+    joint, whole = (SWAPPED / CLASSES).T, Weights(structured=0.5, influence=1.5, logits=0.3)
     assert whole.believing(1.0) == whole
-    assert whole.believing(0.0) == Weights(influence=0.0, channel=1.0, logits=0.3, margin=0.0)
+    v = suspicion(anchors, joint, whole.believing(0.0))
+    np.testing.assert_allclose(v, standard(channel_logit(anchors, joint)))
 
 
 @pytest.fixture(scope="module")

@@ -1,4 +1,4 @@
-"""Judging the labels of training and held-out examples: agreement, rates, suggestions, decoys."""
+"""Judging the labels of training and held-out examples: agreement, suggestions, decoys, what is surely wrong."""
 
 from __future__ import annotations
 
@@ -8,22 +8,7 @@ from calibration_cases import known
 
 from sgoif.errors import SgoifError
 from sgoif.tasks.labels.evidence import Evidence, Rows
-from sgoif.tasks.labels.judgement import agreement, judge, rates, suggestions
-
-
-@pytest.mark.parametrize("right", [0.25, 0.5, 0.9, 1.0])
-def test_agreement_is_counted_beyond_chance(right: float) -> None:
-    assert agreement(known(400, right), 4) == pytest.approx((right - 0.25) / 0.75)
-
-
-def test_rates_of_held_out_examples() -> None:
-    anchors = known(400, 0.8)
-    found = judge(known(1000, 0.8, seed=1), anchors, 4)
-    assert found.joint is not None
-    both = rates(anchors, found.joint, 4)
-    assert both.keys() == {"confident joint", "posterior"}
-    assert both["confident joint"] == pytest.approx(0.2, abs=0.01)
-    assert rates(anchors, None, 4).keys() == {"confident joint"}
+from sgoif.tasks.labels.judgement import class_agreement, judge, suggestions
 
 
 def test_the_label_that_is_harmed_most_is_suggested_and_never_the_given_one() -> None:
@@ -44,11 +29,29 @@ def test_decoys_are_judged_apart() -> None:
     found = judge(training, anchors, 4, planted)
     assert len(found.training) == len(found.probability) == len(found.suspicion) == 940
     assert not np.isin(found.training.index, planted).any()
-    assert len(found.decoy_scale) == 60
+    assert len(found.decoy_suspicion) == 60
     assert len(found.anchor_probability) == 400
     wrong = found.training.index >= 800
     assert found.probability[wrong].min() > found.probability[~wrong].max()
     assert found.anchor_probability[320:].mean() > 0.5 > found.anchor_probability[:320].mean()
+    assert found.rate.low < wrong.mean() < found.rate.high
+    surely = found.selected(found.suspicion, 0.1)
+    assert len(surely) > 0
+    assert wrong[surely].mean() >= 0.9
+
+
+def test_nothing_is_surely_wrong_to_a_model_that_knows_too_little() -> None:
+    for right, knows in ((0.45, False), (0.6, True)):
+        found = judge(known(1000, right, seed=1), known(400, right, first=1000), 4)
+        assert found.knows == knows
+        assert (found.rate.low > 0) == knows
+        assert (len(found.selected(found.suspicion, 0.5)) > 0) == knows
+
+
+def test_agreement_is_counted_class_by_class() -> None:
+    count, share = class_agreement(known(400, 0.75), 4)
+    assert count.tolist() == [100] * 4
+    assert share == pytest.approx(0.75)
 
 
 def test_too_early_is_said() -> None:

@@ -4,7 +4,7 @@ Training examples are judged by what training saw of them (`fading_ledgers`). He
 are to join the training (`joining`); then limits, floors and the mean are those of both together.
 
 How far the network's own answers are trusted (`answer_trust`) is the share that logit margins have in the ranking of
-labels (`labels.fusion`): 1 where the noise has no structure that could be learned and training examples are fitted no
+labels (`labels.ranking`): 1 where the noise has no structure that could be learned and training examples are fitted no
 better than held-out ones, 0 where either is otherwise. Two judgements in a row must say so: the smaller counts.
 """
 
@@ -104,8 +104,7 @@ def assess_labels(
 ) -> Assessment | None:
     """Judge every label; None where too little is known yet. `rate_before` is the noise rate of the last assessment.
 
-    Where the hold-out has `joined` the training, influences are what they were then. Strict names are not asked whether
-    there is noise: weights move by two judgements that agree, and have a caution of their own.
+    Where the hold-out has `joined` the training, influences are what they were then.
     """
     monitor = ledgers.monitor
     held = monitor.held_out_indices()
@@ -118,23 +117,27 @@ def assess_labels(
     anchors, anchor_width = _held_out_evidence(ledgers, joining)
     if len(training) < LEAST_EXAMPLES or not len(anchors):
         return None
-    verdict = judge(training, anchors, monitor.classes, strict=False)
+    verdict = judge(training, anchors, monitor.classes)
     probability, evidence, influences = verdict.probability, training, InfluenceSnapshot.of(training, width)
     if joining:
         probability = np.concatenate([probability, verdict.anchor_probability])
         evidence, width = training.joined(anchors), np.concatenate([width, anchor_width])
     weighed = _weigh(monitor, settings, verdict, evidence, probability, width, rate_before)
-    calibration = verdict.calibration
     return Assessment(
         evidence.index,
         len(training),
         weighed,
-        calibration.rate.estimate,
-        calibration.trust,
-        calibration.caution,
-        verdict.weights.logits,
+        verdict.rate.estimate,
+        float(verdict.knows),
+        certainty(verdict),
+        verdict.weights.logits * (1 - verdict.weights.structured),
         influences,
     )
+
+
+def certainty(verdict: Judgement) -> float:
+    """0 to 1: how much of the estimated noise rate is proven."""
+    return verdict.rate.low / verdict.rate.estimate if verdict.rate.estimate > 0 else 0.0
 
 
 def _training_evidence(monitor: InfluenceMonitor, ledger: Ledger) -> tuple[Evidence, Array]:
@@ -165,13 +168,13 @@ def _weigh(
     width: Array,
     rate_before: float | None,
 ) -> ExampleWeights:
-    rate, bank, classes = verdict.calibration.rate.estimate, monitor.anchors, monitor.classes
+    rate, bank, classes = verdict.rate.estimate, monitor.anchors, monitor.classes
     by_class = list(bank.group_names) == list(range(classes)) and torch.equal(bank.groups, bank.labels)
     held_out: Array = np.bincount(verdict.anchors.given, minlength=classes).astype(np.float64)
     sizes: Array = np.bincount(evidence.given, minlength=classes).astype(np.float64)
     believed = lower_odds(probability, believed_share(rate_before, rate) * float(probability.sum()))
     return weigh(
-        sharpen(believed, 1 + verdict.calibration.caution * (settings.sharpness - 1)),
+        sharpen(believed, 1 + certainty(verdict) * (settings.sharpness - 1)),
         evidence.given,
         suggestions(evidence, by_group=by_class),
         class_limits(verdict.joint, held_out, rate, sizes),

@@ -39,8 +39,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from sgoif.tasks.labels.calibration import sigmoid
 from sgoif.tasks.labels.channel import Array, Labels
-from sgoif.tasks.labels.likelihood import sigmoid
 
 FEW = 10.0
 """Held-out examples that the noise rate of the whole data set counts for in that of a class."""

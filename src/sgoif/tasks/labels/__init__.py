@@ -2,11 +2,14 @@
 
 evidence     what a monitor knows about every example
 channel      how true labels become given ones, estimated on the held-out examples
-fusion       one ranking out of influence, margin and channel
-calibration  from the ranking to probabilities, and the noise rate
-likelihood   what decoys say about both
-strict       whether there is noise at all, where no decoys were planted
-sure         how many are wrong where errors are dense and the model has learned their names
+structure    how structured the noise looks
+ranking      one ranking out of influence, margins and the channel
+noise_rate   how many labels are wrong: three estimators, and the interval that they leave open
+calibration  from the ranking and a rate to probabilities
+judgement    all of these in order
+tiers        surely wrong, worth a look, fine
+checked      a few checked labels say which class is which
+closing      one look more at the end of a short run
 decoys       labels made wrong on purpose, so that the run itself shows what a wrong label looks like
 errors       the answers
 """

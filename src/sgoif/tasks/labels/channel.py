@@ -37,19 +37,12 @@ def normalised(probabilities: Array) -> Array:
 
 def sharpness(probabilities: Array, labels: Labels) -> float:
     """The exponent that makes probabilities fit the labels best: a golden-section search on the mean log-likelihood."""
-    return exponent_of(np.log(normalised(probabilities)), labels)
-
-
-def exponent_of(logs: Array, labels: Labels, times: Array | None = None) -> float:
-    """The same from logarithms, each of which may stand for several classes."""
-    rows = np.arange(len(labels))
+    logs, rows = np.log(normalised(probabilities)), np.arange(len(labels))
 
     def loss(log_exponent: float) -> float:
         z = np.exp(log_exponent) * logs
-        top = z.max(1, keepdims=True)
-        spread = np.exp(z - top) if times is None else np.exp(z - top) * times
-        total = top[:, 0] + np.log(spread.sum(1))
-        return float(np.mean(total - z[rows, labels]))
+        top = z.max(1)
+        return float(np.mean(top + np.log(np.exp(z - top[:, None]).sum(1)) - z[rows, labels]))
 
     low, high = np.log(FLATTEST), np.log(SHARPEST)
     ratio = (np.sqrt(5) - 1) / 2
@@ -66,23 +59,14 @@ def sharpened(probabilities: Array, exponent: float) -> Array:
     return out
 
 
-def confident_classes(probabilities: Array, known: Array, labels: Labels) -> Labels:
-    """The likeliest class of each row that reaches the mean of the `known` rows with that label; −1 where none does."""
-    classes = probabilities.shape[1]
-    given = np.bincount(labels, minlength=classes)
-    own = np.bincount(labels, weights=known[np.arange(len(labels)), labels], minlength=classes)
-    threshold = np.where(given > 0, own / np.maximum(given, 1), np.inf)
-    reached = probabilities >= threshold
-    found: Labels = np.where(reached.any(1), np.where(reached, probabilities, -1.0).argmax(1), -1)
-    return found
-
-
 def confident_joint(probabilities: Array, labels: Labels) -> Array:
     """Share of examples with given label i (row) and confident class j (column), [C, C], sums to one."""
     classes = probabilities.shape[1]
     given = np.bincount(labels, minlength=classes)
-    best = confident_classes(probabilities, probabilities, labels)
-    confident = best >= 0
+    own = np.bincount(labels, weights=probabilities[np.arange(len(labels)), labels], minlength=classes)
+    threshold = np.where(given > 0, own / np.maximum(given, 1), np.inf)
+    reached = probabilities >= threshold
+    best, confident = np.where(reached, probabilities, -1.0).argmax(1), reached.any(1)
     counts = np.zeros((classes, classes))
     np.add.at(counts, (labels[confident], best[confident]), 1.0)
     empty = counts.sum(1) == 0
@@ -92,21 +76,8 @@ def confident_joint(probabilities: Array, labels: Labels) -> Array:
     return joint
 
 
-def noise_of(joint: Array) -> float:
-    """Share of examples off the diagonal."""
-    return float(1 - np.trace(joint) / joint.sum())
-
-
 def posterior(probabilities: Array, labels: Labels, joint: Array) -> Array:
     """P(y | x, given) of every example under the channel of a joint, [n, C]."""
-    found, channel = beliefs(probabilities, joint), _channel(joint)[1]
-    found *= channel[:, labels].T
-    found /= np.maximum(found.sum(1, keepdims=True), 1e-300)
-    return found
-
-
-def beliefs(probabilities: Array, joint: Array) -> Array:
-    """q(y | x) of every example under the channel of a joint, whatever its label, [n, C]."""
     prior, channel = _channel(joint)
     found = np.empty(probabilities.shape)
     some = max(1, ROWS_AT_ONCE // probabilities.shape[1])
@@ -118,7 +89,16 @@ def beliefs(probabilities: Array, joint: Array) -> Array:
             q *= (p / np.maximum(q @ channel, 1e-12)) @ channel.T
             q /= q.sum(1, keepdims=True)
         found[rows] = q
+    found *= channel[:, labels].T
+    found /= np.maximum(found.sum(1, keepdims=True), 1e-300)
     return found
+
+
+def wrong_by_channel(probabilities: Array, labels: Labels, joint: Array) -> Array:
+    """P(the given label is wrong) of every example, by the channel alone."""
+    right = posterior(probabilities, labels, joint)[np.arange(len(labels)), labels]
+    out: Array = 1 - right
+    return out
 
 
 def _channel(joint: Array) -> tuple[Array, Array]:

@@ -21,16 +21,16 @@ from sgoif.core.score_table import ScoreTable
 from sgoif.errors import SettingError, SgoifError
 from sgoif.scoring.ledger import Ledger
 from sgoif.tasks.argument_checks import check_classes, check_monitor, is_share
-from sgoif.tasks.labels.calibration import KNOWS_LITTLE, TOO_LITTLE
 from sgoif.tasks.labels.channel import Array, Labels
 from sgoif.tasks.labels.checked import to_check
 from sgoif.tasks.labels.closing import evidence_of
-from sgoif.tasks.labels.confused import CLEAR
 from sgoif.tasks.labels.decoys import Decoys, Relabelled
 from sgoif.tasks.labels.evidence import Evidence, from_ledger
-from sgoif.tasks.labels.fusion import aligned, suspicion
-from sgoif.tasks.labels.judgement import Judgement, class_agreement, judge, suggestions, unknown_classes
-from sgoif.tasks.labels.likelihood import NoiseRate
+from sgoif.tasks.labels.judgement import Judgement, class_agreement, judge, suggestions
+from sgoif.tasks.labels.noise_rate import NoiseRate
+from sgoif.tasks.labels.ranking import aligned, suspicion
+from sgoif.tasks.labels.tiers import Tier, tiers_of
+from sgoif.tasks.review import RankedReview, ReviewEstimate
 
 if TYPE_CHECKING:
     from sgoif.monitor import InfluenceMonitor
@@ -39,8 +39,10 @@ FDR = 0.1
 DECIDED = 0.5
 NAMED = 5
 """Classes that a note names."""
-SELDOM_MISTAKEN = 0.92
-"""Competence below which errors that follow classes are not told from mistakes of the model."""
+KNOWN, LEAST_OF_CLASS = 0.4, 5
+"""Agreement with the labels of a class below which a note names it, from so many held-out examples on."""
+LEAST_WIDTH = 0.05
+"""Width of the interval of the rate up to which no note is needed."""
 BINS = np.array([0.0, 0.02, 0.1, 0.3, 0.5, 0.7, 0.9, 0.98, 1.0])
 Reliability = tuple[float, float, float, float, int]
 
@@ -50,7 +52,7 @@ class LabelErrors:
 
     Args:
         monitor: the monitor of a finished or running training.
-        decoys: what `plant_decoys` returned; it makes the probabilities and the noise rate sharper.
+        decoys: what `plant_decoys` returned; they are left out of all figures, and `reliability` compares with them.
         dataset: indexed like the loop; explanations and reports read the examples from it. Without it, examples are
             found by way of a hold-out that was made with `split_holdout`.
         class_names: one name for every class.
@@ -70,8 +72,9 @@ class LabelErrors:
         from sgoif.tasks import LabelErrors
 
         errors = LabelErrors(monitor, dataset=dataset)
-        print(errors.noise_rate())                          # share of wrong labels: estimate, low, high
-        print(errors.select(fdr=0.1))                       # indices to review, most probable first
+        print(errors)                                       # how many look wrong, and how many surely are
+        print(errors.select(fdr=0.1))                       # indices of the surely wrong, most probable first
+        print(errors.review_plan(40))                       # indices to look at, to know how many are wrong in all
         errors.table(fdr=0.1).to_csv("labels.csv")          # one row per example
         ```
     """
@@ -139,29 +142,78 @@ class LabelErrors:
         )
 
     def select(self, fdr: float = FDR) -> Labels:
-        """Name the labels to review.
+        """Name the labels that are surely wrong.
 
         Args:
-            fdr: share of them that will turn out to be right after all.
+            fdr: share of them that will turn out to be right after all, if no more are wrong than can be proven.
 
         Returns:
             Indices, the most probably wrong first.
         """
         if not is_share(fdr):
             raise SettingError(f"fdr={fdr!r} is not valid: expected a share strictly between 0 and 1")
-        judged = np.flatnonzero(np.isfinite(self._rows["probability"]))
-        chosen = self.judgement.calibration.selected(self._rows["probability"][judged], fdr)
+        judged = np.flatnonzero(np.isfinite(self._rows["suspicion"]))
+        chosen = self.judgement.selected(self._rows["suspicion"][judged], fdr)
         index: Labels = self._rows["index"][judged[chosen]]
         return index
 
+    def tiers(self, fdr: float = FDR) -> list[Tier]:
+        """The ranking in three parts: surely wrong, worth a look, and fine.
+
+        Worth a look is what may be wrong besides, if as many are as the interval of the rate allows. Each part comes
+        with the expected share of wrong labels in it, as an interval.
+
+        Args:
+            fdr: expected share of right labels among the surely wrong.
+        """
+        v = self._rows["suspicion"]
+        return tiers_of(self.judgement, v[np.isfinite(v)], len(self.select(fdr)))
+
     def noise_rate(self) -> NoiseRate:
-        """Share of wrong labels: estimate, low, high; the middle of a wide interval where it cannot be told."""
-        return self.judgement.calibration.stated
+        """Share of wrong labels: estimate, low, high. Looks tell more (`review_plan`)."""
+        return self.judgement.rate
 
     @property
     def rate_told(self) -> bool:
         """Whether the model has learned enough to tell anything about how many labels are wrong."""
-        return self.judgement.calibration.known > 0
+        return self.judgement.knows
+
+    def review_plan(self, count: int = 40, seed: int = 0) -> Labels:
+        """Examples to look at, drawn all over the ranking, so that `update` can tell how many labels are wrong in all.
+
+        Args:
+            count: how many; more of the same seed begin with these.
+            seed: another one draws others.
+        """
+        return np.asarray(self._review(seed).looks(count), dtype=np.int64)
+
+    def update(self, decisions: Mapping[int, int], seed: int = 0) -> ReviewEstimate:
+        """What decisions say about all labels, with intervals that hold whatever the model and the ranking are.
+
+        Args:
+            decisions: the right class of examples that somebody looked at, by index. Those of `review_plan` speak for
+                all that nobody looked at; any others are counted as what they are.
+            seed: that of the plan.
+
+        Example:
+            ```python
+            from sgoif.tasks.review import report
+
+            drawn = errors.review_plan(40)
+            decisions = {int(i): int(input(f"class of {i}: ")) for i in drawn}
+            print(report(errors.update(decisions)))
+            ```
+        """
+        given = dict(zip(self._rows["index"].tolist(), self._rows["given"].tolist(), strict=True))
+        _check_given(None, decisions)
+        return self._review(seed).update({int(i): given.get(int(i)) != int(y) for i, y in decisions.items()})
+
+    def _review(self, seed: int) -> RankedReview:
+        """The review of all examples that have a label, the most suspicious first."""
+        rows = self._rows
+        known = np.flatnonzero(rows["given"] >= 0)
+        order = known[np.argsort(-np.nan_to_num(rows["probability"][known]), kind="stable")]
+        return RankedReview(rows["index"][order], rows["probability"][order], seed=seed)
 
     def confusion(self) -> Array:
         """Estimated number of examples by given (row) and true label (column), [C, C]; `confused` is for many."""
@@ -190,20 +242,20 @@ class LabelErrors:
         Observed is what the decoys say: noise rate × share of decoys in the bin ÷ share of all examples in it. Empty
         without decoys, and where the rate cannot be told.
         """
-        verdict = self.judgement
-        if not self.rate_told:
+        verdict, rate = self.judgement, self.judgement.rate.estimate
+        if not self.rate_told or not len(verdict.decoy_suspicion):
             return []
-        marked = verdict.stated(verdict.decoy_given, verdict.decoy_scale)
+        marked, own = verdict.curve.probability(verdict.decoy_suspicion, rate), verdict.probability
         found: list[Reliability] = []
         for low, high in itertools.pairwise(BINS.tolist()):
-            inside = (verdict.probability >= low) & (verdict.probability < high if high < 1 else True)
+            inside = (own >= low) & (own < high if high < 1 else True)
             hits = int(((marked >= low) & (marked < high if high < 1 else True)).sum())
-            if not inside.any() or not len(marked):
+            if not inside.any():
                 continue
-            factor = verdict.calibration.kept * verdict.calibration.sure / len(marked) / float(inside.mean())
+            factor = rate / len(marked) / float(inside.mean())
             spread = 1.64 * np.sqrt(hits + 1)
             ends = (factor * max(hits - spread, 0), factor * (hits + spread))
-            predicted = float(verdict.probability[inside].mean())
+            predicted = float(own[inside].mean())
             found.append((predicted, min(factor * hits, 1.0), *(min(end, 1.0) for end in ends), int(inside.sum())))
         return found
 
@@ -228,51 +280,28 @@ class LabelErrors:
 
     def notes(self) -> list[str]:
         """What a reader should know before trusting the numbers."""
-        calibration, held_out = self.judgement.calibration, self.judgement.anchors
-        found = []
-        if min(calibration.trust, calibration.most, calibration.known) < 1:
-            rate = calibration.stated
-            little = TOO_LITTLE if calibration.known == 0 else KNOWS_LITTLE
+        rate, held_out, found = self.judgement.rate, self.judgement.anchors, []
+        if not self.rate_told:
             found.append(
-                f"{little} (it agrees with {held_out.agreement():.0%} of {len(held_out):,} held-out ones, a guess"
-                f" would with {1 / self.classes:.0%}): the order of the list may still help, probabilities are kept low"
-                f" on purpose, and the share of wrong labels may be anything from {rate.low:.0%} to {rate.high:.0%}."
-                " Train longer, on more examples, or start from a model that knows such examples (--weights)"
+                f"the model has learned too little to judge labels (it agrees with {held_out.agreement():.0%} of"
+                f" {len(held_out):,} held-out ones, a guess would with {1 / self.classes:.0%}): the order of the list"
+                f" may still help, and the share of wrong labels may be anything up to {rate.high:.0%}. Train longer,"
+                " on more examples, or start from a model that knows such examples (--weights)"
             )
-            return found
-        if calibration.caution < 1:
-            found.append("there may be no wrong labels at all, so probabilities are kept low on purpose")
-        limits, unknown = self.judgement.limits, unknown_classes(held_out, self.classes)
-        if limits is not None:
-            left = {int(y): float(class_agreement(held_out, self.classes)[1][y]) for y in limits.unknown}
-            unknown = {y: share for y, share in unknown.items() if y not in left}
-            out = f"; of {self._named(left)} hardly any label is listed, right or wrong" if left else ""
+        elif rate.high - rate.low > max(rate.estimate, LEAST_WIDTH):
             found.append(
-                "the model cannot tell some classes apart yet and takes right labels for wrong ones, so fewer are"
-                f" listed than look wrong to it{out}. Train longer, on more examples, or start from a model that knows"
-                " such examples (--weights)"
+                f"the share of wrong labels cannot be told better than {rate.low:.1%} to {rate.high:.1%} from labels"
+                " and a model alone: the model may be mistaken wherever it disagrees with a label. A few dozen looks"
+                " tell more, whatever the model (errors.review_plan, the page of the report, sgoif review)"
             )
-        if not len(self.judgement.decoy_given) and calibration.competence < CLEAR:
+        count, share = class_agreement(held_out, self.classes)
+        strange = np.flatnonzero((count >= LEAST_OF_CLASS) & (share < KNOWN))
+        if self.rate_told and len(strange):
+            named = self._named({int(y): float(share[y]) for y in strange})
             found.append(
-                f"the model disagrees with {1 - held_out.agreement():.0%} of the held-out labels, more than seem wrong;"
-                " without decoys its own mistakes pass for wrong labels, so there may be fewer than stated and the list"
-                " may name more right ones than was asked for. Plant decoys before training (plant_decoys), or train"
-                " longer"
-            )
-        mistaken = calibration.structured > DECIDED and calibration.competence < SELDOM_MISTAKEN
-        if mistaken and len(self.select(FDR)):
-            found.append(
-                "wrong labels seem to follow classes that the model itself still confuses, and it cannot tell all its"
-                " own mistakes from them: more than half of the lists like this one had over 15% right labels in them"
-                " where 10% were asked for, the worst 48%, and the share of wrong labels may be stated too high. The"
-                " first of the list are the surest. Train on more examples, or start from a model that knows such"
-                " examples (--weights)"
-            )
-        if unknown:
-            found.append(
-                f"the model agrees with few held-out labels of {self._named(unknown)}: either most of these are wrong,"
-                " or it has not learned to tell the class from others, and then the list names many that are right."
-                " Look at some of them before you believe the figures"
+                f"the model agrees with few held-out labels of {named}: either most of these are wrong, or it has not"
+                " learned to tell the class from others, and then the list names many that are right. Look at some of"
+                " them before you believe the figures"
             )
         return found
 
@@ -286,27 +315,32 @@ class LabelErrors:
 
     def summary(self) -> dict[str, Any]:
         """The main figures by name, and what to know before they are trusted (`notes`)."""
-        rate, rows = self.noise_rate(), self._rows
+        rate, (surely, look, _) = self.noise_rate(), self.tiers()
         return {
-            "examples": len(rows["index"]),
+            "examples": len(self._rows["index"]),
             "noise_rate": rate.estimate,
             "noise_rate_low": rate.low,
             "noise_rate_high": rate.high,
-            "selected": len(self.select()),
+            "selected": surely.size,
+            "worth_a_look": look.size,
             "fdr": FDR,
             "decoys": 0 if self.decoys is None else len(self.decoys),
             "notes": self.notes(),
         }
 
+    def verdict(self) -> str:
+        """How many labels look wrong, how many surely are, and how many more are worth a look, in a sentence."""
+        rate, (surely, look, _) = self.noise_rate(), self.tiers()
+        count, interval = len(self._rows["index"]), f"{100 * rate.low:.1f} to {100 * rate.high:.1f}%"
+        stated = f"{100 * rate.estimate:.1f}% of {count:,} labels look wrong ({interval})"
+        if not self.rate_told:
+            stated = f"it cannot be told how many of {count:,} labels are wrong ({interval})"
+        first = f"{surely.size:,} are surely wrong (about {FDR:.0%} of them right)" if surely.size else "none is surely"
+        worth = f"{look.size:,} more are worth a look ({100 * look.low:.0f} to {100 * look.high:.0f}% of them wrong)"
+        return f"{stated}; {first}; {worth}" if look.size else f"{stated}; {first}"
+
     def __repr__(self) -> str:
-        s = self.summary()
-        estimate = f"{100 * s['noise_rate']:.1f}%" if self.rate_told else "an unknown share"
-        notes = "".join(f"\nNote: {note}." for note in s["notes"])
-        return (
-            f"LabelErrors: {estimate} of {s['examples']} labels look wrong"
-            f" ({100 * s['noise_rate_low']:.1f} to {100 * s['noise_rate_high']:.1f}%);"
-            f" {s['selected']} to review at a false discovery rate of {FDR:.0%}{notes}"
-        )
+        return f"LabelErrors: {self.verdict()}" + "".join(f"\nNote: {note}." for note in self.notes())
 
     def _repr_html_(self) -> str:
         shown = self.table()
@@ -347,20 +381,21 @@ class LabelErrors:
         rows: dict[str, Any] = {name: np.array(scores[name]) for name in scores.columns}
         rows["given"] = np.full(len(index), -1)
         rows["suggested"] = np.full(len(index), -1)
-        rows["probability"] = np.full(len(index), np.nan)
+        rows["suspicion"] = np.full(len(index), np.nan)
         verdict = self.judgement
-        judged = [(verdict.training, verdict.probability)]
+        judged = [(verdict.training, verdict.suspicion)]
         if self._numbered:
-            judged.append((verdict.anchors, verdict.anchor_probability))
+            judged.append((verdict.anchors, verdict.anchor_suspicion))
         if self.decoys is not None:
-            evidence, probability = self._judge_decoys(self.decoys)
+            evidence, v = self._judge_decoys(self.decoys)
             met = np.flatnonzero(np.isin(evidence.index, index))  # in a running loop some may not have come up yet
-            judged.append((evidence.take(met), probability[met]))
-        for evidence, probability in judged:
+            judged.append((evidence.take(met), v[met]))
+        for evidence, v in judged:
             at = place[evidence.index]
             rows["given"][at] = evidence.given
             rows["suggested"][at] = suggestions(evidence, by_group=self._by_class)
-            rows["probability"][at] = probability
+            rows["suspicion"][at] = v
+        rows["probability"] = verdict.curve.probability(rows["suspicion"], verdict.rate.estimate)
         if self.decoys is not None:
             self._amend(rows, place, judged[-1][0])
         unseen = np.flatnonzero(rows["given"] < 0)
@@ -382,9 +417,9 @@ class LabelErrors:
 
         own = self._score_now(len(decoys), read_decoys, decoys.index)
         anchors = self._score_now(len(verdict.anchors), self._read_anchors, verdict.anchors.index)
-        both = (suspicion_like(evidence, anchors, verdict) for evidence in (own, anchors))
-        mine, theirs = both
-        return own, verdict.stated(own.given, aligned(mine, theirs, verdict.scale))
+        both = suspicion(own.joined(anchors), verdict.joint, verdict.weights)
+        theirs = suspicion(anchors, verdict.joint, verdict.weights)
+        return own, aligned(both[: len(own)], theirs, verdict.suspicion)
 
     def _read_anchors(self, some: Tensor) -> tuple[Any, Tensor]:
         return self.monitor.anchors.read(some)
@@ -450,9 +485,3 @@ def _whole(monitor: InfluenceMonitor) -> Dataset[Any] | None:
     """The data set that the hold-out was split off; None where it came from elsewhere."""
     held_out = monitor.anchors.dataset
     return _by_index(held_out) if isinstance(held_out, Part) else None
-
-
-def suspicion_like(evidence: Evidence, reference: Evidence, verdict: Judgement) -> Array:
-    """v of some examples on the scale of others: both are ranked together."""
-    together = reference if evidence is reference else evidence.joined(reference)
-    return suspicion(together, verdict.joint, verdict.weights)[: len(evidence)]

@@ -93,15 +93,16 @@ class Evidence:
         """Mean probabilities [n, C]; classes outside the slots get the least one."""
         return self.classes.dense(columns, SMALLEST)
 
-    def likeliest(self, columns: int, factor: Array | None = None) -> Labels:
-        """The class of the largest probability, times a factor for each class; some rows after the others."""
+    def likeliest(self, columns: int) -> tuple[Labels, Array]:
+        """The class of the largest probability, and that probability; some rows after the others."""
         found: Labels = np.empty(len(self), dtype=np.int64)
+        largest: Array = np.empty(len(self))
         some = max(1, ROWS_AT_ONCE // columns)
         for start in range(0, len(self), some):
             rows = slice(start, start + some)
             p = self.classes.take(rows).dense(columns, SMALLEST)
-            found[rows] = (p if factor is None else p * factor).argmax(1)
-        return found
+            found[rows], largest[rows] = p.argmax(1), p.max(1)
+        return found, largest
 
 
 def from_ledger(ledger: Ledger, index: Labels | None = None) -> Evidence:

@@ -3,31 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 
 from sgoif.errors import SgoifError
-from sgoif.tasks.labels.calibration import Calibration, calibrate
-from sgoif.tasks.labels.channel import Array, Labels, noise_of, posterior
+from sgoif.tasks.labels.calibration import Curve, selected_at
+from sgoif.tasks.labels.channel import Array, Labels, wrong_by_channel
 from sgoif.tasks.labels.checked import checked_joint, rows_of, trust
-from sgoif.tasks.labels.confused import KNOWN, LEAST_OF_CLASS, Limits, class_limits, confusable
 from sgoif.tasks.labels.evidence import Evidence
-from sgoif.tasks.labels.fusion import (
-    Signals,
-    Weights,
-    aligned,
-    channel_of,
-    fitted,
-    steady_weights,
-    suspicion,
-    weights,
-)
-from sgoif.tasks.labels.lookalike import follows_looks, lookalike
-from sgoif.tasks.labels.named import Named, by_naming, sharp
-from sgoif.tasks.labels.strict import by_strict_names
+from sgoif.tasks.labels.noise_rate import NoiseRate, knows_enough, noise_rate
+from sgoif.tasks.labels.ranking import Weights, aligned, channel_of, suspicion, weights
 from sgoif.tasks.labels.structure import structure_of
-from sgoif.tasks.labels.sure import by_sure_classes
 
 LEAST_EXAMPLES = 20
 
@@ -39,28 +26,36 @@ class Judgement:
     training: Evidence
     suspicion: Array
     """v of the training examples; higher = more suspicious."""
-    probability: Array
-    """P(wrong) of the training examples."""
     anchors: Evidence
-    anchor_probability: Array
-    scale: Array
-    """The steady score of the training examples, on which probabilities are calibrated."""
-    decoy_scale: Array
-    """The same of the decoys, as trained on with their wrong labels; empty without decoys."""
-    decoy_given: Labels
-    """These labels."""
-    calibration: Calibration
+    anchor_suspicion: Array
+    """v of the held-out examples, on the scale of the training examples."""
+    decoy_suspicion: Array
+    """v of the decoys, as trained on with their wrong labels; empty without decoys."""
+    curve: Curve
+    rate: NoiseRate
+    estimates: dict[str, float]
+    """What each estimator says of the noise rate."""
+    knows: bool
+    """Whether the model knows enough to say that labels are surely wrong."""
     joint: Array | None
     """Given and true labels of the held-out examples by the confident joint, [C, C]; None where they are too few."""
     weights: Weights
-    structure: float = 0.0
+    structure: float
     """Of the noise, from 0 to 1."""
-    limits: Limits | None = None
-    """The most that is said about labels of each class; None where the model knows its classes."""
 
-    def stated(self, given: Labels, v: Array) -> Array:
-        """P(wrong) of labels at such places on `scale`."""
-        return _limited(self.calibration.probability(v), self.limits, given, v)
+    @property
+    def probability(self) -> Array:
+        """P(wrong) of the training examples."""
+        return self.curve.probability(self.suspicion, self.rate.estimate)
+
+    @property
+    def anchor_probability(self) -> Array:
+        """P(wrong) of the held-out examples."""
+        return self.curve.probability(self.anchor_suspicion, self.rate.estimate)
+
+    def selected(self, v: Array, fdr: float) -> Labels:
+        """Positions of the surely wrong among examples of these v, if hardly more are than is proven."""
+        return selected_at(self.curve.probability(v, self.rate.listed), fdr)
 
 
 def judge(
@@ -69,136 +64,53 @@ def judge(
     classes: int,
     decoys: Labels | None = None,
     checked: Mapping[int, int] | None = None,
-    *,
-    strict: bool = True,
 ) -> Judgement:
     """Rank, calibrate and judge.
 
-    `decoys` are the indices of training examples whose label is known to be wrong, `checked` gives held-out examples
-    the label that somebody found to be right. Without decoys, and with `strict`, strict names have to say that there is
-    noise at all.
+    `decoys` are the indices of training examples whose label was made wrong on purpose, `checked` gives held-out
+    examples the label that somebody found to be right.
     """
     if len(training) < LEAST_EXAMPLES or not len(anchors):
         raise SgoifError(
             f"{len(training)} training and {len(anchors)} held-out examples have been scored so far; labels can be"
             f" judged from {LEAST_EXAMPLES} training examples on. Let the loop run at least one epoch"
         )
-    joint = channel_of(anchors, classes)
     planted = np.isin(training.index, decoys) if decoys is not None else np.zeros(len(training), dtype=bool)
-    structure = structure_of(training.take(np.flatnonzero(~planted)), classes)
-    weigh, steady = weights(training, anchors, structure), steady_weights(structure)
+    own = training.take(np.flatnonzero(~planted))
+    structure, joint = structure_of(own, classes), channel_of(anchors, classes)
+    weigh = weights(training, anchors, structure, classes)
     if checked and joint is not None:
         named = checked_joint(anchors, joint, *rows_of(anchors, checked, classes))
-        believed = trust(anchors, joint, named)
-        weigh, steady = weigh.believing(believed), steady.believing(believed)
-        joint = named if believed < 1 else joint
-    signals = Signals.of(training, joint)
-    everything, even = signals.weighed(weigh), signals.weighed(steady)
-    v, scale, marked = everything[~planted], even[~planted], even[planted]
-    found, looks, fit, naming, sure = rates(anchors, joint, classes), 0.0, fitted(training, anchors), None, None
-    if joint is not None and decoys is not None:
-        own = np.flatnonzero(~planted)
-        seen, given = training.classes.take(own), training.given[own]
-        correlation = lookalike(seen, given, scale, joint, found["posterior"])
-        looks = follows_looks(correlation, structure, fit)
-        naming = by_naming(training, planted, classes, joint)
-        sure = by_sure_classes(training, planted, anchors, classes, joint)
-    calibration = calibrate(
-        scale,
-        marked if decoys is not None else None,
-        found,
-        anchors=len(anchors),
-        classes=classes,
-        agreement=agreement(anchors, classes),
-        margins=(signals.logit_margin[~planted], signals.logit_margin[planted]),
-        looks=looks,
-        fitted=fit,
-        naming=naming,
-        names=by_strict_names(anchors, classes) if decoys is None and strict else None,
-        sure=sure,
-    )
-    limits = None if naming is None else _limits(training, planted, even, anchors, classes, calibration, naming, looks)
-    apart = suspicion(anchors, joint, weigh)
-    places = aligned(v, v, scale), aligned(apart, apart, scale)
-    first = [calibration.probability(place) for place in places]
-    labels = training.given[~planted], anchors.given
-    probability, held_out = (_limited(p, limits, y, x) for p, y, x in zip(first, labels, places, strict=True))
-    whole = sum(float(p.sum()) for p in first)
-    kept = (float(probability.sum()) + float(held_out.sum())) / whole if limits is not None and whole > 0 else 1.0
-    calibration = replace(calibration, kept=kept)
+        weigh = weigh.believing(trust(anchors, joint, named))
+        joint = named if weigh.trust < 1 else joint
+    together, apart = suspicion(training, joint, weigh), suspicion(anchors, joint, weigh)
+    v, marked = together[~planted], together[planted]
+    wrong = None if joint is None else wrong_by_channel(anchors.probabilities(classes), anchors.given, joint)
+    rate, estimates = noise_rate(own, anchors, classes, wrong)
+    doubt = (anchors.likeliest(classes)[0] != anchors.given).astype(float) if wrong is None else wrong
+    held_out = aligned(apart, apart, v)
     return Judgement(
-        training=training.take(np.flatnonzero(~planted)),
-        suspicion=v,
-        probability=probability,
-        anchors=anchors,
-        anchor_probability=held_out,
-        scale=scale,
-        decoy_scale=marked,
-        decoy_given=training.given[planted],
-        calibration=calibration,
-        joint=joint,
-        weights=weigh,
-        structure=structure,
-        limits=limits,
-    )
-
-
-def _limits(
-    training: Evidence,
-    planted: np.ndarray[tuple[int], np.dtype[np.bool_]],
-    v: Array,
-    anchors: Evidence,
-    classes: int,
-    calibration: Calibration,
-    naming: Named,
-    looks: float,
-) -> Limits | None:
-    """Limits by class as far as the model may take right labels of a class for wrong ones."""
-    weight = confusable(calibration.competence, naming.trust, looks)
-    if not weight:
-        return None
-    return class_limits(
-        sharp(training, planted, classes),
-        training.given,
-        planted,
+        own,
         v,
-        class_agreement(anchors, classes),
-        calibration.rate.estimate,
-        weight,
+        anchors,
+        held_out,
+        marked,
+        Curve.fitted(v, held_out, doubt),
+        rate,
+        estimates,
+        knows_enough(anchors.agreement(), classes),
+        joint,
+        weigh,
+        structure,
     )
-
-
-def _limited(probability: Array, limits: Limits | None, given: Labels, v: Array) -> Array:
-    return probability if limits is None else np.minimum(probability, limits.of(given, v))
-
-
-def agreement(anchors: Evidence, classes: int) -> float:
-    """How far the model's held-out predictions agree with the given labels beyond chance: 0 none, 1 all."""
-    return (anchors.agreement() - 1 / classes) / (1 - 1 / classes)
 
 
 def class_agreement(anchors: Evidence, classes: int) -> tuple[Labels, Array]:
     """Held-out examples of each class, and the share of their labels that the model agrees with."""
-    agreed = anchors.likeliest(classes) == anchors.given
+    agreed = anchors.likeliest(classes)[0] == anchors.given
     count: Labels = np.bincount(anchors.given, minlength=classes)
     share: Array = np.bincount(anchors.given, weights=agreed, minlength=classes) / np.maximum(count, 1)
     return count, share
-
-
-def unknown_classes(anchors: Evidence, classes: int) -> dict[int, float]:
-    """Classes with most of whose held-out labels the model disagrees, and the share that it agrees with."""
-    count, share = class_agreement(anchors, classes)
-    return {int(y): float(share[y]) for y in np.flatnonzero((count >= LEAST_OF_CLASS) & (share < KNOWN))}
-
-
-def rates(anchors: Evidence, joint: Array | None, classes: int) -> dict[str, float]:
-    """Noise rates by the held-out examples alone."""
-    if joint is None:
-        # Too few per class to count confusions: how many are out of sample given another label than the likeliest.
-        return {"confident joint": (1 - anchors.agreement()) / 2}
-    beliefs = posterior(anchors.probabilities(classes), anchors.given, joint)
-    mean = 1 - float(beliefs[np.arange(len(anchors)), anchors.given].mean())
-    return {"confident joint": noise_of(joint), "posterior": mean}
 
 
 def suggestions(evidence: Evidence, *, by_group: bool) -> Labels:

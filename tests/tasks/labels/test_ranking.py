@@ -15,22 +15,15 @@ from hypothesis.extra import numpy as hnp
 from sgoif.scoring.ledger import DENSE_CLASSES, Ledger
 from sgoif.tasks.labels.channel import SMALLEST, posterior
 from sgoif.tasks.labels.evidence import Evidence, Rows, from_ledger
-from sgoif.tasks.labels.fusion import (
-    BELIEVED,
+from sgoif.tasks.labels.ranking import (
     Weights,
     aligned,
-    balanced_loss,
     channel_logit,
-    class_balance,
-    has_channel,
-    joint_of,
+    channel_of,
     standard,
-    steady_weights,
     suspicion,
     weights,
 )
-from sgoif_bench.metrics import detection_metrics
-from sgoif_bench.noise import noise_matrix_from_trace
 
 CPU = torch.device("cpu")
 FINITE = st.floats(-1e6, 1e6)
@@ -161,25 +154,24 @@ def test_equal_values_say_nothing() -> None:
     assert standard(np.full(7, 3.0)).tolist() == [0.0] * 7
 
 
-@pytest.mark.parametrize(
-    ("structure", "influence", "channel"), [(0.0, 0.1, 0.1), (0.1, 0.4, 0.3), (0.3, 1.0, 0.5), (1.0, 1.5, 0.5)]
-)
-def test_influence_and_channel_count_more_where_noise_is_structured(
-    structure: float, influence: float, channel: float
-) -> None:
-    some = replace(agreeing(0.9), loss=np.ones(100))
-    found = weights(some, some, structure)
-    assert found.influence == pytest.approx(influence)
-    assert found.channel == pytest.approx(channel)
-    assert steady_weights(structure).logits == 0
+@pytest.mark.parametrize(("structure", "structured"), [(0.0, 0.0), (0.25, 0.125), (1.0, 1.0)])
+def test_influence_and_channel_count_as_far_as_noise_is_structured(structure: float, structured: float) -> None:
+    some = evidence()
+    assert weights(some, some, structure, 4).structured == pytest.approx(structured)
 
 
-@pytest.mark.parametrize(("ratio", "logits"), [(0.1, 0.0), (0.4, 0.0), (0.65, 0.5), (0.9, 1.0), (2.0, 1.0)])
+@pytest.mark.parametrize(("each", "influence"), [(20, 2.0), (80, 5.0), (720, 9.0)])
+def test_influence_counts_more_with_more_held_out_examples_of_each_class(each: int, influence: float) -> None:
+    held_out = evidence(4 * each)
+    assert weights(held_out, held_out, 0.3, 4).influence == pytest.approx(influence)
+
+
+@pytest.mark.parametrize(("ratio", "logits"), [(0.0, 0.0), (0.35, 0.5), (0.7, 1.0), (2.0, 1.0)])
 def test_logit_margins_count_while_the_model_has_not_memorised(ratio: float, logits: float) -> None:
     some = evidence()
     held_out = replace(some, loss=np.full(len(some), 0.8))
     training = replace(some, loss=np.full(len(some), 0.8 * ratio))
-    assert weights(training, held_out, 0.1).logits == pytest.approx(logits)
+    assert weights(training, held_out, 0.1, 4).logits == pytest.approx(logits)
 
 
 def agreeing(share: float, count: int = 100) -> Evidence:
@@ -195,128 +187,28 @@ def test_agreement_counts_labels_that_are_the_likeliest_class(share: float) -> N
     assert agreeing(share).agreement() == pytest.approx(share)
 
 
-@pytest.mark.parametrize(
-    ("structure", "margin", "logits"), [(0.0, 1, 1), (0.15, 1, 1), (0.225, 0.75, 0.5), (0.6, 0.5, 0)]
-)
-def test_margins_count_less_where_noise_is_structured(structure: float, margin: float, logits: float) -> None:
-    some = replace(agreeing(0.9), loss=np.ones(100))
-    found = weights(some, some, structure)
-    assert found.margin == pytest.approx(margin)
-    assert found.logits == pytest.approx(logits)
-
-
-@pytest.mark.parametrize(
-    ("share", "margin", "channel", "balanced"), [(0.9, 0.5, 0.5, 0.0), (0.46, 0.25, 0.25, 0.5625), (0.3, 0, 0, 1.125)]
-)
-def test_names_that_most_held_out_labels_contradict_are_not_believed(
-    share: float, margin: float, channel: float, balanced: float
-) -> None:
-    training, held_out = (replace(agreeing(agreed), loss=np.ones(100)) for agreed in (0.9, share))
-    found = weights(training, held_out, 0.6)
-    assert (found.margin, found.channel, found.balanced) == pytest.approx((margin, channel, balanced))
-    assert (found.balance is None) == (balanced == 0)
-    unstructured = weights(training, held_out, 0.05)
-    assert (unstructured.margin, unstructured.channel, unstructured.balanced) == pytest.approx((1.0, 0.2, 0.0))
-
-
-def swallowing(count: int = 600) -> Evidence:
-    """Three kinds of things that all are called 0 most often, as labels and as the model's probabilities have it."""
-    names = np.array([[0.5, 0.35, 0.15], [0.5, 0.1, 0.4], [0.6, 0.2, 0.2]])
-    given = np.concatenate([np.repeat([0, 1, 2], np.round(row * count / 3).astype(int)) for row in names])
-    return evidence(count, 3, given=given, classes=Rows(names.repeat(count // 3, axis=0)), loss=np.ones(count))
-
-
-def test_a_model_that_agrees_with_a_name_that_swallowed_others_is_not_believed() -> None:
-    some = swallowing()
-    assert some.agreement() > BELIEVED
-    assert weights(some, some, 0.6).balanced > 0.2
-    kept = replace(some, given=np.arange(600) // 200, classes=Rows(np.eye(3).repeat(200, axis=0)))
-    assert weights(kept, kept, 0.6).balanced == 0
-
-
-def test_all_classes_are_equally_frequent_once_they_are_balanced() -> None:
-    some = swallowing()
-    q = some.classes.mean * class_balance(some)
-    np.testing.assert_allclose((q / q.sum(1, keepdims=True)).mean(0), 1 / 3, rtol=1e-3)
-    np.testing.assert_allclose(
-        class_balance(replace(some, classes=in_slots(some.classes.mean, 3))), class_balance(some)
-    )
-    wider = replace(some, classes=Rows(np.pad(some.classes.mean, ((0, 0), (0, 2)))))
-    found = class_balance(wider)
-    assert found[3:].tolist() == [1, 1]
-    np.testing.assert_allclose(found[:3] / found[0], class_balance(some) / class_balance(some)[0], rtol=1e-2)
-
-
-@pytest.mark.parametrize("slots", [2, 5])
-def test_the_balanced_loss_of_dense_rows_and_of_slots(slots: int) -> None:
-    whole, balance = evidence(60, 5), np.array([1.0, 0.3, 2.0, 5.0, 0.7])
-    p = np.maximum(whole.classes.mean.astype(np.float64), SMALLEST)
-    kept = p >= np.sort(p, axis=1)[:, -slots][:, None]
-    q, rows = np.where(kept, p, 0) * balance, np.arange(60)
-    own = np.where(kept, p, SMALLEST)[rows, whole.given] * balance[whole.given]
-    found = balanced_loss(replace(whole, classes=in_slots(whole.classes.mean, slots)), balance)
-    np.testing.assert_allclose(found, np.log(np.maximum(q.sum(1), own) / own), atol=1e-9)
-    if slots == 5:
-        np.testing.assert_allclose(balanced_loss(whole, balance), found, atol=1e-9)
-
-
-@pytest.mark.parametrize("sparsity", [0.0, 0.2, 0.4, 0.6])
-def test_the_balanced_loss_finds_errors_where_classes_lost_their_names(sparsity: float) -> None:
-    """With the channel of 70% noise known, and nothing of the names, margins see less than balanced losses."""
-    random = np.random.default_rng(0)
-    names = noise_matrix_from_trace(10, 3, sparsity, seed=0).T
-    true = np.arange(5000) % 10
-    given = (random.random((5000, 1)) > names[true].cumsum(1)).sum(1).clip(max=9)
-    p = 0.9 * names[true] + 0.1 * random.dirichlet(np.ones(10), 5000)
-    some = evidence(5000, 10, given=given, classes=Rows(p))
-    own = p[np.arange(5000), given]
-    margin = own - np.where(np.arange(10) == given[:, None], 0, p).max(1)
-    by_margin, by_balance = (
-        float(detection_metrics(given != true, score)["aupr"])
-        for score in (-margin, balanced_loss(some, class_balance(some)))
-    )
-    assert by_balance > by_margin + 0.03
-    assert by_balance > 0.8
-
-
-def test_the_balanced_loss_counts_as_far_as_its_weight_says() -> None:
-    some = swallowing()
-    weigh = Weights(0.7, 0.4, 0.2, 0.5, 0.6, class_balance(some))
-    without = replace(weigh, balance=None)
-    added = suspicion(some, None, weigh) - suspicion(some, None, without)
-    np.testing.assert_allclose(added, 0.6 * standard(balanced_loss(some, class_balance(some))), atol=1e-9)
-    assert weigh.believing(0.5).balanced == pytest.approx(0.3)
-
-
-@pytest.mark.parametrize(("structure", "left"), [(0.0, 0.2), (0.15, 0.2), (0.225, 0.6), (0.5, 1.0)])
-def test_influence_and_channel_fade_where_unstructured_noise_was_memorised(structure: float, left: float) -> None:
-    held_out = replace(agreeing(0.9), loss=np.ones(100))
-    learning = weights(held_out, held_out, structure)
-    memorised = weights(replace(held_out, loss=np.full(100, 0.1)), held_out, structure)
-    assert memorised.influence == pytest.approx(left * learning.influence)
-    assert memorised.channel == pytest.approx(left * learning.channel)
-
-
-@pytest.mark.parametrize("weigh", [Weights(0.7, 0.4, 0.0), Weights(1.5, 0.5, 0.3), Weights(0.1, 0.1, 1.0)])
-def test_the_ranking_is_the_weighted_sum_of_standard_signals(weigh: Weights) -> None:
-    some = evidence()
-    margins = (1 - weigh.logits) * standard(-some.margin) + weigh.logits * standard(-some.logit_margin)
-    plain = weigh.influence * standard(some.influence) + margins
-    np.testing.assert_allclose(suspicion(some, None, weigh), plain)
+@pytest.mark.parametrize("trust", [0.0, 0.5, 1.0])
+@pytest.mark.parametrize(("structured", "logits"), [(0.0, 0.3), (0.4, 1.0), (1.0, 0.0)])
+def test_the_ranking_goes_from_margins_to_influence_and_channel(structured: float, logits: float, trust: float) -> None:
+    some, weigh = evidence(), Weights(structured, 2.0, logits).believing(trust)
     joint = np.full((4, 4), 0.02) + np.diag(np.full(4, 0.17))
-    belief = posterior(some.probabilities(4), some.given, joint)[np.arange(len(some)), some.given]
-    belief = np.clip(belief, SMALLEST, 1 - SMALLEST)
-    np.testing.assert_allclose(channel_logit(some, joint), np.log((1 - belief) / belief), rtol=1e-9)
-    with_channel = suspicion(some, joint, weigh) - suspicion(some, None, weigh)
-    np.testing.assert_allclose(with_channel, weigh.channel * standard(channel_logit(some, joint)), atol=1e-9)
+    wrong = 1 - posterior(some.probabilities(4), some.given, joint)[np.arange(len(some)), some.given]
+    wrong = np.clip(wrong, SMALLEST, 1 - SMALLEST)
+    np.testing.assert_allclose(channel_logit(some, joint), np.log(wrong / (1 - wrong)), rtol=1e-9)
+    channel, margin = standard(channel_logit(some, joint)), standard(-some.margin)
+    plain = (1 - logits) * margin + logits * standard(-some.logit_margin)
+    believed = (1 - structured) * plain + structured * (margin + channel + 2 * standard(some.influence))
+    np.testing.assert_allclose(suspicion(some, joint, weigh), trust * believed + (1 - trust) * channel, atol=1e-9)
+    np.testing.assert_allclose(suspicion(some, None, Weights(0.0, 2.0, logits)), plain)
 
 
 def test_a_channel_needs_enough_held_out_examples_and_not_too_many_classes() -> None:
-    assert has_channel(evidence(20), 4)
-    assert not has_channel(evidence(19), 4)
-    assert has_channel(evidence(500, 100), 100)
-    assert not has_channel(evidence(1000, 101), 101)
-    joint = joint_of(evidence(200), 4)
+    assert channel_of(evidence(20), 4) is not None
+    assert channel_of(evidence(19), 4) is None
+    assert channel_of(evidence(500, 100), 100) is not None
+    assert channel_of(evidence(1000, 101), 101) is None
+    joint = channel_of(evidence(200), 4)
+    assert joint is not None
     assert joint.shape == (4, 4)
     assert joint.sum() == pytest.approx(1)
 

@@ -1,0 +1,52 @@
+"""The ranking in three parts."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from label_cases import Problem
+
+from sgoif.tasks import LabelErrors
+from sgoif.tasks.review import report
+
+
+def test_the_parts_follow_each_other_and_hold_everything(with_decoys: LabelErrors) -> None:
+    surely, look, fine = with_decoys.tiers()
+    assert [part.name for part in (surely, look, fine)] == ["surely wrong", "worth a look", "fine"]
+    judged = int(np.isfinite(with_decoys.table()["probability_wrong"]).sum())
+    assert surely.size + look.size + fine.size == judged
+    assert surely.size == len(with_decoys.select(0.1))
+    assert surely.size + look.size == pytest.approx(with_decoys.noise_rate().high * judged, abs=1)
+    for part in (surely, look, fine):
+        assert 0 <= part.low <= part.high <= 1
+    assert surely.low >= look.low >= fine.low
+
+
+def test_what_is_surely_wrong_mostly_is(with_decoys: LabelErrors, problem: Problem) -> None:
+    chosen = with_decoys.select(0.1)
+    assert len(chosen) > 10
+    assert problem.wrong[chosen].mean() > 0.85
+
+
+def test_a_model_that_knows_nothing_still_shows_the_first(ignorant: LabelErrors) -> None:
+    surely, look, _ = ignorant.tiers()
+    assert surely.size == 0
+    assert look.size > 100
+    assert "it cannot be told how many" in repr(ignorant)
+    assert f"{look.size:,} more are worth a look" in repr(ignorant)
+
+
+@pytest.mark.parametrize("count", [40, 100])
+def test_looks_say_how_many_labels_are_wrong(plain: LabelErrors, problem: Problem, count: int) -> None:
+    drawn = plain.review_plan(count)
+    assert len(set(drawn.tolist())) == count
+    assert drawn.tolist() == plain.review_plan(200)[:count].tolist()
+    found = plain.update({int(i): int(problem.true[i]) for i in drawn})
+    assert found.share.low <= problem.wrong.mean() <= found.share.high
+    assert found.share.high - found.share.low < 0.3
+    assert "labels are wrong" in report(found)
+
+
+def test_looks_hold_for_a_model_that_knows_nothing(ignorant: LabelErrors, problem: Problem) -> None:
+    found = ignorant.update({int(i): int(problem.true[i]) for i in ignorant.review_plan(100)})
+    assert found.share.low <= problem.wrong.mean() <= found.share.high
