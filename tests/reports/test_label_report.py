@@ -29,7 +29,7 @@ from sgoif.reports.label_report import (
     precision,
 )
 from sgoif.tasks import Decoys, LabelErrors, plant_decoys
-from sgoif.tasks.labels.likelihood import NoiseRate
+from sgoif.tasks.labels.noise_rate import NoiseRate
 from sgoif.tasks.review import RankedReview, ReviewPlan
 
 COUNT, CLASSES, SIDE = 240, 3, 8

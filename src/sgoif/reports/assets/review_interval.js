@@ -22,7 +22,8 @@ function intervalOfErrors(cells, miss = MISS) {
   const [low, high] = [sumOf(rest.map((cell) => cell.least)), sumOf(rest.map((cell) => cell.most))];
   if (told.length === 0) return [low, high];
   const strata = withWeights(told);
-  const limit = Math.sqrt(-Math.log(miss));
+  const meanLooks = sumOf(told.map((cell) => cell.looks)) / told.length;
+  const limit = Math.sqrt(-Math.log(miss * (1 - 0.5 / meanLooks)));
   return [low + endOfInterval(strata, limit, 1), high + endOfInterval(strata, limit, -1)];
 }
 
