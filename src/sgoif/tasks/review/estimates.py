@@ -15,8 +15,8 @@ there; otherwise the stratum stays whole, with what is known of it as limits. Al
 looked, never on what was seen, so that the intervals (`inversion`) hold for every ranking.
 
 A block of N examples with n looks, x of them wrong, is estimated as N (x + p') / (n + 1), where p' is its mean
-probability after recalibration: one look's worth of the prior, which is as good as none in every ranking that was
-tried, better in some, and has an answer where there is no look.
+probability after recalibration: one look's worth of the prior, which has an answer where there is no look and is about
+as accurate as none elsewhere (root mean square errors 0.3 points smaller to 0.1 larger in the rankings tried).
 """
 
 from __future__ import annotations

@@ -17,9 +17,10 @@ wide side. The p-value is that of T = Σ a_h x_h with a_h ∝ N_h / n_h in whole
 hypergeometric, the distribution of T a convolution. With no error anywhere and equally dense looks this is, but for
 that factor, the interval of Clopper and Pearson.
 
-Two others were tried on the same looks (`sgoif-bench reviews`): betting on weighted differences from the prior covers
-nearly always and is as wide as plain random looks or wider; the normal interval of a difference estimator is about as
-narrow as this one and misses far more often, half of the time with 40 looks at a good ranking.
+Two others were tried on the same looks, twelve published cases, 100 draws each (`sgoif-bench reviews`). The normal
+interval of a difference estimator is narrower where the ranking is good (0.56 of plain random looks against 0.75 here,
+medians with 40 looks) and covers too little: 85% on average with 40 looks, 54% in the worst case. Betting on weighted
+differences covers 98% and more, at 1.3 times the width of plain looks with 40 and 0.9 times with 200.
 """
 
 from __future__ import annotations
