@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import statistics
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -10,6 +11,8 @@ from sgoif_bench.judgement.table import HEAD, by_set, cells, summary
 
 PAGE = "label-errors.md"
 PART = "without_decoys"
+MOSTLY = 0.9
+"""Share of repetitions in which something has to hold."""
 SETS = {
     "cifar10": "CIFAR-10",
     "cifar100": "CIFAR-100",
@@ -34,6 +37,32 @@ def _selection(lines: Sequence[Mapping[str, Any]]) -> str:
     return "dev" if any(line["constants"] is None for line in lines) else "held-out"
 
 
+def looks() -> str:
+    """What looks tell, on the ranking of each case and on a random one, over all cases."""
+    lines = read_lines("reviews.jsonl")
+    rows = []
+    for ranking, count in sorted({(line["ranking"], line["looks"]) for line in lines}):
+        found = [line["metrics"] for line in lines if (line["ranking"], line["looks"]) == (ranking, count)]
+        covered = [metrics["covered"] for metrics in found]
+        widths = statistics.median(metrics["width"] / metrics["plain_width"] for metrics in found)
+        close, good = (sum(metrics[name] >= MOSTLY for metrics in found) for name in ("close", "f1"))
+        stop = [metrics["stop"] for metrics in found if "stop" in metrics]
+        cells = [f"{100 * statistics.mean(covered):.0f}% ({100 * min(covered):.0f}%)", f"{widths:.2f}"]
+        claims = f"{100 * min(stop):.0f}%" if stop else "–"
+        rows.append([ranking, str(count), *cells, *(f"{number} of {len(found)}" for number in (close, good)), claims])
+    head = [
+        "ranking",
+        "looks",
+        "covered (lowest)",
+        "width ÷ plain",
+        "rate close",
+        "list near the best",
+        "stop true (lowest)",
+    ]
+    return table([*head, "selection"], [[*row, "dev"] for row in rows])
+
+
 TABLES: dict[str, Callable[[], str]] = {
     "label-errors-corpus": corpus,
+    "label-errors-looks": looks,
 }
