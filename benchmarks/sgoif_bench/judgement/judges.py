@@ -68,7 +68,8 @@ class LeftOut(Product):
         self._lists: dict[str, dict[float, tuple[float, float]]] = {}
 
     def fit(self, runs: Sequence[Kept]) -> float:
-        """The factor for runs of other data sets."""
+        """The factor for runs of other data sets; published probabilities, without a training, do not count."""
+        runs = [run for run in runs if run.case is None]
         for run in runs:
             if run.name not in self._lists:
                 self._lists[run.name] = self._tried(run)

@@ -32,7 +32,7 @@ def simulated(seed: int, rate: float = 0.2, count: int = 1500) -> dict[str, Any]
 @pytest.fixture(scope="module")
 def runs() -> list[Any]:
     known = [simulated(seed) for seed in range(3)]
-    return [SimpleNamespace(name=str(i), load=lambda run=run: run) for i, run in enumerate(known)]
+    return [SimpleNamespace(name=str(i), case=None, load=lambda run=run: run) for i, run in enumerate(known)]
 
 
 def test_a_steeper_slope_lists_more_and_changes_nothing_else(runs: list[Any]) -> None:
