@@ -43,7 +43,7 @@ def test_a_steeper_slope_lists_more_and_changes_nothing_else(runs: list[Any]) ->
     assert sizes[0] < sizes[-1]
     assert len({told.rate for told in answers}) == 1
     usual = Product().judge(run, None, decoys=False)
-    assert len(usual.listed) == sizes[LeftOut.SLOPES.index(1.75)]
+    assert len(usual.listed) == sizes[LeftOut.SLOPES.index(1.25)]
 
 
 def test_the_longest_lists_that_keep_the_rate_are_chosen(runs: list[Any], monkeypatch: pytest.MonkeyPatch) -> None:
