@@ -8,8 +8,8 @@ z is the distance from the median in standard deviations. The weights come from 
 - t = s^1.5, s being how structured the noise is (`structure`). Where labels are wrong at random, margins know most.
   Where every cat is called a dog, a network learns the error, its logits with it, and influence and the channel know
   more than any margin.
-- κ = 10 n / (n + 80) with n held-out examples per class, at least 20: the mean of few gradients is noise, but where errors
-  have a pattern less than that of 20 a class never paid.
+- κ = 10 n / (n + 80) with n held-out examples per class, at least 20: the mean of few gradients is noise, but where
+  errors have a pattern less than that of 20 a class never paid.
 - λ = min(r / 0.7, 1), r being the loss on training examples over that on held-out ones. Logit margins are the finer
   measure of a model that has not fitted its data yet, and say nothing once it has memorised them.
 
