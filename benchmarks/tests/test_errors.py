@@ -283,7 +283,6 @@ def test_decoys_that_nobody_told_of_are_not_judged_either() -> None:
     left_out = {**known, "training": known["training"].take(others)}
     assert alone == evaluate({**left_out, "decoys": np.zeros(0, dtype=np.int64)})["calibration"]
     assert alone["noise_rate_true"] == found["calibration"]["noise_rate_true"]
-    assert set(alone["estimates"]) != set(found["calibration"]["estimates"])
 
 
 def test_a_run_that_learned_nothing_leaves_the_rate_open(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -177,7 +177,6 @@ def test_the_wheel_audits_and_holds_what_other_commands_need(installed: Installe
     program = f"{imports}; from sgoif.cli import main; main(['info', '--json'])"
     info = json.loads(run(str(installed.python), "-c", program, cwd=tmp_path).stdout)
     assert info["versions"]["sgoif"] == PROJECT["version"]
-    assert info["versions"]["revision"] is None
     assert info["extras"]["cli"]["installed"]
     assert set(info["extras"]) == set(PROJECT["optional-dependencies"]) - {"dev", "docs"}
 

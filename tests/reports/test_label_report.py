@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import io
 import re
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -169,6 +170,7 @@ def test_a_page_of_a_model_that_learned_nothing_states_no_shares(tmp_path: Path)
 
 def test_another_false_discovery_rate_selects_others(monitor: InfluenceMonitor, tmp_path: Path) -> None:
     errors = LabelErrors(monitor)
+    errors.judgement = replace(errors.judgement, rate=NoiseRate(0.15, 0.1, 0.28))  # so few images prove next to nothing
     for fdr in (0.01, 0.4):
         report = stored(write_label_report(errors, str(tmp_path / "report.html"), fdr=fdr).read_text(encoding="utf-8"))
         assert report["columns"]["selected"].sum() == len(errors.select(fdr))

@@ -1,18 +1,20 @@
-"""What is asked of a judge, and the one of the product."""
+"""What is asked of a judge, the one of the product, and the same with a number chosen on other data sets."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
-from sgoif.tasks.labels.judgement import judge
+from sgoif.tasks.labels.calibration import STEEPER
+from sgoif.tasks.labels.judgement import Judgement, judge
 from sgoif_bench.judgement.corpus import Kept
 
-FDR = 0.1
+FDR, MOST_FALSE, KEPT = 0.1, 0.15, 0.9
+"""False discovery rate that is asked for, the largest that is all right, and in how many lists it has to be."""
 Labels = NDArray[np.int64]
 Array = NDArray[np.float64]
 
@@ -45,20 +47,74 @@ class Judge(Protocol):
 class Product:
     """`sgoif.tasks.labels.judgement`, whose constants stand in its modules."""
 
-    def fit(self, runs: Sequence[Kept]) -> None:
+    def fit(self, runs: Sequence[Kept]) -> Any:
         """Nothing is chosen here."""
+        return None
 
     def judge(self, run: Mapping[str, Any], constants: Any, *, decoys: bool) -> Answer:
-        training, anchors, planted = run["training"], run["anchors"], run["decoys"]
-        if not decoys:  # their labels are wrong all the same, and nobody asked about them
-            training = training.take(np.flatnonzero(~np.isin(training.index, planted)))
-        classes = int(max(run["given"].max(), run["true"].max())) + 1
-        verdict = judge(training, anchors, classes, planted if decoys else None)
-        v = np.concatenate([verdict.suspicion, verdict.anchor_suspicion])
-        return Answer(
-            index=np.concatenate([verdict.training.index, verdict.anchors.index]),
-            suspicion=verdict.suspicion,
-            probability=verdict.curve.probability(v, verdict.rate.estimate),
-            rate=verdict.rate,
-            listed=verdict.selected(v, FDR),
-        )
+        return answer(verdict_of(run, decoys))
+
+
+class LeftOut(Product):
+    """The same, with the factor of the slope, which decides how long a list is, chosen on the runs that it is given.
+
+    It is the one whose lists are longest (median recall) among those with which nine in ten lists hold at most 15%
+    right labels.
+    """
+
+    SLOPES = (1.25, 1.5, 1.75, 2.0)
+
+    def __init__(self) -> None:
+        self._lists: dict[str, dict[float, tuple[float, float]]] = {}
+
+    def fit(self, runs: Sequence[Kept]) -> float:
+        """The factor for runs of other data sets; published probabilities, without a training, do not count."""
+        runs = [run for run in runs if run.case is None]
+        for run in runs:
+            if run.name not in self._lists:
+                self._lists[run.name] = self._tried(run)
+        lists = [self._lists[run.name] for run in runs]
+        kept = {slope: float(np.mean([found[slope][0] <= MOST_FALSE for found in lists])) for slope in self.SLOPES}
+        good = [slope for slope, share in kept.items() if share >= KEPT] or [max(kept, key=lambda slope: kept[slope])]
+        return max(good, key=lambda slope: float(np.nanmedian([found[slope][1] for found in lists])))
+
+    def _tried(self, run: Kept) -> dict[float, tuple[float, float]]:
+        """False discovery rate and recall of the list with every factor."""
+        known = run.load()
+        verdict, wrong, found = verdict_of(known, decoys=False), known["given"] != known["true"], {}
+        for slope in self.SLOPES:
+            told = answer(steeper(verdict, slope))
+            is_wrong = wrong[told.index]
+            hits = int(is_wrong[told.listed].sum())
+            false = 1 - hits / len(told.listed) if len(told.listed) else 0.0
+            found[slope] = false, hits / int(is_wrong.sum()) if is_wrong.any() else float("nan")
+        return found
+
+    def judge(self, run: Mapping[str, Any], constants: Any, *, decoys: bool) -> Answer:
+        return answer(steeper(verdict_of(run, decoys), constants))
+
+
+def verdict_of(run: Mapping[str, Any], decoys: bool) -> Judgement:
+    """The judgement of a run; without decoys, nobody knows of them."""
+    training, anchors, planted = run["training"], run["anchors"], run["decoys"]
+    if not decoys:  # their labels are wrong all the same
+        training = training.take(np.flatnonzero(~np.isin(training.index, planted)))
+    classes = int(max(run["given"].max(), run["true"].max())) + 1
+    return judge(training, anchors, classes, planted if decoys else None)
+
+
+def steeper(verdict: Judgement, factor: float) -> Judgement:
+    """The same with another factor of the slope."""
+    return replace(verdict, curve=replace(verdict.curve, slope=verdict.curve.slope * factor / STEEPER))
+
+
+def answer(verdict: Judgement) -> Answer:
+    """What a judgement says of training and held-out examples together."""
+    v = np.concatenate([verdict.suspicion, verdict.anchor_suspicion])
+    return Answer(
+        index=np.concatenate([verdict.training.index, verdict.anchors.index]),
+        suspicion=verdict.suspicion,
+        probability=verdict.curve.probability(v, verdict.rate.estimate),
+        rate=verdict.rate,
+        listed=verdict.selected(v, FDR),
+    )

@@ -39,7 +39,8 @@ def dense_system(study: Study, model: torch.nn.Module) -> tuple[Tensor, Tensor]:
     p = F.softmax(model(x).detach().double(), dim=1)
     middle = torch.diag_embed(p) - p.unsqueeze(2) * p.unsqueeze(1)
     ggn = torch.einsum("ncp,ncd,ndq->pq", rows, middle, rows) / len(x)
-    mean = (kfac.delta_factor(0).diagonal().mean() * kfac.input_factor(0).diagonal().mean()).double()
+    (factors,) = kfac._corrected()
+    mean = (factors["delta"].diagonal().mean() * factors["inputs"].diagonal().mean()).double()
     return ggn + DAMPING * mean * torch.eye(len(ggn), dtype=ggn.dtype), gradients
 
 

@@ -99,6 +99,7 @@ def page_data(errors: LabelErrors, table: ScoreTable, fdr: float, shown: ReportE
     return PageData(
         title=shown.title,
         source=shown.source,
+        summary=sentence(errors.verdict()),
         class_names=errors.class_names,
         names=names,
         given=table["given_label"],
@@ -133,6 +134,11 @@ def _review(shown: ReportExtras, names: Sequence[str], probability: np.ndarray[A
         return RankedReview(np.arange(len(names)), probability)
     row = {name: place for place, name in enumerate(names)}
     return RankedReview(np.array([row[name] for name in begun.index.tolist()]), begun.probability, plan=begun.plan)
+
+
+def sentence(words: str) -> str:
+    """The same with a capital and a full stop."""
+    return f"{words[0].upper()}{words[1:]}."
 
 
 def pairs_of(errors: LabelErrors, unjudged: Sequence[int]) -> Pairs:

@@ -19,6 +19,7 @@ from sgoif.tasks import Curriculum, CurriculumSettings
 from sgoif.tasks.curriculum import assessment
 from sgoif.tasks.curriculum import curriculum as module
 from sgoif.tasks.labels.judgement import Judgement, judge
+from sgoif.tasks.labels.noise_rate import NoiseRate
 
 WARM_UP = 3
 
@@ -105,7 +106,7 @@ def test_without_wrong_labels_weights_stay_near_one() -> None:
     assert np.mean(halved) < 0.015
 
 
-@pytest.mark.parametrize(("rate", "low", "high"), [(0.0, 1.0, 1.2), (0.25, 1.8, 2.0)])
+@pytest.mark.parametrize(("rate", "low", "high"), [(0.0, 1.0, 1.2), (0.25, 1.3, 2.0)])
 def test_weights_are_decided_only_where_noise_is_certain(
     rate: float, low: float, high: float, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -352,7 +353,8 @@ def test_a_hold_out_that_joins_is_limited_like_the_rest(monkeypatch: pytest.Monk
 
     def mistaken(*arguments: Any, **options: Any) -> Judgement:
         found = judge(*arguments, **options)
-        return replace(found, anchor_probability=np.where(found.anchors.given == 2, 0.99, found.anchor_probability))
+        v = np.where(found.anchors.given == 2, found.suspicion.max() + 9, found.anchor_suspicion)
+        return replace(found, anchor_suspicion=v, rate=NoiseRate(0.1, 0.05, 0.2))
 
     monkeypatch.setattr(assessment, "judge", mistaken)
     curriculum.finish()

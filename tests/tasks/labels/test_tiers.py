@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from label_cases import Problem
 
+from sgoif.errors import SettingError
 from sgoif.tasks import LabelErrors
 from sgoif.tasks.review import report
 
@@ -50,3 +51,10 @@ def test_looks_say_how_many_labels_are_wrong(plain: LabelErrors, problem: Proble
 def test_looks_hold_for_a_model_that_knows_nothing(ignorant: LabelErrors, problem: Problem) -> None:
     found = ignorant.update({int(i): int(problem.true[i]) for i in ignorant.review_plan(100)})
     assert found.share.low <= problem.wrong.mean() <= found.share.high
+
+
+def test_decisions_of_another_form_are_answered_with_a_sentence(plain: LabelErrors) -> None:
+    with pytest.raises(SettingError, match=r"decisions=\[1, 2\] is not valid: expected \{index: class number\}"):
+        plain.update([1, 2])  # type: ignore[arg-type]
+    with pytest.raises(SettingError, match="example 99999"):
+        plain.update({99_999: 1})

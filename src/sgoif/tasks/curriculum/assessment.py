@@ -76,6 +76,10 @@ class InfluenceSnapshot:
         return cls(part["index"], part["influence"], part["width"], Rows(part["groups"], part.get("slots")))
 
 
+RANDOM, LEARNED = 0.15, 0.3
+"""Structure of the noise up to which a network's own answers are trusted in full, and from which not at all."""
+
+
 @dataclass(frozen=True)
 class Assessment:
     """What is believed about labels at one moment, and the weights that follow."""
@@ -118,9 +122,10 @@ def assess_labels(
     if len(training) < LEAST_EXAMPLES or not len(anchors):
         return None
     verdict = judge(training, anchors, monitor.classes)
-    probability, evidence, influences = verdict.probability, training, InfluenceSnapshot.of(training, width)
+    known, evidence, influences = float(verdict.knows), training, InfluenceSnapshot.of(training, width)
+    probability = known * verdict.probability
     if joining:
-        probability = np.concatenate([probability, verdict.anchor_probability])
+        probability = np.concatenate([probability, known * verdict.anchor_probability])
         evidence, width = training.joined(anchors), np.concatenate([width, anchor_width])
     weighed = _weigh(monitor, settings, verdict, evidence, probability, width, rate_before)
     return Assessment(
@@ -130,7 +135,7 @@ def assess_labels(
         verdict.rate.estimate,
         float(verdict.knows),
         certainty(verdict),
-        verdict.weights.logits * (1 - verdict.weights.structured),
+        verdict.weights.logits * (1 - float(np.clip((verdict.structure - RANDOM) / (LEARNED - RANDOM), 0, 1))),
         influences,
     )
 

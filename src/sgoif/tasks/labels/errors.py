@@ -91,7 +91,8 @@ class LabelErrors:
         label: int | None = None,
     ) -> None:
         _check_labels(monitor, label)
-        _check_given(decoys, checked)
+        _check_decoys(decoys)
+        _check_classes_by_index("checked", checked or {})
         if label is not None and decoys is not None:
             raise SettingError("decoys are of one class per example: leave them out with label=")
         self.monitor = monitor
@@ -197,15 +198,17 @@ class LabelErrors:
 
         Example:
             ```python
+            from sgoif.tasks import LabelErrors
             from sgoif.tasks.review import report
 
+            errors = LabelErrors(monitor)
             drawn = errors.review_plan(40)
-            decisions = {int(i): int(input(f"class of {i}: ")) for i in drawn}
+            decisions = {int(i): errors.suggested[int(i)] for i in drawn}  # look at each, and say what you see
             print(report(errors.update(decisions)))
             ```
         """
         given = dict(zip(self._rows["index"].tolist(), self._rows["given"].tolist(), strict=True))
-        _check_given(None, decisions)
+        _check_classes_by_index("decisions", decisions)
         return self._review(seed).update({int(i): given.get(int(i)) != int(y) for i, y in decisions.items()})
 
     def _review(self, seed: int) -> RankedReview:
@@ -464,14 +467,16 @@ def _check_labels(monitor: Any, label: int | None) -> None:
             raise SettingError(f"label={label!r} asks about one of several labels, and examples have one class each")
 
 
-def _check_given(decoys: Any, checked: Any) -> None:
-    """Raise where decoys or checked labels are something else."""
+def _check_decoys(decoys: Any) -> None:
     if decoys is not None and not isinstance(decoys, Decoys):
         raise SettingError(f"decoys={decoys!r:.60} is not valid: expected what plant_decoys(...) returned")
-    if checked is not None:
-        numbers = (*checked, *checked.values()) if isinstance(checked, Mapping) else (None,)
-        if not all(isinstance(number, Integral) for number in numbers):
-            raise SettingError(f"checked={checked!r:.60} is not valid: expected {{index: class number}}")
+
+
+def _check_classes_by_index(name: str, given: Any) -> None:
+    """Raise unless this is the class number of some examples, by index."""
+    numbers = (*given, *given.values()) if isinstance(given, Mapping) else (None,)
+    if not all(isinstance(number, Integral) for number in numbers):
+        raise SettingError(f"{name}={given!r:.60} is not valid: expected {{index: class number}}")
 
 
 def _by_index(dataset: Dataset[Any] | None) -> Dataset[Any] | None:

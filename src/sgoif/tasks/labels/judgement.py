@@ -95,7 +95,7 @@ def judge(
         anchors,
         held_out,
         marked,
-        Curve.fitted(v, held_out, doubt),
+        Curve.fitted(v, apart, doubt),
         rate,
         estimates,
         knows_enough(anchors.agreement(), classes),
