@@ -106,6 +106,7 @@ def _execute(program: str, words: tuple[str, ...]) -> None:
 
 
 def _run(ends: tuple[Connection, ...], act: Callable[[], Any], cwd: str, variables: Mapping[str, str]) -> None:
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # ignored by all that a shell starts in the background
     for number, end in enumerate(ends):
         os.dup2(end.fileno(), number)
         end.close()
