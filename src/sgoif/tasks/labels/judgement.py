@@ -98,7 +98,7 @@ def judge(
         Curve.fitted(v, apart, doubt),
         rate,
         estimates,
-        knows_enough(anchors.agreement(), classes),
+        knows_enough(1 - estimates["disagreement"], classes),
         joint,
         weigh,
         structure,
