@@ -25,7 +25,6 @@ from torch import Tensor, nn
 from sgoif.errors import SettingError
 from sgoif.monitor import InfluenceMonitor
 from sgoif.scoring.ledger import Ledger
-from sgoif.tasks.labels.decoys import flip_some
 from sgoif.tasks.labels.evidence import anchor_evidence, training_evidence
 from sgoif_bench.command import Device, Say, choose_device, run_command, say, setting
 from sgoif_bench.errors import SIGNALS
@@ -111,8 +110,7 @@ def train(run: Run, root: Path, device: torch.device) -> dict[str, Any]:
     problem = Problem(data.images, noisy.labels, classes, recipe, device, run.seed)
     part, anchors = problem.split()
     rows = np.asarray(part.indices)
-    trained_on, decoys = flip_some(noisy.labels, rows, classes, seed=run.seed)
-    model, batches = problem.new_model(), problem.batches(rows, trained_on)
+    model, batches = problem.new_model(), problem.batches(rows, noisy.labels)
     optimizer, schedule = problem.optimizer(model, run.epochs * len(batches))
     tracker, halves = SignalTracker(len(data), device), Halves(len(data))
     with InfluenceMonitor(model, optimizer, anchors=anchors, size=len(data), seed=run.seed) as monitor:
@@ -141,7 +139,7 @@ def train(run: Run, root: Path, device: torch.device) -> dict[str, Any]:
         "anchors": apart,
         "true": data.labels,
         "given": noisy.labels,
-        "decoys": decoys.index,
+        "decoys": np.zeros(0, dtype=np.int64),
         "rows": rows,
         "halves": halves.means(training.index),
         "final_loss": loss.cpu().numpy(),
