@@ -119,7 +119,7 @@ def _all() -> Iterator[Run]:
 
 
 def _seventeen() -> Iterator[Run]:
-    matrices = " ".join(f"matrix-{rate}-sparsity-{sparsity}" for rate in (20, 40, 70) for sparsity in (0, 0.2, 0.4, 0.6))
+    matrices = " ".join(f"matrix-{rate}-sparsity-{zeros}" for rate in (20, 40, 70) for zeros in (0, 0.2, 0.4, 0.6))
     noises = f"symmetric-20 symmetric-40 class-dependent-20 human-aggregate human-random1 {matrices}"
     large: dict[str, Any] = {"model": "resnet9", "batch_size": 512, "learning_rate": 0.4}
     for seed in (3, 4, 5):
