@@ -41,6 +41,10 @@ class StateError(SgoifError, ValueError):
     """A saved state is damaged, of another version, or belongs to another model or set of anchors."""
 
 
+class ModelError(SgoifError, ValueError):
+    """The model or its weights cannot be used for these images."""
+
+
 class RankError(SgoifError, RuntimeError):
     """One of the processes that train a model together has failed, or they do not fit together."""
 

@@ -10,9 +10,9 @@ import pytest
 import torch
 from torch import nn
 
-from sgoif.audit.errors import ModelError
-from sgoif.audit.models import BUILT_IN, head_entries, load_weights, make_model, resolve
-from sgoif.errors import MissingExtraError
+from sgoif.audit.models import BUILT_IN, make_model, resolve
+from sgoif.backbones.weights import head_entries, load_weights
+from sgoif.errors import MissingExtraError, ModelError
 
 CPU = torch.device("cpu")
 

@@ -18,11 +18,11 @@ from PIL import Image
 
 from sgoif.audit import outputs, run_directory
 from sgoif.audit.audit import AuditResult, audit
-from sgoif.audit.errors import AuditError, AuditInterrupted, ModelError, RunDirectoryError
+from sgoif.audit.errors import AuditError, AuditInterrupted, RunDirectoryError
 from sgoif.audit.progress import Progress
 from sgoif.audit.settings import AuditSettings
 from sgoif.core.score_table import ScoreTable
-from sgoif.errors import SgoifError
+from sgoif.errors import ModelError, SgoifError
 from sgoif.images import ImagesError
 
 QUICK: dict[str, Any] = {"model": "tiny_nets:tiny", "device": "cpu", "epochs": 3}

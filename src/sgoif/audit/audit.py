@@ -22,7 +22,7 @@ import torch
 
 from sgoif.audit import outputs, small_classes
 from sgoif.audit.checked import read_checked, write_to_check
-from sgoif.audit.errors import AuditError, AuditInterrupted, ModelError
+from sgoif.audit.errors import AuditError, AuditInterrupted
 from sgoif.audit.interruption import Interruption
 from sgoif.audit.live_status import LiveStatus
 from sgoif.audit.models import resolve
@@ -38,7 +38,7 @@ from sgoif.core.score_table import ScoreTable
 from sgoif.device.selection import choose_device
 from sgoif.distributed.communicator import Communicator
 from sgoif.distributed.launch import choose_gpu, joined
-from sgoif.errors import StateError
+from sgoif.errors import ModelError, StateError
 from sgoif.reports.label_report import ReportExtras, page_data, precision, sort_worst_first
 from sgoif.reports.page import write_page
 

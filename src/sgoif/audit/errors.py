@@ -16,10 +16,6 @@ class AuditError(SgoifError, RuntimeError):
     """The data cannot be audited, or the run cannot go on."""
 
 
-class ModelError(SgoifError, ValueError):
-    """The model or its weights cannot be used for these images."""
-
-
 class RunDirectoryError(SgoifError, RuntimeError):
     """The run directory is occupied, in use, belongs to another run, or cannot be written."""
 

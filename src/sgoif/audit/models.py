@@ -1,22 +1,19 @@
-"""The model of an audit: a built-in network, one of timm, or the user's own; fresh or from a local file of weights."""
+"""The model of an audit: a built-in network, one of timm, or the user's own; with fresh weights."""
 
 from __future__ import annotations
 
-import importlib
 import inspect
 import re
 from collections.abc import Callable
-from difflib import get_close_matches
-from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from sgoif.audit.errors import ModelError
 from sgoif.audit.networks import ResNet7, ResNet9
+from sgoif.backbones.named import PLAIN, timm_with
 from sgoif.core.user_code import importable_from_here, own_function
-from sgoif.errors import MissingExtraError
+from sgoif.errors import ModelError
 from sgoif.images.text import shown
 
 BUILT_IN: dict[str, Callable[[int, int, int], nn.Module]] = {
@@ -29,10 +26,7 @@ BUILT_IN: dict[str, Callable[[int, int, int], nn.Module]] = {
 AUTOMATIC = {"cpu": "resnet7-whitened", "cuda": "resnet9"}
 TIMM = "timm:"
 """Before the name of a model of the package timm."""
-TIMM_NAME = re.compile(r"timm:[A-Za-z0-9][A-Za-z0-9_.-]*")
-"""A network that timm itself has. `timm:hf-hub:OWNER/NAME` and `timm:local-dir:PATH` would be somebody else's."""
-NAMED = 8
-"""Most entries that a message lists."""
+TIMM_NAME = re.compile(TIMM + PLAIN.pattern)
 
 
 def is_harmless(name: object) -> bool:
@@ -69,7 +63,7 @@ def resolve(name: str, device: torch.device) -> str:
         return AUTOMATIC[device.type]
     _check_form(name)
     if name.startswith(TIMM):
-        _timm_with(name)
+        timm_with(name.removeprefix(TIMM), f"--model {name}")
     return name
 
 
@@ -93,26 +87,11 @@ def make_model(name: str, channels: int, classes: int, image: int) -> nn.Module:
     return model
 
 
-def _timm_with(name: str) -> Any:
-    """The package timm, which has this model."""
-    try:
-        timm: Any = importlib.import_module("timm")
-    except ImportError as error:
-        raise MissingExtraError("timm", "timm", f"--model {name}") from error
-    except Exception as error:  # a torchvision that was built for another torch, say
-        raise ModelError(f"model {name!r}: timm cannot be imported: {type(error).__name__}: {error}") from error
-    wanted = name.removeprefix(TIMM)
-    if not timm.is_model(wanted):
-        close = get_close_matches(wanted, timm.list_models(), n=NAMED, cutoff=0.5)
-        hint = f"did you mean {', '.join(close)}?" if close else "timm.list_models() names them all"
-        raise ModelError(f"model {name!r}: timm has no model {wanted!r}; {hint}")
-    return timm
-
-
 def _timm_model(name: str, channels: int, classes: int) -> nn.Module:
-    timm = _timm_with(name)
+    wanted = name.removeprefix(TIMM)
+    timm = timm_with(wanted, f"--model {name}")
     try:
-        model = timm.create_model(name.removeprefix(TIMM), pretrained=False, num_classes=classes, in_chans=channels)
+        model = timm.create_model(wanted, pretrained=False, num_classes=classes, in_chans=channels)
     except Exception as error:
         raise ModelError(
             f"model {name!r}: timm cannot make it for {channels} channels and {classes} classes:"
@@ -174,54 +153,3 @@ def _check_output(name: str, model: nn.Module, images: Tensor, classes: int) -> 
     if not isinstance(output, Tensor) or output.shape != (len(images), classes):
         found = tuple(output.shape) if isinstance(output, Tensor) else type(output).__name__
         raise ModelError(f"model {name!r} returns {found}; expected logits of shape {(len(images), classes)}")
-
-
-def load_weights(model: nn.Module, path: Path) -> list[str]:
-    """Load a safetensors file; returns the entries of the head that were left at their first values.
-
-    The head may have another number of classes. Anything else that does not fit is an error that names it.
-    """
-    try:
-        from safetensors import SafetensorError
-        from safetensors.torch import load_file
-    except ImportError as error:
-        raise MissingExtraError("safetensors", "weights", "--weights") from error
-    try:
-        stored = load_file(path)
-    except FileNotFoundError as error:
-        raise ModelError(f"--weights {path}: there is no such file") from error
-    except (SafetensorError, OSError, ValueError) as error:
-        raise ModelError(f"--weights {path} is not a safetensors file or is damaged ({error})") from error
-    if stored and all(name.startswith("module.") for name in stored):  # what data-parallel wrappers add
-        stored = {name.removeprefix("module."): value for name, value in stored.items()}
-    own = model.state_dict()
-    head = head_entries(model)
-    skipped = [name for name in head if name in own and (name not in stored or stored[name].shape != own[name].shape)]
-    wrong = [
-        f"{name} has shape {tuple(stored[name].shape)}, the model's {tuple(own[name].shape)}"
-        for name in own
-        if name in stored and name not in skipped and stored[name].shape != own[name].shape
-    ]
-    counters = {name for name in own if name.endswith("num_batches_tracked")}
-    missing = [name for name in own if name not in stored and name not in skipped and name not in counters]
-    extra = [name for name in stored if name not in own]
-    if wrong or missing or extra:
-        problems = [
-            *wrong,
-            *(f"{name} is missing from the file" for name in missing),
-            *(f"{shown(name)[1:-1]} is not in the model" for name in extra),
-        ]
-        listed = "; ".join(problems[:NAMED]) + (f"; and {len(problems) - NAMED} more" if len(problems) > NAMED else "")
-        raise ModelError(
-            f"--weights {path} does not fit the model: {listed}. Name the model it was made with (--model)"
-        )
-    model.load_state_dict({name: value for name, value in stored.items() if name not in skipped}, strict=False)
-    return skipped
-
-
-def head_entries(model: nn.Module) -> list[str]:
-    """Names of the weights of the last linear layer, where classes are told apart."""
-    names = [name for name, module in model.named_modules() if isinstance(module, nn.Linear)]
-    if not names:
-        return []
-    return [f"{names[-1]}.{part}" if names[-1] else part for part in ("weight", "bias")]

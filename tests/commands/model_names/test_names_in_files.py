@@ -11,10 +11,10 @@ from typing import Any
 import pytest
 from name_cases import COMMANDS, OWN, Received, rename, rename_in_sentinel
 
-from sgoif.audit.errors import ModelError
 from sgoif.audit.models import BUILT_IN, trusted_model
 from sgoif.cli import main
 from sgoif.core.serialization import load_state, save_state
+from sgoif.errors import ModelError
 
 Captured = pytest.CaptureFixture[str]
 WITNESS = "witness:make"

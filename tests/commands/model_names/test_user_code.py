@@ -12,9 +12,9 @@ from pathlib import Path
 import pytest
 from name_cases import COMMANDS, Received, rename, witness
 
-from sgoif.audit.errors import ModelError
 from sgoif.core.user_code import SAFE_PATH, importable_from_here, own_function
 from sgoif.distributed.launch import launch
+from sgoif.errors import ModelError
 
 SOURCES = Path(__file__).resolve().parents[3] / "src"
 

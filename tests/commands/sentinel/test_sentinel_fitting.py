@@ -13,12 +13,11 @@ import pytest
 import torch
 from sentinel_cases import CLASSES, MODEL, OWN, World, rows, trained, write, write_classes
 
-from sgoif.audit.errors import ModelError
 from sgoif.cli import main
 from sgoif.commands.sentinel.archive import load_sentinel
 from sgoif.commands.sentinel.settings import OpenSettings
 from sgoif.core.serialization import load_state, save_state
-from sgoif.errors import StateError
+from sgoif.errors import ModelError, StateError
 from sgoif.tasks import Sentinel
 
 Captured = pytest.CaptureFixture[str]

@@ -17,7 +17,6 @@ import torch
 from torch import Tensor
 
 from sgoif.audit.batches import Normalisation
-from sgoif.audit.errors import ModelError
 from sgoif.audit.models import trusted_model
 from sgoif.audit.settings import LARGEST_IMAGE, SMALLEST_IMAGE
 from sgoif.commands.image_batches import Preparation
@@ -25,7 +24,7 @@ from sgoif.commands.sentinel.settings import OpenSettings
 from sgoif.commands.trained_model import TrainedModel, check_model, digest
 from sgoif.core.serialization import load_state, save_state
 from sgoif.device.selection import choose_device
-from sgoif.errors import StateError
+from sgoif.errors import ModelError, StateError
 from sgoif.images.errors import cannot_write, make_writable
 from sgoif.images.text import shown
 from sgoif.tasks.ood import Sentinel
