@@ -22,6 +22,7 @@ FRAMEWORKS = {"sgoif.integrations.lightning": "lightning", "sgoif.integrations.h
 MUST_HAVE = [
     "sgoif.tasks.labels.errors.LabelErrors",
     "sgoif.tasks.labels.decoys.plant_decoys",
+    "sgoif.backbones.base.Backbone",
     "sgoif.reports.label_report.write_label_report",
     "sgoif.tasks.ood.sentinel.Sentinel",
     "sgoif.tasks.ood.stream.ShiftWatch",
