@@ -22,11 +22,6 @@ from sgoif.tasks.review import RankedReview
 
 HARMED, EXPLAINED, SIDE = 4, 2000, 96
 TOPS = (20, 50, 100, 200, 500, 1000, 2000, 5000)
-FROM_DECOYS = (
-    "Observed shares are estimated from labels that this run made wrong on purpose; no clean labels were needed."
-)
-WITHOUT_DECOYS = "Nothing was observed: this run had no decoys. plant_decoys(...) gives some."
-UNTOLD = "Nothing can be observed: the model has learned too little to tell decoys from other labels."
 
 
 @dataclass(frozen=True)
@@ -117,8 +112,6 @@ def page_data(errors: LabelErrors, table: ScoreTable, fdr: float, shown: ReportE
         fdr=fdr,
         precision=precision(errors, table),
         confusion=pairs_of(errors, shown.unjudged),
-        reliability=errors.reliability(),
-        reliability_note=_observed(errors),
         history=errors.monitor.history,
         facts={"examples": f"{len(index):,}", **shown.facts},
         notes=[*errors.notes(), *notes, *shown.notes],
@@ -163,13 +156,6 @@ def precision(errors: LabelErrors, table: ScoreTable) -> list[tuple[int, float]]
     if not errors.rate_told or p[: TOPS[0]].mean() < errors.noise_rate().estimate:
         return []
     return [(k, float(p[:k].mean())) for k in TOPS if k <= len(p)]
-
-
-def _observed(errors: LabelErrors) -> str:
-    """Where the observed shares of the page come from."""
-    if errors.decoys is None:
-        return WITHOUT_DECOYS
-    return FROM_DECOYS if errors.rate_told else UNTOLD
 
 
 def _harmed(errors: LabelErrors, index: np.ndarray[Any, Any]) -> tuple[np.ndarray[Any, Any], list[str]]:

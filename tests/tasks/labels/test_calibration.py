@@ -19,7 +19,7 @@ SHARES = st.floats(0, 1)
 @pytest.mark.parametrize("rate", [0.05, 0.2, 0.4])
 def test_probabilities_of_a_mixture_are_calibrated_at_its_rate(rate: float) -> None:
     """Of a channel that is as much less sure than the ranking as channels are."""
-    v, wrong, _ = mixture(rate, apart=3.0)
+    v, wrong = mixture(rate, apart=3.0)
     odds = np.log(rate / (1 - rate)) + 3 * v - 4.5
     curve = Curve.fitted(v, v, sigmoid((odds - odds.mean()) / STEEPER + odds.mean()))
     p = curve.probability(v, rate)
@@ -30,7 +30,7 @@ def test_probabilities_of_a_mixture_are_calibrated_at_its_rate(rate: float) -> N
 
 
 def test_probabilities_rise_with_suspicion_and_with_the_rate() -> None:
-    v, _, _ = mixture(0.2)
+    v, _ = mixture(0.2)
     curve = Curve.fitted(v, v, sigmoid(2 * v - 4))
     order = np.argsort(v)
     low, high = curve.probability(v, 0.1)[order], curve.probability(v, 0.3)[order]
@@ -40,7 +40,7 @@ def test_probabilities_rise_with_suspicion_and_with_the_rate() -> None:
 
 
 def test_a_ranking_has_no_unit() -> None:
-    v, wrong, _ = mixture(0.2)
+    v, wrong = mixture(0.2)
     one = Curve.fitted(v, v, wrong.astype(float)).probability(v, 0.2)
     moved = 50 * v - 7
     np.testing.assert_allclose(one, Curve.fitted(moved, moved, wrong.astype(float)).probability(moved, 0.2), atol=1e-6)
@@ -49,7 +49,7 @@ def test_a_ranking_has_no_unit() -> None:
 def test_the_slope_is_steeper_the_further_apart_wrong_labels_are() -> None:
     found = []
     for apart in (1.0, 2.0, 4.0):
-        v, wrong, _ = mixture(0.2, apart=apart)
+        v, wrong = mixture(0.2, apart=apart)
         found.append(slope_of_probabilities((v - np.median(v)) / v.std(), wrong.astype(float)))
     assert np.diff(found).min() > 0
 
@@ -65,7 +65,7 @@ def test_equal_scores_and_certain_channels_give_numbers() -> None:
     for wrong in (np.zeros(100), np.ones(100), np.full(100, 0.5)):
         p = Curve.fitted(v, v, wrong).probability(v, 0.1)
         assert p == pytest.approx(0.1)
-    v, _, _ = mixture(0.2)
+    v, _ = mixture(0.2)
     assert np.isfinite(Curve.fitted(v, v, np.zeros(len(v))).probability(v, 1e-6)).all()
 
 

@@ -73,7 +73,7 @@ def test_without_trust_only_the_channel_counts() -> None:
 @pytest.fixture(scope="module")
 def astray() -> tuple[Problem, LabelErrors]:
     problem = misnamed()
-    return problem, LabelErrors(trained(problem, CLASSES)[0])
+    return problem, LabelErrors(trained(problem, CLASSES))
 
 
 def test_checked_labels_turn_a_ranking_that_went_astray(astray: tuple[Problem, LabelErrors]) -> None:
@@ -89,7 +89,7 @@ def test_checked_labels_turn_a_ranking_that_went_astray(astray: tuple[Problem, L
 
 def test_checked_labels_change_nothing_where_names_are_right() -> None:
     problem = blobs(CLASSES * 300, CLASSES, rate=0.2)
-    monitor, _ = trained(problem, CLASSES)
+    monitor = trained(problem, CLASSES)
     errors = LabelErrors(monitor)
     checked = LabelErrors(monitor, checked={int(i): int(problem.true[i]) for i in errors.to_check()})
     np.testing.assert_array_equal(errors.table()["probability_wrong"], checked.table()["probability_wrong"])

@@ -11,20 +11,20 @@ from sgoif.tasks import LabelErrors
 from sgoif.tasks.review import report
 
 
-def test_the_parts_follow_each_other_and_hold_everything(with_decoys: LabelErrors) -> None:
-    surely, look, fine = with_decoys.tiers()
+def test_the_parts_follow_each_other_and_hold_everything(plain: LabelErrors) -> None:
+    surely, look, fine = plain.tiers()
     assert [part.name for part in (surely, look, fine)] == ["surely wrong", "worth a look", "fine"]
-    judged = int(np.isfinite(with_decoys.table()["probability_wrong"]).sum())
+    judged = int(np.isfinite(plain.table()["probability_wrong"]).sum())
     assert surely.size + look.size + fine.size == judged
-    assert surely.size == len(with_decoys.select(0.1))
-    assert surely.size + look.size == pytest.approx(with_decoys.noise_rate().high * judged, abs=1)
+    assert surely.size == len(plain.select(0.1))
+    assert surely.size + look.size == pytest.approx(plain.noise_rate().high * judged, abs=1)
     for part in (surely, look, fine):
         assert 0 <= part.low <= part.high <= 1
     assert surely.low >= look.low >= fine.low
 
 
-def test_what_is_surely_wrong_mostly_is(with_decoys: LabelErrors, problem: Problem) -> None:
-    chosen = with_decoys.select(0.1)
+def test_what_is_surely_wrong_mostly_is(plain: LabelErrors, problem: Problem) -> None:
+    chosen = plain.select(0.1)
     assert len(chosen) >= 5
     assert problem.wrong[chosen].mean() > 0.85
 

@@ -10,11 +10,9 @@ judgement    all of these in order
 tiers        surely wrong, worth a look, fine
 checked      a few checked labels say which class is which
 closing      one look more at the end of a short run
-decoys       labels made wrong on purpose, so that the run itself shows what a wrong label looks like
 errors       the answers
 """
 
-from sgoif.tasks.labels.decoys import Decoys, plant_decoys
 from sgoif.tasks.labels.errors import LabelErrors
 
-__all__ = ["Decoys", "LabelErrors", "plant_decoys"]
+__all__ = ["LabelErrors"]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import html
-import itertools
 from collections.abc import Mapping, Sequence
 from functools import cached_property
 from numbers import Integral
@@ -18,17 +17,13 @@ from sgoif.core.batches import read_items
 from sgoif.core.data import Indexed, Part, isolated_random_state, read_labels, split_target
 from sgoif.core.objective import MultiLabel
 from sgoif.core.score_table import ScoreTable
-from sgoif.errors import SettingError, SgoifError
-from sgoif.scoring.ledger import Ledger
+from sgoif.errors import SettingError
 from sgoif.tasks.argument_checks import check_classes, check_monitor, is_share
 from sgoif.tasks.labels.channel import Array, Labels
 from sgoif.tasks.labels.checked import to_check
 from sgoif.tasks.labels.closing import evidence_of
-from sgoif.tasks.labels.decoys import Decoys, Relabelled
-from sgoif.tasks.labels.evidence import Evidence, from_ledger
 from sgoif.tasks.labels.judgement import Judgement, class_agreement, judge, suggestions
 from sgoif.tasks.labels.noise_rate import NoiseRate
-from sgoif.tasks.labels.ranking import aligned, suspicion
 from sgoif.tasks.labels.tiers import Tier, tiers_of
 from sgoif.tasks.review import RankedReview, ReviewEstimate
 
@@ -43,8 +38,6 @@ KNOWN, LEAST_OF_CLASS = 0.4, 5
 """Agreement with the labels of a class below which a note names it, from so many held-out examples on."""
 LEAST_WIDTH = 0.05
 """Width of the interval of the rate up to which no note is needed."""
-BINS = np.array([0.0, 0.02, 0.1, 0.3, 0.5, 0.7, 0.9, 0.98, 1.0])
-Reliability = tuple[float, float, float, float, int]
 
 
 class LabelErrors:
@@ -52,7 +45,6 @@ class LabelErrors:
 
     Args:
         monitor: the monitor of a finished or running training.
-        decoys: what `plant_decoys` returned; they are left out of all figures, and `reliability` compares with them.
         dataset: indexed like the loop; explanations and reports read the examples from it. Without it, examples are
             found by way of a hold-out that was made with `split_holdout`.
         class_names: one name for every class.
@@ -83,7 +75,6 @@ class LabelErrors:
         self,
         monitor: InfluenceMonitor,
         *,
-        decoys: Decoys | None = None,
         dataset: Dataset[Any] | None = None,
         class_names: Sequence[str] | None = None,
         checked: Mapping[int, int] | None = None,
@@ -91,12 +82,8 @@ class LabelErrors:
         label: int | None = None,
     ) -> None:
         _check_labels(monitor, label)
-        _check_decoys(decoys)
         _check_classes_by_index("checked", checked or {})
-        if label is not None and decoys is not None:
-            raise SettingError("decoys are of one class per example: leave them out with label=")
         self.monitor = monitor
-        self.decoys = decoys if decoys is not None and len(decoys) else None
         self.dataset = _by_index(dataset)
         self.label = label
         self.classes = monitor.classes if label is None else 2
@@ -108,7 +95,6 @@ class LabelErrors:
         self.judgement: Judgement = judge(
             *evidence_of(monitor, self.dataset or _whole(monitor), closing_pass, label),
             self.classes,
-            None if self.decoys is None else self.decoys.index,
             checked,
         )
         self._numbered = monitor.held_out_indices() is not None
@@ -239,29 +225,6 @@ class LabelErrors:
             raise SettingError(f"k={k!r} is not valid: expected a whole number from 1 to {len(p)}")
         return float(p[:k].mean()) if self.rate_told else float("nan")
 
-    def reliability(self) -> list[Reliability]:
-        """Predicted against observed share of wrong labels, with a 90% interval and the number of examples, per bin.
-
-        Observed is what the decoys say: noise rate × share of decoys in the bin ÷ share of all examples in it. Empty
-        without decoys, and where the rate cannot be told.
-        """
-        verdict, rate = self.judgement, self.judgement.rate.estimate
-        if not self.rate_told or not len(verdict.decoy_suspicion):
-            return []
-        marked, own = verdict.curve.probability(verdict.decoy_suspicion, rate), verdict.probability
-        found: list[Reliability] = []
-        for low, high in itertools.pairwise(BINS.tolist()):
-            inside = (own >= low) & (own < high if high < 1 else True)
-            hits = int(((marked >= low) & (marked < high if high < 1 else True)).sum())
-            if not inside.any():
-                continue
-            factor = rate / len(marked) / float(inside.mean())
-            spread = 1.64 * np.sqrt(hits + 1)
-            ends = (factor * max(hits - spread, 0), factor * (hits + spread))
-            predicted = float(own[inside].mean())
-            found.append((predicted, min(factor * hits, 1.0), *(min(end, 1.0) for end in ends), int(inside.sum())))
-        return found
-
     def to_check(self, count: int | None = None, seed: int = 0) -> Labels:
         """Held-out examples to look at and to give back as `checked`, drawn at random; by default four per class."""
         return to_check(self.judgement.anchors.index, 4 * self.classes if count is None else count, seed)
@@ -327,7 +290,6 @@ class LabelErrors:
             "selected": surely.size,
             "worth_a_look": look.size,
             "fdr": FDR,
-            "decoys": 0 if self.decoys is None else len(self.decoys),
             "notes": self.notes(),
         }
 
@@ -389,49 +351,16 @@ class LabelErrors:
         judged = [(verdict.training, verdict.suspicion)]
         if self._numbered:
             judged.append((verdict.anchors, verdict.anchor_suspicion))
-        if self.decoys is not None:
-            evidence, v = self._judge_decoys(self.decoys)
-            met = np.flatnonzero(np.isin(evidence.index, index))  # in a running loop some may not have come up yet
-            judged.append((evidence.take(met), v[met]))
         for evidence, v in judged:
             at = place[evidence.index]
             rows["given"][at] = evidence.given
             rows["suggested"][at] = suggestions(evidence, by_group=self._by_class)
             rows["suspicion"][at] = v
         rows["probability"] = verdict.curve.probability(rows["suspicion"], verdict.rate.estimate)
-        if self.decoys is not None:
-            self._amend(rows, place, judged[-1][0])
         unseen = np.flatnonzero(rows["given"] < 0)
         if self.dataset is not None and len(unseen):
             rows["given"][unseen] = rows["suggested"][unseen] = self._given(self.dataset, index[unseen].tolist())
         return rows
-
-    def _judge_decoys(self, decoys: Decoys) -> tuple[Evidence, Array]:
-        """Decoys with the labels they came with, by the model of this moment, on the scale of held-out examples."""
-        if decoys.dataset is None:
-            raise SgoifError("decoys without a data set cannot be judged; make them with plant_decoys(dataset, ...)")
-        monitor, verdict = self.monitor, self.judgement
-        given = torch.as_tensor(decoys.given)
-
-        def read_decoys(some: Tensor) -> tuple[Any, Tensor]:
-            assert decoys.dataset is not None
-            inputs, _ = self._read(decoys.dataset, torch.as_tensor(decoys.index)[some])
-            return inputs, given[some].to(monitor.device)
-
-        own = self._score_now(len(decoys), read_decoys, decoys.index)
-        anchors = self._score_now(len(verdict.anchors), self._read_anchors, verdict.anchors.index)
-        both = suspicion(own.joined(anchors), verdict.joint, verdict.weights)
-        theirs = suspicion(anchors, verdict.joint, verdict.weights)
-        return own, aligned(both[: len(own)], theirs, verdict.suspicion)
-
-    def _read_anchors(self, some: Tensor) -> tuple[Any, Tensor]:
-        return self.monitor.anchors.read(some)
-
-    def _score_now(self, count: int, read: Any, index: Labels) -> Evidence:
-        monitor = self.monitor
-        ledger = Ledger(len(monitor.group_names), monitor.classes, monitor.device, count)
-        monitor.held_out.score_into(ledger, torch.arange(count), read)
-        return from_ledger(ledger, index)
 
     def _read(self, dataset: Dataset[Any], indices: Tensor) -> tuple[Any, Tensor]:
         """Inputs and labels of some examples, on the monitor's device."""
@@ -444,14 +373,6 @@ class LabelErrors:
             return read_labels(dataset, positions)
         with isolated_random_state():
             return [round(float(split_target(dataset[place])[1][self.label])) for place in positions]
-
-    def _amend(self, rows: dict[str, Any], place: Labels, decoys: Evidence) -> None:
-        """What training saw of decoys belongs to their wrong labels; the table shows the given ones."""
-        at = place[decoys.index]
-        rows["influence"][at] = decoys.influence
-        rows["n_observations"][at] = 1
-        for name in ("interval_low", "interval_high", "confidence"):
-            rows[name][at] = np.nan
 
 
 def _check_labels(monitor: Any, label: int | None) -> None:
@@ -467,11 +388,6 @@ def _check_labels(monitor: Any, label: int | None) -> None:
             raise SettingError(f"label={label!r} asks about one of several labels, and examples have one class each")
 
 
-def _check_decoys(decoys: Any) -> None:
-    if decoys is not None and not isinstance(decoys, Decoys):
-        raise SettingError(f"decoys={decoys!r:.60} is not valid: expected what plant_decoys(...) returned")
-
-
 def _check_classes_by_index(name: str, given: Any) -> None:
     """Raise unless this is the class number of some examples, by index."""
     numbers = (*given, *given.values()) if isinstance(given, Mapping) else (None,)
@@ -480,8 +396,8 @@ def _check_classes_by_index(name: str, given: Any) -> None:
 
 
 def _by_index(dataset: Dataset[Any] | None) -> Dataset[Any] | None:
-    """The data set that the indices of the loop count: a training set is often a part of it, with decoys in it."""
-    while isinstance(dataset, (Part, Indexed, Relabelled)):
+    """The data set that the indices of the loop count: a training set is often a part of it."""
+    while isinstance(dataset, (Part, Indexed)):
         dataset = dataset.dataset
     return dataset
 

@@ -21,7 +21,7 @@ LEAST_EXAMPLES = 20
 
 @dataclass(frozen=True)
 class Judgement:
-    """The verdict about training examples (decoys left out) and held-out ones."""
+    """The verdict about training examples and held-out ones."""
 
     training: Evidence
     suspicion: Array
@@ -29,8 +29,6 @@ class Judgement:
     anchors: Evidence
     anchor_suspicion: Array
     """v of the held-out examples, on the scale of the training examples."""
-    decoy_suspicion: Array
-    """v of the decoys, as trained on with their wrong labels; empty without decoys."""
     curve: Curve
     rate: NoiseRate
     estimates: dict[str, float]
@@ -62,39 +60,33 @@ def judge(
     training: Evidence,
     anchors: Evidence,
     classes: int,
-    decoys: Labels | None = None,
     checked: Mapping[int, int] | None = None,
 ) -> Judgement:
     """Rank, calibrate and judge.
 
-    `decoys` are the indices of training examples whose label was made wrong on purpose, `checked` gives held-out
-    examples the label that somebody found to be right.
+    `checked` gives held-out examples the label that somebody found to be right.
     """
     if len(training) < LEAST_EXAMPLES or not len(anchors):
         raise SgoifError(
             f"{len(training)} training and {len(anchors)} held-out examples have been scored so far; labels can be"
             f" judged from {LEAST_EXAMPLES} training examples on. Let the loop run at least one epoch"
         )
-    planted = np.isin(training.index, decoys) if decoys is not None else np.zeros(len(training), dtype=bool)
-    own = training.take(np.flatnonzero(~planted))
-    structure, joint = structure_of(own, classes), channel_of(anchors, classes)
+    structure, joint = structure_of(training, classes), channel_of(anchors, classes)
     weigh = weights(training, anchors, structure, classes)
     if checked and joint is not None:
         named = checked_joint(anchors, joint, *rows_of(anchors, checked, classes))
         weigh = weigh.believing(trust(anchors, joint, named))
         joint = named if weigh.trust < 1 else joint
-    together, apart = suspicion(training, joint, weigh), suspicion(anchors, joint, weigh)
-    v, marked = together[~planted], together[planted]
+    v, apart = suspicion(training, joint, weigh), suspicion(anchors, joint, weigh)
     wrong = None if joint is None else wrong_by_channel(anchors.probabilities(classes), anchors.given, joint)
-    rate, estimates = noise_rate(own, anchors, classes, wrong)
+    rate, estimates = noise_rate(training, anchors, classes, wrong)
     doubt = (anchors.likeliest(classes)[0] != anchors.given).astype(float) if wrong is None else wrong
     held_out = aligned(apart, apart, v)
     return Judgement(
-        own,
+        training,
         v,
         anchors,
         held_out,
-        marked,
         Curve.fitted(v, apart, doubt),
         rate,
         estimates,
