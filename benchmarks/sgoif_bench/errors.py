@@ -31,8 +31,6 @@ from sgoif.monitor import InfluenceMonitor
 from sgoif.tasks.labels.checked import to_check
 from sgoif.tasks.labels.evidence import Evidence, Rows, anchor_evidence, training_evidence
 from sgoif.tasks.labels.judgement import Judgement, judge, suggestions
-from sgoif.tasks.labels.ranking import channel_of, suspicion, weights
-from sgoif.tasks.labels.structure import structure_of
 from sgoif_bench.batches import Batches, LabelledImages
 from sgoif_bench.cifar import CLASSES, read_cifar10
 from sgoif_bench.command import Device, Say, check_writable, choose_device, run_command, say, setting
@@ -258,8 +256,7 @@ def _train(settings: ErrorsSettings, tell: Say) -> dict[str, Any]:
 def _first_percent(monitor: InfluenceMonitor, wrong: NDArray[np.bool_]) -> float:
     """Share of wrong labels in the first percent of the ranking at this moment."""
     evidence, anchors = training_evidence(monitor), anchor_evidence(monitor)
-    weigh = weights(evidence, anchors, structure_of(evidence, CLASSES), CLASSES)
-    order = np.argsort(-suspicion(evidence, channel_of(anchors, CLASSES), weigh))
+    order = np.argsort(-judge(evidence, anchors, CLASSES).suspicion)
     return float(wrong[evidence.index[order[: max(1, len(order) // 100)]]].mean())
 
 
@@ -391,13 +388,7 @@ def load_evidence(path: Path, *besides: str) -> dict[str, Any]:
         missing.append(error.args[0])
     if missing:
         raise SettingError(f"{path} was not kept by --evidence of this command: it has no array {missing[0]!r}")
-    planted = known.pop("decoys", ())
-    return {**known, "training": without(known["training"], planted)}
-
-
-def without(evidence: Evidence, planted: Any) -> Evidence:
-    """The same but for these examples."""
-    return evidence.take(np.flatnonzero(~np.isin(evidence.index, planted)))
+    return {**known, "training": known["training"].without(known.pop("decoys", None))}
 
 
 def read_archive(path: Path) -> dict[str, NDArray[Any]]:

@@ -20,7 +20,7 @@ from torch.utils.data import DataLoader, Dataset, TensorDataset
 from sgoif import InfluenceMonitor, indexed, split_holdout
 from sgoif.core.score_table import ScoreTable
 from sgoif.reports import write_label_report
-from sgoif.reports.label_report import ReportExtras, as_pixels, page_data, precision
+from sgoif.reports.label_report import ReportExtras, as_pixels, harmed_by, page_data, precision
 from sgoif.tasks import LabelErrors
 from sgoif.tasks.labels.noise_rate import NoiseRate
 from sgoif.tasks.review import RankedReview, ReviewPlan
@@ -169,7 +169,7 @@ def test_pictures_and_the_examples_that_are_hurt(monitor: InfluenceMonitor, tmp_
     assert (image.format, image.size) == ("PNG", (SIDE, SIDE))
     names = [int(name) for name in report["names"]]
     harmed = report["columns"]["harmed"].reshape(COUNT, -1)
-    expected = errors.harmed(names, 4)
+    expected = harmed_by(errors, names)
     found = np.where(harmed >= 0, np.array(names)[np.maximum(harmed, 0)], -1)
     np.testing.assert_array_equal(found, expected)
     assert set(found.ravel().tolist()) - {-1} <= set(monitor.held_out_indices().tolist())  # type: ignore[union-attr]

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from sgoif.core.serialization import atomic_write
 from sgoif.errors import SettingError
 from sgoif.tasks.labels.evidence import Evidence, Rows
-from sgoif_bench.errors import COLUMNS, SIGNALS, TRUTH, read_archive, without
+from sgoif_bench.errors import COLUMNS, SIGNALS, TRUTH, read_archive
 
 CLASSES, GROUPS = 10, 3
 """Columns of probabilities and of influence by group that are kept, the largest ones."""
@@ -82,7 +82,7 @@ def load(path: Path) -> dict[str, Any]:
             f"{path} was not kept by `python -m sgoif_bench.judgement.collect`: it has no array {error.args[0]!r}"
         ) from error
     training = known["training"]
-    kept = without(training, archive.get("decoys", ()))
+    kept = training.without(archive.get("decoys"))
     place = np.searchsorted(training.index, kept.index)
     return {**known, **{name: known[name][place] for name in OWN}, "training": kept, "rows": kept.index}
 

@@ -32,8 +32,7 @@ import numpy as np
 from sgoif.monitor import InfluenceMonitor
 from sgoif.tasks.labels import LabelErrors
 from sgoif.tasks.labels.evidence import anchor_evidence, training_evidence
-from sgoif.tasks.labels.ranking import channel_of, suspicion, weights
-from sgoif.tasks.labels.structure import structure_of
+from sgoif.tasks.labels.judgement import judge
 from sgoif_bench.command import Say
 from sgoif_bench.labels.problem import Outcome, Problem, Scores
 from sgoif_bench.labels.watching import together, watch
@@ -114,8 +113,7 @@ def _score_now(problem: Problem, monitor: InfluenceMonitor) -> Scores:
     """The label score as it is at this moment, of the examples that are trained on; −inf elsewhere."""
     evidence, anchors = training_evidence(monitor), anchor_evidence(monitor)
     scores = np.full(len(problem), -np.inf)
-    weigh = weights(evidence, anchors, structure_of(evidence, monitor.classes), monitor.classes)
-    scores[evidence.index] = suspicion(evidence, channel_of(anchors, problem.classes), weigh)
+    scores[evidence.index] = judge(evidence, anchors, problem.classes).suspicion
     return scores
 
 

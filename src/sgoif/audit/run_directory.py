@@ -94,8 +94,8 @@ class RunDirectory:
         if planted_labels(found):
             raise RunDirectoryError(
                 f"{self.path} was trained by an earlier release, with a few labels made wrong on purpose (--decoys),"
-                " and cannot be judged anew by this one. Its list, page and decisions still count (`sgoif review`, `sgoif"
-                " apply`); to audit again, give another folder with --out"
+                " and cannot be judged anew by this one. Its list, page and decisions still count (`sgoif review`,"
+                " `sgoif apply`); to audit again, give another folder with --out"
             )
         named = found["settings"].get("model", AUTOMATIC)
         if resume and self.settings.model == AUTOMATIC != named:

@@ -18,6 +18,7 @@ from torch.utils.data import DataLoader
 
 from sgoif import InfluenceMonitor, indexed, split_holdout
 from sgoif.errors import SettingError
+from sgoif.reports.label_report import harmed_by
 from sgoif.tasks import LabelErrors
 
 COLUMNS = [
@@ -56,7 +57,6 @@ def test_wrong_labels_are_found_and_named(plain: LabelErrors, problem: Problem) 
     assert likely.mean() > 0.8
     assert likely.sum() > 0.7 * problem.wrong.sum()
     assert plain.noise_rate().estimate == pytest.approx(problem.wrong.mean(), abs=0.06)
-    assert plain.expected_precision(100) == pytest.approx(1.0, abs=0.05)
 
 
 def test_the_table_has_cleanlabs_columns_and_one_row_per_example(plain: LabelErrors, problem: Problem) -> None:
@@ -98,12 +98,6 @@ def test_the_confusion_counts_every_example_once(plain: LabelErrors, problem: Pr
     assert np.abs(counts - real).sum() / COUNT < 0.12
 
 
-def test_expected_precision_is_the_mean_of_the_highest_probabilities(plain: LabelErrors) -> None:
-    p = np.sort(plain.table()["probability_wrong"])[::-1]
-    for k in (1, 10, 500, COUNT):
-        assert plain.expected_precision(k) == pytest.approx(p[:k].mean())
-
-
 @pytest.mark.parametrize("fdr", [0, 1, -0.1, 1.5, float("nan")])
 def test_a_false_discovery_rate_is_a_share(plain: LabelErrors, fdr: float) -> None:
     for call in (plain.select, plain.table):
@@ -111,21 +105,15 @@ def test_a_false_discovery_rate_is_a_share(plain: LabelErrors, fdr: float) -> No
             call(fdr)
 
 
-@pytest.mark.parametrize("k", [0, -3, COUNT + 1, 2.5, "10"])
-def test_k_is_a_number_of_examples(plain: LabelErrors, k: Any) -> None:
-    with pytest.raises(SettingError, match=f"from 1 to {COUNT}"):
-        plain.expected_precision(k)
-
-
 def test_held_out_examples_that_are_hurt_most(plain: LabelErrors, problem: Problem) -> None:
     held = set(plain.monitor.held_out_indices().tolist())  # type: ignore[union-attr]
     chosen = [i for i in likely_wrong(plain) if problem.wrong[i]][:40]
-    found = plain.harmed(chosen, count=3)
+    found = harmed_by(plain, chosen, count=3)
     assert found.shape == (40, 3)
     assert set(found.ravel().tolist()) <= held | {-1}
     # Who calls a cat a dog hurts cats.
     assert (problem.true[found[:, 0]] == problem.true[chosen]).mean() > 0.7
-    assert LabelErrors(plain.monitor).harmed(chosen).shape == (40, 0)
+    assert harmed_by(LabelErrors(plain.monitor), chosen).shape == (40, 0)
 
 
 def test_a_part_of_the_data_with_indices_can_stand_for_it(problem: Problem) -> None:
@@ -135,7 +123,7 @@ def test_a_part_of_the_data_with_indices_can_stand_for_it(problem: Problem) -> N
     whole = LabelErrors(monitor, dataset=problem.dataset)
     for stand_in in (training, indexed(training)):
         some = LabelErrors(monitor, dataset=stand_in)
-        np.testing.assert_array_equal(some.harmed([5, 900]), whole.harmed([5, 900]))
+        np.testing.assert_array_equal(harmed_by(some, [5, 900]), harmed_by(whole, [5, 900]))
 
 
 # --- every kind of loop -----------------------------------------------------------------------------------------------
@@ -206,7 +194,7 @@ def test_a_hold_out_that_is_numbered_apart(problem: Problem) -> None:
     assert errors.table()["index"].tolist() == list(range(COUNT))
     assert precision(errors, own) > 0.97
     assert right_suggestions(errors, own) > 0.9
-    assert errors.harmed([0, 1]).shape == (2, 0)
+    assert harmed_by(errors, [0, 1]).shape == (2, 0)
 
 
 def test_two_classes_told_apart_by_one_logit() -> None:
@@ -272,15 +260,14 @@ def test_examples_that_were_never_drawn_have_no_probability(problem: Problem) ->
 # --- for a look -------------------------------------------------------------------------------------------------------
 
 
-def test_a_summary_in_words_and_numbers(plain: LabelErrors) -> None:
-    summary = plain.summary()
-    assert summary["examples"] == COUNT
-    assert summary["selected"] == len(plain.select())
-    assert summary["noise_rate_low"] <= summary["noise_rate"] <= summary["noise_rate_high"]
-    assert f"{summary['selected']} are surely wrong" in repr(plain)
-    assert f"{summary['worth_a_look']} more are worth a look" in repr(plain)
-    assert f"of {COUNT:,} labels look wrong" in repr(plain)
-    assert plain.notes() == summary["notes"]
+def test_a_verdict_in_words(plain: LabelErrors) -> None:
+    surely, look, _ = plain.tiers()
+    rate = plain.noise_rate()
+    assert surely.size == len(plain.select())
+    assert f"{surely.size} are surely wrong" in repr(plain)
+    assert f"{look.size} more are worth a look" in repr(plain)
+    said = f"{100 * rate.estimate:.1f}% of {COUNT:,} labels look wrong ({100 * rate.low:.1f} to {100 * rate.high:.1f}%)"
+    assert said in plain.verdict()
     assert repr(plain).count("\n") == len(plain.notes())
 
 
