@@ -388,7 +388,8 @@ def load_evidence(path: Path, *besides: str) -> dict[str, Any]:
         missing.append(error.args[0])
     if missing:
         raise SettingError(f"{path} was not kept by --evidence of this command: it has no array {missing[0]!r}")
-    return {**known, "training": known["training"].without(known.pop("decoys", None))}
+    planted = known.pop("decoys", None)
+    return {**known, "training": known["training"].without(planted)}
 
 
 def read_archive(path: Path) -> dict[str, NDArray[Any]]:
