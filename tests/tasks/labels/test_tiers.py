@@ -48,6 +48,15 @@ def test_looks_say_how_many_labels_are_wrong(plain: LabelErrors, problem: Proble
     assert "labels are wrong" in report(found)
 
 
+def test_what_nobody_can_tell_makes_room_for_another_look(plain: LabelErrors, problem: Problem) -> None:
+    first, *rest = (int(i) for i in plain.review_plan(40))
+    looked: dict[int, int | None] = {i: int(problem.true[i]) for i in rest}
+    assert len(plain.update(looked).looks) == 0
+    found = plain.update({**looked, first: None})
+    assert found.decided == 39
+    assert 15 < len(found.looks) < 40
+
+
 def test_looks_hold_for_a_model_that_knows_nothing(ignorant: LabelErrors, problem: Problem) -> None:
     found = ignorant.update({int(i): int(problem.true[i]) for i in ignorant.review_plan(100)})
     assert found.share.low <= problem.wrong.mean() <= found.share.high
