@@ -10,7 +10,6 @@ from pages.cells import read_lines, table
 from sgoif_bench.judgement.table import HEAD, by_set, cells, summary
 
 PAGE = "label-errors.md"
-PART = "without_decoys"
 MOSTLY = 0.9
 """Share of repetitions in which something has to hold."""
 SETS = {
@@ -25,10 +24,8 @@ SETS = {
 
 def corpus() -> str:
     """How often what is stated of the runs of the corpus is so, by data set."""
-    lines = [line for line in read_lines("label-errors-corpus.jsonl") if not line["error"] and line[PART]]
-    rows = [
-        [SETS.get(name, name), *cells(summary(some, PART)), _selection(some)] for name, some in by_set(lines).items()
-    ]
+    lines = [line for line in read_lines("label-errors-corpus.jsonl") if not line["error"]]
+    rows = [[SETS.get(name, name), *cells(summary(some)), _selection(some)] for name, some in by_set(lines).items()]
     return table(["data set", *HEAD, "selection"], rows)
 
 

@@ -145,7 +145,6 @@ def train(settings: AuditsSettings, tell: Say) -> dict[str, Any]:
             "anchors": anchor_evidence(training.monitor),
             "true": images.true.astype(np.int16),
             "given": images.labels.astype(np.int16),
-            "decoys": training.decoys.index,
         }
     finally:
         training.close()
@@ -160,7 +159,7 @@ def run_audits(settings: AuditsSettings, tell: Say = say) -> dict[str, Any]:
         save_evidence(Path(settings.evidence), known)
     true, given = known["true"].astype(np.int64), known["given"].astype(np.int64)
     wrong, classes = given != true, int(max(true.max(), given.max())) + 1
-    verdict = judge(known["training"], known["anchors"], classes, known["decoys"])
+    verdict = judge(known["training"], known["anchors"], classes)
     planted = wrong[verdict.training.index]
     return {
         "agreement": known["anchors"].agreement(),

@@ -29,11 +29,8 @@ from sgoif.core.serialization import DAMAGE, atomic_write
 from sgoif.errors import SettingError
 from sgoif.monitor import InfluenceMonitor
 from sgoif.tasks.labels.checked import to_check
-from sgoif.tasks.labels.decoys import flip_some
 from sgoif.tasks.labels.evidence import Evidence, Rows, anchor_evidence, training_evidence
 from sgoif.tasks.labels.judgement import Judgement, judge, suggestions
-from sgoif.tasks.labels.ranking import channel_of, suspicion, weights
-from sgoif.tasks.labels.structure import structure_of
 from sgoif_bench.batches import Batches, LabelledImages
 from sgoif_bench.cifar import CLASSES, read_cifar10
 from sgoif_bench.command import Device, Say, check_writable, choose_device, run_command, say, setting
@@ -61,7 +58,7 @@ MATRIX_SEED = 0
 FOUND = 0.95
 COLUMNS = ("influence", "margin", "logit_margin", "loss")
 SIGNALS = ("loss", "margin", "prob_margin")
-TRUTH = ("true", "given", "decoys")
+TRUTH = ("true", "given")
 """What is kept of every run beside its evidence."""
 
 
@@ -81,10 +78,9 @@ class ErrorsSettings:
     batch_size: int = setting(512, help="examples in a batch")
     augment: bool = setting(True, help="random crops and mirroring")
     anchors: int = setting(2000, help="held-out examples, with their noisy labels")
-    decoys: float | None = setting(None, help="share of training labels flipped on purpose; unset: about 1%%, 0: none")
     limit: int | None = setting(None, help="use only the first so many training images")
     device: Device = setting("auto", help="where to train")
-    seed: int = setting(0, help="seed of noise, split, decoys, initial weights and batches")
+    seed: int = setting(0, help="seed of noise, split, initial weights and batches")
     evidence: str | None = setting(None, help="FILE.npz to keep what the run knew")
     checked: int = setting(0, help="held-out examples, drawn at random, whose right label is told to the judge")
     again: str | None = setting(None, help="FILE.npz kept by --evidence: judge it again instead of training")
@@ -203,7 +199,6 @@ def _train(settings: ErrorsSettings, tell: Say) -> dict[str, Any]:
     share = settings.anchors / len(given)
     training, held_out = split_holdout(everything, share=share, seed=settings.seed, labels=everything.labels)
     rows = np.asarray(training.indices)
-    trained_on, decoys = flip_some(given, rows, CLASSES, share=settings.decoys, seed=settings.seed)
 
     on_gpu = device.type == "cuda"
     layout = torch.channels_last if on_gpu else torch.contiguous_format
@@ -211,7 +206,7 @@ def _train(settings: ErrorsSettings, tell: Say) -> dict[str, Any]:
     where = torch.from_numpy(rows)
     batches = Batches(
         images[where].to(device),
-        torch.from_numpy(trained_on)[where].to(device),
+        torch.from_numpy(given)[where].to(device),
         where,
         settings.batch_size,
         seed=settings.seed,
@@ -240,7 +235,7 @@ def _train(settings: ErrorsSettings, tell: Say) -> dict[str, Any]:
                 scheduler.step()
                 tracker.update(logits, y, index.to(device))
             if max(first_percent, default=0.0) < FOUND:
-                first_percent.append(_first_percent(monitor, given != true, decoys.index))
+                first_percent.append(_first_percent(monitor, given != true))
             tell(f"epoch {epoch + 1} of {settings.epochs}: first percent {100 * first_percent[-1]:.1f}% wrong")
         known = {
             "training": training_evidence(monitor),
@@ -255,16 +250,13 @@ def _train(settings: ErrorsSettings, tell: Say) -> dict[str, Any]:
         "rows": rows,
         "true": true.astype(np.int16),
         "given": given.astype(np.int16),
-        "decoys": decoys.index,
     }
 
 
-def _first_percent(monitor: InfluenceMonitor, wrong: NDArray[np.bool_], decoys: NDArray[np.int64]) -> float:
+def _first_percent(monitor: InfluenceMonitor, wrong: NDArray[np.bool_]) -> float:
     """Share of wrong labels in the first percent of the ranking at this moment."""
     evidence, anchors = training_evidence(monitor), anchor_evidence(monitor)
-    evidence = evidence.take(np.flatnonzero(~np.isin(evidence.index, decoys)))
-    weigh = weights(evidence, anchors, structure_of(evidence, CLASSES), CLASSES)
-    order = np.argsort(-suspicion(evidence, channel_of(anchors, CLASSES), weigh))
+    order = np.argsort(-judge(evidence, anchors, CLASSES).suspicion)
     return float(wrong[evidence.index[order[: max(1, len(order) // 100)]]].mean())
 
 
@@ -274,17 +266,10 @@ def evaluate(known: Mapping[str, Any], checked: int = 0, seed: int = 0, people: 
     Of so many held-out examples somebody has checked the label. `people` are labels of all examples by people, who may
     contest what counts as the truth.
     """
-    true, given, decoys = known["true"], known["given"], known["decoys"]
+    true, given = known["true"], known["given"]
     wrong = given != true
     looked_at = {int(example): int(true[example]) for example in to_check(known["anchors"].index, checked, seed)}
-
-    def judged(told: NDArray[np.int64] | None) -> Judgement:
-        training = known["training"]
-        if told is None:  # their labels are wrong all the same, and nobody asked about them
-            training = training.take(np.flatnonzero(~np.isin(training.index, decoys)))
-        return judge(training, known["anchors"], CLASSES, told, looked_at)
-
-    verdict = judged(decoys if len(decoys) else None)
+    verdict = judge(known["training"], known["anchors"], CLASSES, looked_at)
     index = verdict.training.index
     place = np.searchsorted(known["rows"], index)
     single = {name: known[f"signal_{name}"][place] for name in SIGNALS}
@@ -304,8 +289,6 @@ def evaluate(known: Mapping[str, Any], checked: int = 0, seed: int = 0, people: 
     result["calibration"] = stated_and_real(verdict, wrong, true)
     if people is not None:
         result["opinion"] = contested(verdict, wrong, people)
-    if len(decoys):
-        result["calibration_without_decoys"] = stated_and_real(judged(None), wrong, true)
     return result
 
 
@@ -380,7 +363,10 @@ def save_evidence(path: Path, known: Mapping[str, Any]) -> None:
 
 
 def load_evidence(path: Path, *besides: str) -> dict[str, Any]:
-    """What `save_evidence` kept; the arrays named besides have to be there too."""
+    """What `save_evidence` kept; the arrays named besides have to be there too.
+
+    Examples whose label was made wrong on purpose, as earlier releases did (`decoys`), are left out.
+    """
     archive = read_archive(path)
 
     def rows(name: str) -> Rows:
@@ -402,7 +388,8 @@ def load_evidence(path: Path, *besides: str) -> dict[str, Any]:
         missing.append(error.args[0])
     if missing:
         raise SettingError(f"{path} was not kept by --evidence of this command: it has no array {missing[0]!r}")
-    return known
+    planted = known.pop("decoys", None)
+    return {**known, "training": known["training"].without(planted)}
 
 
 def read_archive(path: Path) -> dict[str, NDArray[Any]]:

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from sgoif.errors import SettingError
 from sgoif.tasks.labels.evidence import Evidence, Rows
-from sgoif_bench.errors import TRUTH, ErrorsSettings, evaluate, main, make_noise, save_evidence
+from sgoif_bench.errors import TRUTH, ErrorsSettings, evaluate, load_evidence, main, make_noise, save_evidence
 from sgoif_bench.metrics import BINS, expected_calibration_error
 
 LABELS = np.repeat(np.arange(10), 50)
@@ -60,7 +60,7 @@ def test_a_run_is_judged_and_can_be_judged_again(root: Path, capsys: pytest.Capt
 
 
 def test_without_noise_there_is_nothing_to_find(root: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(arguments(root, "--noise", "none", "--decoys", "0")) == 0
+    assert main(arguments(root, "--noise", "none")) == 0
     shown = capsys.readouterr().out
     assert "really 0.0%" in shown
     assert "AUPR" not in shown
@@ -213,19 +213,17 @@ def made_up(count: int, first: int, wrong: np.ndarray[Any, Any], true: np.ndarra
     return Evidence(first + np.arange(count), given, *signals, Rows(groups), Rows(p))
 
 
-def known_run(seed: int, decoy: slice | None = None) -> dict[str, Any]:
-    """What a run of 2,000 training and 400 held-out examples knew; of the rightly labelled ones some may be decoys."""
+def known_run(seed: int) -> dict[str, Any]:
+    """What a run of 2,000 training and 400 held-out examples knew."""
     random = np.random.default_rng(seed)
     true, wrong = np.arange(2400) % 10, random.random(2400) < 0.2
-    decoys = np.flatnonzero(~wrong[:2000])[decoy] if decoy is not None else np.zeros(0, dtype=np.int64)
     return {
-        "training": made_up(2000, 0, wrong[:2000] | np.isin(np.arange(2000), decoys), true[:2000]),
+        "training": made_up(2000, 0, wrong[:2000], true[:2000]),
         "anchors": made_up(400, 2000, wrong[2000:], true[2000:]),
         "structure": 0.5,
         "true": true,
         "given": np.where(wrong, (true + 1) % 10, true),
         "rows": np.arange(2000),
-        "decoys": decoys,
         "epochs": 4,
         "first_percent": np.array([0.3, 0.96]),
         **{f"signal_{name}": random.random(2000) for name in ("loss", "margin", "prob_margin")},
@@ -246,7 +244,6 @@ def test_figures_of_a_run_whose_truth_is_known() -> None:
     assert calibration["suggested_right"] == 1
     assert calibration["top_100_real"] == 1
     assert calibration["recall"] > 0.8
-    assert "calibration_without_decoys" not in found
     never = evaluate({**known, "first_percent": np.array([0.3, 0.4])})
     assert never["found_at_share"] is None
 
@@ -275,14 +272,13 @@ def test_people_contest_right_labels_of_the_list() -> None:
     assert "opinion" not in evaluate(run)
 
 
-def test_decoys_that_nobody_told_of_are_not_judged_either() -> None:
-    known = known_run(seed=1, decoy=slice(None, None, 20))
-    found = evaluate(known)
-    alone = found["calibration_without_decoys"]
-    others = np.flatnonzero(~np.isin(np.arange(2000), known["decoys"]))
-    left_out = {**known, "training": known["training"].take(others)}
-    assert alone == evaluate({**left_out, "decoys": np.zeros(0, dtype=np.int64)})["calibration"]
-    assert alone["noise_rate_true"] == found["calibration"]["noise_rate_true"]
+def test_labels_that_earlier_releases_made_wrong_on_purpose_are_not_judged(tmp_path: Path) -> None:
+    known = known_run(seed=1)
+    planted = np.flatnonzero(known["given"][:2000] == known["true"][:2000])[::20]
+    save_evidence(tmp_path / "run.npz", {**known, "decoys": planted})
+    found = load_evidence(tmp_path / "run.npz", "rows")
+    np.testing.assert_array_equal(found["training"].index, np.setdiff1d(np.arange(2000), planted))
+    assert "decoys" not in found
 
 
 def test_a_run_that_learned_nothing_leaves_the_rate_open(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -31,6 +31,12 @@ def photos(tmp_path: Path) -> Path:
     return root
 
 
+def test_what_nobody_can_tell_keeps_its_label_and_is_undecided(tmp_path: Path, photos: Path) -> None:
+    rows = [("cat/0.png", "skip", "cat", ""), ("cat/1.png", "keep", "cat", "")]
+    applied = apply_decisions(decide(tmp_path / "d.csv", photos, rows), tmp_path / "clean", dry_run=True)
+    assert (applied.kept - applied.undecided, applied.dropped, applied.relabelled) == (1, 0, {})
+
+
 @pytest.mark.parametrize("copy", [False, True])
 def test_an_image_folder(tmp_path: Path, photos: Path, copy: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(fcntl, "ioctl", no_clones)

@@ -37,7 +37,7 @@ def refuse(tmp_path: Path, photos: Path, rows: Sequence[Row], message: str) -> N
     ("row", "message"),
     [
         (("cat/9.png", "drop", "cat", ""), r"row 7: 'cat/9\.png' is not in the data"),
-        (("owl/0.png", "delete", "owl", ""), "none of keep, relabel, drop"),
+        (("owl/0.png", "delete", "owl", ""), "none of keep, relabel, drop, skip"),
         (("owl/0.png", "drop", "dog", ""), "should have the label 'dog' but has 'owl'"),
         (("owl/0.png", "relabel", "owl", ""), "new_label is empty"),
         (("owl/0.png", "relabel", "owl", "Dog"), "'Dog' of 'owl/0.png' is not a class of the data; did you mean 'dog'"),

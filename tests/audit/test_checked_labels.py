@@ -106,6 +106,9 @@ def test_rows_left_open_do_not_count_and_dropped_images_are_no_label(
     nothing = write(rows, tmp_path / "open.csv")
     with pytest.raises(DecisionsError, match=r"no row of .* has a decision yet"):
         again(settings, nothing)
+    rows[0]["decision"] = "skip"
+    with pytest.raises(DecisionsError, match=r"no row of .* has a decision yet"):
+        again(settings, write(rows, tmp_path / "skipped.csv"))
     rows[0]["decision"] = "drop"
     with pytest.raises(DecisionsError, match="none of 1 decision in"):
         again(settings, write(rows, tmp_path / "dropped.csv"))

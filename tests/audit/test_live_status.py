@@ -69,19 +69,20 @@ class Two:
         return 2
 
 
-def test_images_with_a_label_made_wrong_on_purpose_are_not_shown() -> None:
+def test_the_most_harmful_images_are_shown_and_none_without_a_score() -> None:
     count = 40
     scores = ScoreTable(
         {
             "index": np.arange(count),
-            "influence": np.linspace(1, 0, count),
+            "influence": np.r_[np.nan, 1.0, np.nan, np.linspace(0.9, 0, count - 3)],
             "interval_low": np.zeros(count),
             "interval_high": np.ones(count),
             "group": np.zeros(count, dtype=np.int64),
         }
     )
-    look = Look.at(5, scores, np.array([0, 2]))
-    assert [row["row"] for row in look.rows[:3]] == [1, 3, 4]
+    assert [row["row"] for row in Look.at(5, scores).rows[:3]] == [1, 3, 4]
+    unscored = ScoreTable({**{name: scores[name] for name in scores.columns}, "influence": np.full(count, np.nan)})
+    assert Look.at(5, unscored).rows == []
 
 
 def test_expected_quality_is_that_of_labels_drawn_by_the_probabilities() -> None:

@@ -55,6 +55,26 @@ def test_an_existing_run_is_never_overwritten(settings: AuditSettings) -> None:
     assert (found["step"], problems) == (5, [])
 
 
+@pytest.mark.parametrize("decoys", [None, 0.02, 0])
+def test_runs_with_labels_made_wrong_on_purpose_are_refused_with_a_sentence(
+    settings: AuditSettings, decoys: float | None
+) -> None:
+    begin(settings, 5)
+    written = json.loads((settings.directory / "run.json").read_text())
+    written["settings"]["decoys"] = decoys
+    (settings.directory / "run.json").write_text(json.dumps(written))
+    if decoys == 0:
+        with claim(settings, resume=True) as directory:
+            assert directory.load()[0] is not None
+        return
+    with pytest.raises(RunDirectoryError, match=r"made wrong on purpose.*sgoif review.*--out"), claim(settings, True):
+        pass
+    (settings.directory / "checkpoint.npz").unlink()
+    with claim(settings, resume=True) as directory:
+        directory.record("digest")
+    assert "decoys" not in json.loads((settings.directory / "run.json").read_text())["settings"]
+
+
 def test_a_folder_of_somebody_else_is_left_alone(settings: AuditSettings) -> None:
     settings.directory.mkdir()
     (settings.directory / "thesis.tex").write_text("x")

@@ -16,7 +16,6 @@ from sgoif.audit.settings import AuditSettings
 from sgoif.audit.training import Training, learning_rate
 from sgoif.core.serialization import load_state, save_state
 from sgoif.errors import StateError
-from sgoif.tasks.labels.decoys import flip_some
 
 
 def pictures(count: int = 120, classes: int = 3, size: int = 8, channels: int = 3, seed: int = 0) -> SimpleNamespace:
@@ -158,23 +157,6 @@ def test_the_learning_rate_rises_and_falls() -> None:
     assert 0 < rates[-1] < 0.01
     assert rates[0] == pytest.approx(0.04)
     assert learning_rate(0, 1, 0.4) > 0
-
-
-def test_decoys_are_the_only_labels_that_differ_and_the_given_ones_are_untouched() -> None:
-    labels = np.arange(1000) % 4
-    rows = np.arange(0, 1000, 2)
-    trained, decoys = flip_some(labels, rows, 4)
-    assert labels.tolist() == (np.arange(1000) % 4).tolist()
-    np.testing.assert_array_equal(np.flatnonzero(trained != labels), decoys.index)
-    assert np.isin(decoys.index, rows).all(), "held-out labels stay as they are"
-    np.testing.assert_array_equal(decoys.given, labels[decoys.index])
-    np.testing.assert_array_equal(decoys.flipped, trained[decoys.index])
-    assert len(decoys) == 25, "one in twenty is the most"
-    again, _ = flip_some(labels, rows, 4)
-    np.testing.assert_array_equal(trained, again)
-    none, empty = flip_some(labels, rows, 4, share=0)
-    assert len(empty) == 0
-    np.testing.assert_array_equal(none, labels)
 
 
 @pytest.mark.parametrize("damage", ["version", "model", "momentum", "step"])

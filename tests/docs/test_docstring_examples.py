@@ -21,7 +21,6 @@ SHOWN = re.findall(r"^::: (sgoif\.[\w.]+)$", (ROOT / "docs" / "api.md").read_tex
 FRAMEWORKS = {"sgoif.integrations.lightning": "lightning", "sgoif.integrations.huggingface": "trainer"}
 MUST_HAVE = [
     "sgoif.tasks.labels.errors.LabelErrors",
-    "sgoif.tasks.labels.decoys.plant_decoys",
     "sgoif.backbones.base.Backbone",
     "sgoif.reports.label_report.write_label_report",
     "sgoif.tasks.ood.sentinel.Sentinel",

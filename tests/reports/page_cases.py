@@ -81,8 +81,6 @@ def page_data(rows: int = 60, classes: int = 4, hurt: int = 3, **changes: Any) -
         fdr=0.1,
         precision=[(100, 0.993), (1000, 0.95)],
         confusion=Pairs(np.r_[given, given], np.r_[suggested, given], numbers),
-        reliability=[(0.1, 0.12, 0.08, 0.16, 400), (0.5, 0.47, 0.4, 0.55, 90), (0.95, 0.97, 0.93, 0.99, 200)],
-        reliability_note="Observed on 690 examples whose labels were changed on purpose.",
         history=[
             {"step": 50 * i, "residual_median": 3.0 / (i + 1), "tau": 2.0 / (i + 1), "confidence_mean": i / 40}
             for i in range(1, 40)

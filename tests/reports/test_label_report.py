@@ -20,16 +20,8 @@ from torch.utils.data import DataLoader, Dataset, TensorDataset
 from sgoif import InfluenceMonitor, indexed, split_holdout
 from sgoif.core.score_table import ScoreTable
 from sgoif.reports import write_label_report
-from sgoif.reports.label_report import (
-    FROM_DECOYS,
-    UNTOLD,
-    WITHOUT_DECOYS,
-    ReportExtras,
-    as_pixels,
-    page_data,
-    precision,
-)
-from sgoif.tasks import Decoys, LabelErrors, plant_decoys
+from sgoif.reports.label_report import ReportExtras, as_pixels, harmed_by, page_data, precision
+from sgoif.tasks import LabelErrors
 from sgoif.tasks.labels.noise_rate import NoiseRate
 from sgoif.tasks.review import RankedReview, ReviewPlan
 
@@ -76,14 +68,8 @@ def problem() -> TensorDataset:
     return TensorDataset(x, torch.where(torch.arange(COUNT) % 6 == 5, (true + 1) % CLASSES, true))
 
 
-def trained(
-    decoys: bool = False, size: int | None = None, batches: int = 10**6, learning_rate: float = 0.02
-) -> tuple[InfluenceMonitor, Decoys | None]:
-    training: Dataset[Any]
+def trained(size: int | None = None, batches: int = 10**6, learning_rate: float = 0.02) -> InfluenceMonitor:
     training, held_out = split_holdout(problem(), share=0.25)
-    planted = None
-    if decoys:
-        training, planted = plant_decoys(training, CLASSES, share=0.12)
     torch.manual_seed(0)
     model = Network()
     optimizer = torch.optim.SGD(model.parameters(), lr=learning_rate, momentum=0.9)
@@ -96,12 +82,12 @@ def trained(
                 nn.functional.cross_entropy(model(x), y).backward()
             optimizer.step()
             optimizer.zero_grad()
-    return monitor, planted
+    return monitor
 
 
 @pytest.fixture(scope="module")
 def monitor() -> InfluenceMonitor:
-    return trained()[0]
+    return trained()
 
 
 def pictures(text: str) -> list[bytes]:
@@ -131,7 +117,6 @@ def test_the_page_holds_the_table(monitor: InfluenceMonitor, tmp_path: Path) -> 
         np.testing.assert_array_equal(columns[column], table[name][names])
     np.testing.assert_allclose(columns["influence"], table["influence"][names], rtol=1e-5)
     assert pictures(text) == []
-    assert WITHOUT_DECOYS in text
     rate = errors.noise_rate()
     assert any(
         value == pytest.approx([rate.estimate, rate.low, rate.high])
@@ -158,13 +143,11 @@ def test_looks_are_drawn_from_the_page_or_go_on_with_the_list_they_began_with(mo
 
 
 def test_a_page_of_a_model_that_learned_nothing_states_no_shares(tmp_path: Path) -> None:
-    monitor, decoys = trained(decoys=True, learning_rate=0.0)
-    errors = LabelErrors(monitor, decoys=decoys)
+    errors = LabelErrors(trained(learning_rate=0.0))
     report = stored(write_label_report(errors, tmp_path / "report.html").read_text(encoding="utf-8"))
     assert report["noise"][:2] == [None, 0]
     assert report["noise"][2] == pytest.approx(errors.noise_rate().high, rel=1e-6)
-    assert report["precision"] == report["reliability"] == []
-    assert report["reliabilityNote"] == UNTOLD
+    assert report["precision"] == []
     assert any("too little" in note for note in report["notes"])
 
 
@@ -186,7 +169,7 @@ def test_pictures_and_the_examples_that_are_hurt(monitor: InfluenceMonitor, tmp_
     assert (image.format, image.size) == ("PNG", (SIDE, SIDE))
     names = [int(name) for name in report["names"]]
     harmed = report["columns"]["harmed"].reshape(COUNT, -1)
-    expected = errors.harmed(names, 4)
+    expected = harmed_by(errors, names)
     found = np.where(harmed >= 0, np.array(names)[np.maximum(harmed, 0)], -1)
     np.testing.assert_array_equal(found, expected)
     assert set(found.ravel().tolist()) - {-1} <= set(monitor.held_out_indices().tolist())  # type: ignore[union-attr]
@@ -218,16 +201,6 @@ def test_items_without_a_picture_give_a_page_without_one(monitor: InfluenceMonit
     assert len(stored(text)["names"]) == COUNT
 
 
-def test_decoys_bring_a_reliability_diagram(tmp_path: Path) -> None:
-    monitor, decoys = trained(decoys=True)
-    errors = LabelErrors(monitor, decoys=decoys)
-    text = write_label_report(errors, tmp_path / "report.html").read_text(encoding="utf-8")
-    assert FROM_DECOYS in text
-    assert WITHOUT_DECOYS not in text
-    assert len(errors.reliability()) > 1
-    assert np.isnan(stored(text)["columns"]["confidence"]).sum() == len(decoys or ())
-
-
 def test_hostile_class_names_stay_data(monitor: InfluenceMonitor, tmp_path: Path) -> None:
     errors = LabelErrors(monitor, class_names=HOSTILE)
     text = write_label_report(errors, tmp_path / "report.html").read_text(encoding="utf-8")
@@ -237,7 +210,7 @@ def test_hostile_class_names_stay_data(monitor: InfluenceMonitor, tmp_path: Path
 
 
 def test_examples_that_were_never_drawn_are_left_out_or_read_from_the_data(tmp_path: Path) -> None:
-    monitor, _ = trained(size=COUNT, batches=2)
+    monitor = trained(size=COUNT, batches=2)
     assert (monitor.scores()["n_observations"] == 0).sum() == COUNT - 60 - 60
     without = write_label_report(LabelErrors(monitor), tmp_path / "report.html")
     assert len(stored(without.read_text(encoding="utf-8"))["names"]) == 120

@@ -132,7 +132,6 @@ def test_hostile_texts_change_nothing_outside_the_data() -> None:
             facts=dict.fromkeys(HOSTILE, HOSTILE[1]),
             title=HOSTILE[1],
             source=HOSTILE[0],
-            reliability_note=HOSTILE[2],
         )
     )
     assert stored(html)["classes"] == HOSTILE[::-1]
@@ -198,7 +197,7 @@ def test_many_classes_give_the_busiest_part_of_the_matrix() -> None:
 
 
 def test_one_row_of_one_class_is_a_page() -> None:
-    report = stored(page_html(page_data(1, 1, hurt=0, thumbnail=None, history=[], reliability=[], precision=[])))
+    report = stored(page_html(page_data(1, 1, hurt=0, thumbnail=None, history=[], precision=[])))
     assert report["matrix"]["classes"] == [0]
     assert report["pairs"] == []
     assert "slot" not in report["columns"]

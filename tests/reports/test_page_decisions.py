@@ -148,7 +148,7 @@ def test_hostile_names_are_text_and_come_back_from_the_file(open_page: Opened, t
     count = len(HOSTILE)
     data = page_data(
         count, count, class_names=HOSTILE[::-1], names=HOSTILE, title=HOSTILE[1], source=HOSTILE[6], notes=HOSTILE,
-        facts=dict.fromkeys(HOSTILE, HOSTILE[0]), reliability_note=HOSTILE[2], selected=np.zeros(count, dtype=bool),
+        facts=dict.fromkeys(HOSTILE, HOSTILE[0]), selected=np.zeros(count, dtype=bool),
     )  # fmt: skip
     page = open_page(data)
     assert page.title() != "owned"

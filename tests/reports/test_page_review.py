@@ -224,7 +224,7 @@ def test_a_picture_that_cannot_be_read_is_named(open_page: Opened) -> None:
 @pytest.mark.parametrize("classes", [2, 500])
 def test_small_and_large_tables_without_pictures(open_page: Opened, classes: int) -> None:
     rows = 1 if classes < 500 else 1200
-    page = open_page(page_data(rows, classes, hurt=0, thumbnail=None, history=[], reliability=[], precision=[]))
+    page = open_page(page_data(rows, classes, hurt=0, thumbnail=None, history=[], precision=[]))
     page.click("#reset-filters")
     assert count_shown(page) == rows
     assert page.locator("#cards img, #cards .picture").count() == 0

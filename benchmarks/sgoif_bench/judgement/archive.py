@@ -56,7 +56,8 @@ def save(path: Path, known: Mapping[str, Any], about: Mapping[str, Any]) -> None
 def load(path: Path) -> dict[str, Any]:
     """What `save` kept: `Evidence` of the training and the held-out examples, the truth, the rest as arrays.
 
-    `rows`, the examples that were trained on, are those of the training evidence; `about` says which run it was.
+    `rows`, the examples that were trained on, are those of the training evidence; `about` says which run it was. Labels
+    made wrong on purpose, as earlier releases did (`decoys`), are left out.
     """
     archive = read_archive(path)
 
@@ -80,7 +81,10 @@ def load(path: Path) -> dict[str, Any]:
         raise SettingError(
             f"{path} was not kept by `python -m sgoif_bench.judgement.collect`: it has no array {error.args[0]!r}"
         ) from error
-    return {**known, "rows": known["training"].index}
+    training = known["training"]
+    kept = training.without(archive.get("decoys"))
+    place = np.searchsorted(training.index, kept.index)
+    return {**known, **{name: known[name][place] for name in OWN}, "training": kept, "rows": kept.index}
 
 
 def published(path: Path, case: str | None = None) -> dict[str, dict[str, NDArray[Any]]]:

@@ -139,7 +139,6 @@ def train(run: Run, root: Path, device: torch.device) -> dict[str, Any]:
         "anchors": apart,
         "true": data.labels,
         "given": noisy.labels,
-        "decoys": np.zeros(0, dtype=np.int64),
         "rows": rows,
         "halves": halves.means(training.index),
         "final_loss": loss.cpu().numpy(),

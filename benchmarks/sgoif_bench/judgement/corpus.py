@@ -116,7 +116,6 @@ def out_of_fold(case: Mapping[str, NDArray[Any]]) -> dict[str, Any]:
         "anchors": evidence.take(np.flatnonzero(apart)),
         "true": np.where(wrong, (given + 1) % p.shape[1], given),
         "given": given,
-        "decoys": np.zeros(0, dtype=np.int64),
         "rows": rows,
         "signal_loss": loss[rows],
         "signal_margin": -evidence.logit_margin[rows],

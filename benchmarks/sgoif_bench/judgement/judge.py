@@ -2,7 +2,7 @@
 
     sgoif-bench judge --evidence DIR --published out_of_fold.npz --out FILE.jsonl
 
-Every run is judged with its decoys and without. A judge of one's own, `--judge package.module:factory`, is a function
+A judge of one's own, `--judge package.module:factory`, is a function
 without arguments that returns a `Judge` (`sgoif_bench.judgement.judges`).
 """
 
@@ -63,13 +63,11 @@ def judged(run: Kept, place: str, constants: Any) -> Line:
     try:
         known, judge = run.load(), _made(place)
         wrong = known["given"] != known["true"]
-        told = judge.judge(known, constants, decoys=True) if len(known["decoys"]) else None
-        untold = judge.judge(known, constants, decoys=False)
-        ranked = areas(known, told or untold, wrong)
+        told = judge.judge(known, constants)
+        ranked = areas(known, told, wrong)
     except SgoifError as error:
         return {**line, "error": sentence(error)}
-    found = {"with_decoys": told and stated(told, wrong), "without_decoys": stated(untold, wrong), "aupr": ranked}
-    return {**line, **found, "error": None}
+    return {**line, "stated": stated(told, wrong), "aupr": ranked, "error": None}
 
 
 def stated(answer: Answer, wrong: NDArray[np.bool_]) -> Line:
@@ -92,20 +90,17 @@ def stated(answer: Answer, wrong: NDArray[np.bool_]) -> Line:
 
 
 def areas(known: Mapping[str, Any], answer: Answer, wrong: NDArray[np.bool_]) -> dict[str, float] | None:
-    """Area under precision and recall of the ranking and of each single signal, of training examples that are no
-    decoys; None where nothing is wrong.
-    """
+    """Area under precision and recall of the ranking and of each single signal; None where nothing is wrong."""
     training = known["training"]
-    own = ~np.isin(training.index, known["decoys"])
-    if not np.array_equal(answer.index[: len(answer.suspicion)], training.index[own]):
-        raise SettingError("the judge's suspicion is not that of the training examples without decoys, in their order")
-    is_wrong = wrong[training.index[own]]
+    if not np.array_equal(answer.index[: len(answer.suspicion)], training.index):
+        raise SettingError("the judge's suspicion is not that of the training examples, in their order")
+    is_wrong = wrong[training.index]
     if not is_wrong.any():
         return None
     signals = {name: known[key] for name, key in SINGLES.items() if key in known}
     if np.ptp(training.influence):
         signals["influence"] = training.influence
-    ranked = {name: np.nan_to_num(values[own], nan=-np.inf) for name, values in signals.items()}
+    ranked = {name: np.nan_to_num(values, nan=-np.inf) for name, values in signals.items()}
     ranked["label_score"] = answer.suspicion
     return {name: average_precision(is_wrong, values) for name, values in ranked.items()}
 
@@ -142,7 +137,7 @@ def _mapped(workers: int) -> Iterator[Any]:
 def _told(line: Line) -> str:
     if line["error"]:
         return str(line["error"])
-    best = line["with_decoys"] or line["without_decoys"]
+    best = line["stated"]
     real = "-" if best["false_discovery_rate"] is None else f"{best['false_discovery_rate']:.2f}"
     return (
         f"{100 * best['noise_rate_true']:.1f}% wrong, stated {100 * best['noise_rate']:.1f}% ({100 * best['low']:.1f}"

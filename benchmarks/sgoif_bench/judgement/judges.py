@@ -21,7 +21,7 @@ Array = NDArray[np.float64]
 
 @dataclass(frozen=True)
 class Answer:
-    """What a judge says of a run: of the training examples without decoys, then of the held-out ones."""
+    """What a judge says of a run: of the training examples, then of the held-out ones."""
 
     index: Labels
     suspicion: Array
@@ -40,8 +40,8 @@ class Judge(Protocol):
     def fit(self, runs: Sequence[Kept]) -> Any:
         """Constants from these runs, whose truth may be looked at; anything that can be sent to another process."""
 
-    def judge(self, run: Mapping[str, Any], constants: Any, *, decoys: bool) -> Answer:
-        """The answer about a run, whose truth may not be looked at; without decoys, none are known."""
+    def judge(self, run: Mapping[str, Any], constants: Any) -> Answer:
+        """The answer about a run, whose truth may not be looked at."""
 
 
 class Product:
@@ -51,8 +51,8 @@ class Product:
         """Nothing is chosen here."""
         return None
 
-    def judge(self, run: Mapping[str, Any], constants: Any, *, decoys: bool) -> Answer:
-        return answer(verdict_of(run, decoys))
+    def judge(self, run: Mapping[str, Any], constants: Any) -> Answer:
+        return answer(verdict_of(run))
 
 
 class LeftOut(Product):
@@ -81,7 +81,7 @@ class LeftOut(Product):
     def _tried(self, run: Kept) -> dict[float, tuple[float, float]]:
         """False discovery rate and recall of the list with every factor."""
         known = run.load()
-        verdict, wrong, found = verdict_of(known, decoys=False), known["given"] != known["true"], {}
+        verdict, wrong, found = verdict_of(known), known["given"] != known["true"], {}
         for slope in self.SLOPES:
             told = answer(steeper(verdict, slope))
             is_wrong = wrong[told.index]
@@ -90,17 +90,13 @@ class LeftOut(Product):
             found[slope] = false, hits / int(is_wrong.sum()) if is_wrong.any() else float("nan")
         return found
 
-    def judge(self, run: Mapping[str, Any], constants: Any, *, decoys: bool) -> Answer:
-        return answer(steeper(verdict_of(run, decoys), constants))
+    def judge(self, run: Mapping[str, Any], constants: Any) -> Answer:
+        return answer(steeper(verdict_of(run), constants))
 
 
-def verdict_of(run: Mapping[str, Any], decoys: bool) -> Judgement:
-    """The judgement of a run; without decoys, nobody knows of them."""
-    training, anchors, planted = run["training"], run["anchors"], run["decoys"]
-    if not decoys:  # their labels are wrong all the same
-        training = training.take(np.flatnonzero(~np.isin(training.index, planted)))
-    classes = int(max(run["given"].max(), run["true"].max())) + 1
-    return judge(training, anchors, classes, planted if decoys else None)
+def verdict_of(run: Mapping[str, Any]) -> Judgement:
+    """The judgement of a run."""
+    return judge(run["training"], run["anchors"], int(max(run["given"].max(), run["true"].max())) + 1)
 
 
 def steeper(verdict: Judgement, factor: float) -> Judgement:

@@ -29,23 +29,28 @@ FORMS = {
     "behind": "{:.1f}",
 }
 HEAD = ("runs", "rate covered", "median width", "FDR ≤ 0.15", "median recall", "AUPR behind")
-PARTS = {"with_decoys": "with decoys", "without_decoys": "without decoys"}
 
 
-def summary(lines: Sequence[Line], part: str = "with_decoys") -> dict[str, float | None]:
+def told(line: Line) -> Line:
+    """What is stated of a run, beside what is so; earlier files have it with planted errors and without."""
+    found: Line = line["stated"] if "stated" in line else line["without_decoys"]
+    return found
+
+
+def summary(lines: Sequence[Line]) -> dict[str, float | None]:
     """Shares and medians over some runs; None where there is nothing to say.
 
     The width is that of runs whose model agrees with 80% of held-out labels or more. `behind` is by how many points the
     ranking has less area under precision and recall than the best single signal, 0 where it has not. A list with
     nothing in it has no false discoveries.
     """
-    told = [line for line in lines if not line["error"] and line[part]]
-    found = [line[part] for line in told]
-    ranked = [line["aupr"] for line in told if line["aupr"]]
+    lines = [line for line in lines if not line["error"]]
+    found = [told(line) for line in lines]
+    ranked = [line["aupr"] for line in lines if line["aupr"]]
     return {
         "runs": float(len(found)),
         "covered": _share(item["covered"] for item in found),
-        "width": _median(line[part]["width"] for line in told if line["agreement"] >= KNOWS),
+        "width": _median(told(line)["width"] for line in lines if line["agreement"] >= KNOWS),
         "kept": _share((item["false_discovery_rate"] or 0) <= MOST_FALSE for item in found),
         "recall": _median(item["recall"] for item in found if item["recall"] is not None),
         "behind": _median(100 * max(best(areas) - areas["label_score"], 0.0) for areas in ranked),
@@ -72,30 +77,26 @@ def cells(found: Mapping[str, float | None]) -> list[str]:
 
 
 def shown(lines: Sequence[Line]) -> str:
-    """The tables for a terminal, with decoys and without, the runs that fail, and what could not be judged."""
-    parts = []
-    for part, title in PARTS.items():
-        groups = by_set([line for line in lines if not line["error"] and line[part]])
-        whole = [(title, *HEAD), *((name, *cells(summary(some, part))) for name, some in groups.items())]
-        width = [max(map(len, column)) for column in zip(*whole, strict=True)]
-        parts += ["  ".join(cell.ljust(size) for cell, size in zip(row, width, strict=True)).rstrip() for row in whole]
-        parts += ["", *failures(lines, part), ""]
+    """The table for a terminal, the runs that fail, and what could not be judged."""
+    judged = [line for line in lines if not line["error"]]
+    whole = [("", *HEAD), *((name, *cells(summary(some))) for name, some in by_set(judged).items())]
+    width = [max(map(len, column)) for column in zip(*whole, strict=True)]
+    parts = ["  ".join(cell.ljust(size) for cell, size in zip(row, width, strict=True)).rstrip() for row in whole]
+    parts += ["", *failures(judged), ""]
     parts += [f"{line['name']} was not judged: {line['error']}" for line in lines if line["error"]]
     return "\n".join(parts).rstrip()
 
 
-def failures(lines: Sequence[Line], part: str) -> list[str]:
+def failures(lines: Sequence[Line]) -> list[str]:
     """A sentence about every run whose interval misses the rate, or whose list has too many right labels."""
     found = []
     for line in lines:
-        told = None if line["error"] else line[part]
-        if not told:
-            continue
-        if not told["covered"]:
-            interval = f"{100 * told['low']:.1f} to {100 * told['high']:.1f}%"
-            found.append(f"{line['name']}: {100 * told['noise_rate_true']:.1f}% are wrong, stated {interval}")
-        if (told["false_discovery_rate"] or 0) > MOST_FALSE:
-            found.append(f"{line['name']}: {100 * told['false_discovery_rate']:.0f}% of {told['listed']} are right")
+        stated = told(line)
+        if not stated["covered"]:
+            interval = f"{100 * stated['low']:.1f} to {100 * stated['high']:.1f}%"
+            found.append(f"{line['name']}: {100 * stated['noise_rate_true']:.1f}% are wrong, stated {interval}")
+        if (stated["false_discovery_rate"] or 0) > MOST_FALSE:
+            found.append(f"{line['name']}: {100 * stated['false_discovery_rate']:.0f}% of {stated['listed']} are right")
     return found
 
 

@@ -1,8 +1,7 @@
 """SG-OIF in the comparison: one training with monitors attached, read out as label errors and as plain influence.
 
-The run is a user's run: a hold-out with labels as noisy as the others, one label in a hundred made wrong on purpose
-(the decoys that calibrate), everything else by the recipe. Every example is scored: what was trained on from the
-training steps, held-out examples with their own part left out, decoys with the label they came with.
+The run is a user's run: a hold-out with labels as noisy as the others, everything else by the recipe. Every example is
+scored: what was trained on from the training steps, held-out examples with their own part left out.
 
 `ABLATIONS` are settings of the engine, not other code. Several monitors watch the same run, so a difference between two
 of them is a difference between two settings and nothing else. The paper's names for what is left out:
@@ -31,11 +30,9 @@ from typing import Any
 import numpy as np
 
 from sgoif.monitor import InfluenceMonitor
-from sgoif.tasks.labels import LabelErrors, plant_decoys
-from sgoif.tasks.labels.decoys import Decoys
+from sgoif.tasks.labels import LabelErrors
 from sgoif.tasks.labels.evidence import anchor_evidence, training_evidence
-from sgoif.tasks.labels.ranking import channel_of, suspicion, weights
-from sgoif.tasks.labels.structure import structure_of
+from sgoif.tasks.labels.judgement import judge
 from sgoif_bench.command import Say
 from sgoif_bench.labels.problem import Outcome, Problem, Scores
 from sgoif_bench.labels.watching import together, watch
@@ -81,10 +78,7 @@ def influence(problem: Problem, tell: Say) -> Outcome:
 def _watch(problem: Problem, tell: Say, variants: Mapping[str, Mapping[str, Any]]) -> dict[str, Outcome]:
     training, held_out = problem.split()
     rows = np.asarray(training.indices)
-    _, decoys = plant_decoys(training, problem.classes, seed=problem.seed, labels=problem.labels[rows].tolist())
-    trained_on = problem.labels.copy()
-    trained_on[decoys.index] = decoys.flipped
-    model, batches = problem.new_model(), problem.batches(rows, trained_on)
+    model, batches = problem.new_model(), problem.batches(rows, problem.labels)
     optimizer, schedule = problem.optimizer(model, problem.recipe.epochs * len(batches))
     score: list[Scores] = []
     influences: dict[str, list[Scores]] = {name: [] for name in variants}
@@ -98,16 +92,16 @@ def _watch(problem: Problem, tell: Say, variants: Mapping[str, Mapping[str, Any]
         def on_epoch(epoch: int) -> None:
             if epoch == 1 and "fixed-kappa" in monitors:
                 monitors["fixed-kappa"].controller.fixed_kappa = monitors[FULL].controller.kappa
-            score.append(_score_now(problem, monitors[FULL], decoys))
+            score.append(_score_now(problem, monitors[FULL]))
             for name, monitor in monitors.items():
-                influences[name].append(_influence_now(problem, monitor, decoys))
+                influences[name].append(_influence_now(problem, monitor))
             tell(f"SG-OIF: epoch {epoch}/{problem.recipe.epochs}")
 
         problem.fit(model, batches, optimizer=(optimizer, schedule), watching=watching, on_epoch=on_epoch)
         share = len(rows) / len(problem)
         outcomes: dict[str, Outcome] = {}
         for name, monitor in monitors.items():
-            whole, influence = _label_errors(problem, monitor, decoys, share, _figures(monitor))
+            whole, influence = _label_errors(problem, monitor, share, _figures(monitor))
             influence.details["ranks_over_epochs"] = np.stack(influences[name])
             if name == FULL:
                 whole.details["ranks_over_epochs"] = np.stack(score)
@@ -115,30 +109,27 @@ def _watch(problem: Problem, tell: Say, variants: Mapping[str, Mapping[str, Any]
     return outcomes
 
 
-def _score_now(problem: Problem, monitor: InfluenceMonitor, decoys: Decoys) -> Scores:
-    """The label score as it is at this moment, of the examples that are trained on as they came; −inf elsewhere."""
+def _score_now(problem: Problem, monitor: InfluenceMonitor) -> Scores:
+    """The label score as it is at this moment, of the examples that are trained on; −inf elsewhere."""
     evidence, anchors = training_evidence(monitor), anchor_evidence(monitor)
-    evidence = evidence.take(np.flatnonzero(~np.isin(evidence.index, decoys.index)))
     scores = np.full(len(problem), -np.inf)
-    weigh = weights(evidence, anchors, structure_of(evidence, monitor.classes), monitor.classes)
-    scores[evidence.index] = suspicion(evidence, channel_of(anchors, problem.classes), weigh)
+    scores[evidence.index] = judge(evidence, anchors, problem.classes).suspicion
     return scores
 
 
-def _influence_now(problem: Problem, monitor: InfluenceMonitor, decoys: Decoys) -> Scores:
+def _influence_now(problem: Problem, monitor: InfluenceMonitor) -> Scores:
     """The same of the influence alone."""
     table = monitor.scores(anchors=False)
     scores = np.full(len(problem), -np.inf)
     scores[table["index"]] = np.nan_to_num(table["influence"].astype(np.float64), nan=-np.inf)
-    scores[decoys.index] = -np.inf
     return scores
 
 
 def _label_errors(
-    problem: Problem, monitor: InfluenceMonitor, decoys: Decoys, share: float, details: dict[str, Any]
+    problem: Problem, monitor: InfluenceMonitor, share: float, details: dict[str, Any]
 ) -> tuple[Outcome, Outcome]:
     """The label score, and the influence behind it."""
-    errors = LabelErrors(monitor, decoys=decoys, dataset=problem.dataset())
+    errors = LabelErrors(monitor, dataset=problem.dataset())
     table, rate = errors.table(), errors.noise_rate()
     at = table["index"]
     probability, flagged, suggested = np.zeros(len(problem)), np.zeros(len(problem), dtype=bool), problem.labels.copy()

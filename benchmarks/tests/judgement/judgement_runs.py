@@ -16,17 +16,13 @@ def known(count: int = 400, classes: int = 4, rate: float = 0.2, seed: int = 0) 
     true = random.integers(0, classes, count)
     wrong = random.random(count) < rate
     given = np.where(wrong, (true + random.integers(1, classes, count)) % classes, true)
-    decoys = np.flatnonzero(random.random(count) < 0.1) * 1
-    seen = given.copy()
-    seen[decoys] = (given[decoys] + 1) % classes
     logits = random.normal(0, 0.7, (count, classes))
     logits[np.arange(count), true] += 3
     p = np.exp(logits) / np.exp(logits).sum(1, keepdims=True)
     held = np.arange(count) % 4 == 0
-    decoys = decoys[~held[decoys]]
 
-    def evidence(rows: np.ndarray[Any, Any], labels: np.ndarray[Any, Any]) -> Evidence:
-        y, some = labels[rows], p[rows]
+    def evidence(rows: np.ndarray[Any, Any]) -> Evidence:
+        y, some = given[rows], p[rows]
         own = some[np.arange(len(rows)), y]
         others = np.where(np.arange(classes) == y[:, None], -np.inf, some)
         return Evidence(
@@ -40,14 +36,13 @@ def known(count: int = 400, classes: int = 4, rate: float = 0.2, seed: int = 0) 
             classes=Rows(some),
         )
 
-    training = evidence(np.flatnonzero(~held), seen)
+    training = evidence(np.flatnonzero(~held))
     signals = dict(zip(SIGNALS, (training.loss, -training.logit_margin, -training.margin), strict=True))
     return {
         "training": training,
-        "anchors": evidence(np.flatnonzero(held), given),
+        "anchors": evidence(np.flatnonzero(held)),
         "true": true,
         "given": given,
-        "decoys": decoys,
         "rows": training.index,
         "halves": np.stack([training.influence, training.influence], 1),
         "final_loss": training.loss,

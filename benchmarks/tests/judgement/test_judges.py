@@ -26,7 +26,7 @@ def simulated(seed: int, rate: float = 0.2, count: int = 1500) -> dict[str, Any]
     whole = Evidence(np.arange(count), given, -margin, margin, 5 * margin, -margin, Rows(p), Rows(p))
     held = np.arange(count) % 5 == 0
     parts = {"training": whole.take(np.flatnonzero(~held)), "anchors": whole.take(np.flatnonzero(held))}
-    return {**parts, "true": true, "given": given, "decoys": np.zeros(0, dtype=np.int64)}
+    return {**parts, "true": true, "given": given}
 
 
 @pytest.fixture(scope="module")
@@ -37,12 +37,12 @@ def runs() -> list[Any]:
 
 def test_a_steeper_slope_lists_more_and_changes_nothing_else(runs: list[Any]) -> None:
     judge, run = LeftOut(), runs[0].load()
-    answers = [judge.judge(run, slope, decoys=False) for slope in LeftOut.SLOPES]
+    answers = [judge.judge(run, slope) for slope in LeftOut.SLOPES]
     sizes = [len(told.listed) for told in answers]
     assert sizes == sorted(sizes)
     assert sizes[0] < sizes[-1]
     assert len({told.rate for told in answers}) == 1
-    usual = Product().judge(run, None, decoys=False)
+    usual = Product().judge(run, None)
     assert len(usual.listed) == sizes[LeftOut.SLOPES.index(1.25)]
 
 

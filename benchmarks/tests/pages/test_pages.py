@@ -56,10 +56,10 @@ def test_the_corpus_is_counted_by_data_set(monkeypatch: pytest.MonkeyPatch) -> N
     told = {"covered": True, "width": 0.1, "false_discovery_rate": 0.2, "recall": 0.5}
     line = {"name": "a", "set": "mnist", "agreement": 0.9, "error": None, "aupr": None, "constants": "(1,)"}
     lines = [
-        {**line, "with_decoys": told, "without_decoys": told},
-        {**line, "set": "cifar10", "with_decoys": told, "without_decoys": {**told, "covered": False}},
+        {**line, "stated": told},
+        {**line, "set": "cifar10", "stated": {**told, "covered": False}},
         {**line, "name": "published-x", "with_decoys": None, "without_decoys": told, "constants": None},
-        {**line, "with_decoys": None, "without_decoys": None, "error": "too little is known"},
+        {**line, "error": "too little is known"},
     ]
     monkeypatch.setattr(label_errors, "read_lines", lambda name: lines)
     rows = label_errors.TABLES["label-errors-corpus"]().splitlines()[2:]

@@ -20,6 +20,7 @@ from typing import Any
 from sgoif.audit.dataset_writers import ARCHIVE, WRITERS, Cleaning
 from sgoif.audit.decisions import (
     DROPPED,
+    SKIP,
     Decision,
     DecisionsError,
     common_first_part,
@@ -240,7 +241,7 @@ def _applied(cleaning: Cleaning, target: Path, written: str, rows: list[Decision
         layout=collection.layout,
         written=written,
         kept=len(kept),
-        undecided=len(kept - {row.path for row in rows}),
+        undecided=len(kept - {row.path for row in rows if row.decision != SKIP}),
         dropped=int(dropped.sum()),
         relabelled=dict(pairs),
         ways=ways,

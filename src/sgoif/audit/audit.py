@@ -258,7 +258,6 @@ def _write(
     show.stage("judging labels", 0)
     errors = LabelErrors(
         training.monitor,
-        decoys=training.decoys,
         dataset=training.dataset,
         class_names=pixels.class_names,
         checked=checked,

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from sgoif.audit.decisions import DROPPED, NEEDED, DecisionsError, new_labels, read_decisions
+from sgoif.audit.decisions import DROPPED, NEEDED, SKIP, DecisionsError, new_labels, read_decisions
 from sgoif.core.score_table import write_csv
 from sgoif.errors import SgoifError
 from sgoif.images.collection import Collection
@@ -26,7 +26,7 @@ TO_CHECK = "to_check.csv"
 
 def read_checked(path: Path, collection: Collection, pixels: Pixels, held_out: Sequence[int]) -> dict[int, int]:
     """The right label of every held-out image that was decided about, by index."""
-    decided = [decision for decision in read_decisions(path)[0] if decision.decision]
+    decided = [decision for decision in read_decisions(path)[0] if decision.decision not in ("", SKIP)]
     labels = new_labels(decided, collection, path)
     place, held = {name: index for index, name in enumerate(pixels.names)}, set(map(int, held_out))
     classes = {name: index for index, name in enumerate(pixels.class_names)}

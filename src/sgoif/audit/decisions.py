@@ -18,7 +18,8 @@ from sgoif.images.sources.csv_table import read_csv
 from sgoif.images.text import few, plural, shown
 
 Array = np.ndarray[Any, Any]
-KEEP, RELABEL, DROP = "keep", "relabel", "drop"
+KEEP, RELABEL, DROP, SKIP = "keep", "relabel", "drop", "skip"
+"""SKIP: somebody looked and cannot tell; the label stays, and counts as undecided."""
 NEEDED = ("path", "decision", "given_label", "new_label")
 COLUMNS = (*NEEDED, "source")
 DROPPED = -1
@@ -111,8 +112,8 @@ def _problem(
 ) -> str | None:
     """Why a row cannot be applied."""
     path, kind, new = decision.path, decision.decision, decision.new_label
-    if kind not in (KEEP, RELABEL, DROP):
-        return f"the decision {shown(kind)} is none of keep, relabel, drop"
+    if kind not in (KEEP, RELABEL, DROP, SKIP):
+        return f"the decision {shown(kind)} is none of keep, relabel, drop, skip"
     if path not in number:
         return f"{shown(path)} is not in the data"
     if before is not None:
@@ -127,6 +128,6 @@ def _problem(
         near = get_close_matches(new, classes, n=1)
         hint = f"; did you mean {shown(near[0])}?" if near else f"; classes are {few(classes)}"
         return f"the new label {shown(new)} of {shown(path)} is not a class of the data{hint}"
-    if kind == KEEP and new not in ("", given):
+    if kind in (KEEP, SKIP) and new not in ("", given):
         return f"{shown(path)} is to be kept, yet has the new label {shown(new)}: choose keep or relabel"
     return None

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from sgoif.audit.plan import Indices
 from sgoif.tasks.labels.evidence import from_ledger, training_evidence
 from sgoif.tasks.labels.judgement import LEAST_EXAMPLES, judge
 
@@ -39,9 +38,9 @@ class Look:
     rows: list[dict[str, Any]]
 
     @classmethod
-    def at(cls, step: int, scores: ScoreTable, decoys: Indices) -> Look:
-        """The most harmful images, but for those that were given a wrong label on purpose."""
-        influence = np.where(np.isin(scores["index"], decoys), -np.inf, np.nan_to_num(scores["influence"], nan=-np.inf))
+    def at(cls, step: int, scores: ScoreTable) -> Look:
+        """The most harmful images."""
+        influence = np.nan_to_num(scores["influence"], nan=-np.inf)
         worst = np.argsort(-influence, kind="stable")[:SHOWN]
         return cls(
             step,
@@ -59,13 +58,13 @@ class Look:
         )
 
 
-def estimated(step: int, monitor: InfluenceMonitor, decoys: Indices) -> Estimate | None:
+def estimated(step: int, monitor: InfluenceMonitor) -> Estimate | None:
     """Noise rate and quality of the ranking at this moment; None while too little is known or learned."""
     training = training_evidence(monitor)
     anchors = from_ledger(monitor.anchor_ledger, monitor.held_out_indices())
-    if min(len(training) - len(decoys), len(anchors)) < LEAST_EXAMPLES:
+    if min(len(training), len(anchors)) < LEAST_EXAMPLES:
         return None
-    verdict = judge(training, anchors, monitor.classes, decoys if len(decoys) else None)
+    verdict = judge(training, anchors, monitor.classes)
     if not verdict.knows:
         return None
     rate = verdict.rate

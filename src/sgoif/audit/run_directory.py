@@ -89,8 +89,14 @@ class RunDirectory:
             return
         differences = self.settings.differences(found["settings"])
         if not any((self.path / name).exists() for name in (NEWEST, PREVIOUS, INCOMING, "summary.json")):
-            self._anew = bool(differences) or not resume
+            self._anew = bool(differences) or planted_labels(found) or not resume
             return
+        if planted_labels(found):
+            raise RunDirectoryError(
+                f"{self.path} was trained by an earlier release, with a few labels made wrong on purpose (--decoys),"
+                " and cannot be judged anew by this one. Its list, page and decisions still count (`sgoif review`,"
+                " `sgoif apply`); to audit again, give another folder with --out"
+            )
         named = found["settings"].get("model", AUTOMATIC)
         if resume and self.settings.model == AUTOMATIC != named:
             name_from_file(named, shown(self.path / RUN))  # says what to type; else the difference is told below
@@ -190,6 +196,11 @@ def raise_if_foreign(path: Path, found: dict[str, Any] | None, expected: dict[st
         raise RunDirectoryError(f"{path} does not say which run it belongs to, so it is not taken. {way}")
     if wrong := sorted(name for name, value in expected.items() if found.get(name) != value):
         raise RunDirectoryError(f"{path} belongs to another run: {', '.join(wrong)} differ. {way}")
+
+
+def planted_labels(recorded: dict[str, Any]) -> bool:
+    """Whether a recorded run was trained with labels made wrong on purpose, as earlier releases did by default."""
+    return bool(recorded["settings"].get("decoys", 0) != 0)
 
 
 def to_go_on(recorded: dict[str, Any]) -> str:

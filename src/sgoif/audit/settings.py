@@ -68,9 +68,6 @@ class AuditSettings(DataSettings):
     """Peak of the learning rate."""
     holdout: float = 0.1
     """Share of the images that is held out of training to judge the others; it is scored as well."""
-    decoys: float | None = None
-    """Share of training labels made wrong on purpose, so that the run shows what a wrong label looks like. None: about
-    one in a hundred, more in small sets; 0: none. Your data are not touched."""
     augment: bool = True
     """Shift images a little and, in colour, mirror them."""
     early_stop: bool = True
@@ -116,7 +113,6 @@ class AuditSettings(DataSettings):
         need(isinstance(self.nproc, int) and self.nproc >= 1, "nproc", "a whole number of at least 1")
         need(self.learning_rate is None or 0 < self.learning_rate < 100, "learning_rate", "a number between 0 and 100")
         need(0 < self.holdout <= 1 / 3, "holdout", "a share in (0, 1/3]")
-        need(self.decoys is None or 0 <= self.decoys <= 0.2, "decoys", "a share in [0, 0.2], or nothing")
         need(self.budget is None or 0 < self.budget < 1, "budget", "a share of training time in (0, 1), or nothing")
         need(0 < self.fdr < 1, "fdr", "a share strictly between 0 and 1, for instance 0.1")
         need(isinstance(self.seed, int) and self.seed >= 0, "seed", "a whole number of at least 0")

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import replace
 from typing import Any, Protocol
 
 import numpy as np
@@ -31,7 +30,6 @@ from sgoif.core.serialization import nest, unnest
 from sgoif.distributed.communicator import SINGLE_PROCESS, Communicator
 from sgoif.errors import NonFiniteError, StateError
 from sgoif.monitor import InfluenceMonitor
-from sgoif.tasks.labels.decoys import flip_some
 
 MOMENTUM, WEIGHT_DECAY = 0.9, 5e-4
 WARM_UP, FIRST_RATE, LAST_RATE = 0.2, 0.1, 0.01
@@ -100,12 +98,9 @@ class Training:
         if not settings.weights:
             fit_whitening(self.model, normalise.some(pixels))
         self.dataset = LabelledPixels(pixels, given, normalise)
-        classes = len(images.class_names)
-        trained, decoys = flip_some(given, rows, classes, share=settings.decoys, seed=settings.seed)
-        self.decoys = replace(decoys, dataset=self.dataset)
         self.batches = Batches(
             pixels,
-            trained,
+            given,
             rows,
             plan.batch_size,
             normalise,
@@ -167,9 +162,9 @@ class Training:
 
     def _end_epoch(self) -> None:
         scores = self.monitor.scores(anchors=False)
-        self.look = Look.at(self.step, scores, self.decoys.index)
+        self.look = Look.at(self.step, scores)
         if self.step // len(self.batches) % max(1, self.plan.epochs // ESTIMATES) == 0:
-            self.estimate = estimated(self.step, self.monitor, self.decoys.index) or self.estimate
+            self.estimate = estimated(self.step, self.monitor) or self.estimate
         if self.step >= self.plan.steps:
             self.stopped = "all epochs done"
         elif self.settings.early_stop:

@@ -45,9 +45,6 @@ def audit_command(
     holdout: Annotated[
         float, typer.Option(help="Share of each class that judges the others, or 20 of it if that is more; scored too.")
     ] = 0.1,
-    decoys: Annotated[
-        float | None, typer.Option(help="Share of labels made wrong on purpose to calibrate; about 0.01, 0 for none.")
-    ] = None,
     augment: Annotated[bool, typer.Option(help="Shift images a little and, in colour, mirror them.")] = True,
     early_stop: Annotated[bool, typer.Option(help="Stop when the model memorises or the ranking has settled.")] = True,
     budget: Annotated[float | None, typer.Option(help="Largest share of training time for the scoring.")] = None,

@@ -44,18 +44,18 @@ def review_command(
         _ask(session, count, browse)
     found = session.estimate()
     if as_json:
-        waiting = [path for path in session.review.looks(count).tolist() if path not in session.decided]
+        waiting = [path for path in session.looks(count) if path not in session.decided]
         facts: dict[str, Any] = {"decided": found.decided, "found": found.found, "looks": len(found.looks)}
         facts |= {name: getattr(found, name)._asdict() for name in ("share", "left", "recall")}
         print_json({**facts, "reviewed": found.reviewed, "to_look_at": waiting, "report": report(found)})
     elif plan:
-        for path in session.review.looks(count).tolist():
+        for path in session.looks(count):
             if path not in session.decided:
                 print_sentence(_plain(path))
     else:
         print_sentence(report(found))
-        if session.decided:
-            message(f"decided: {len(session.decided):,}. Next: sgoif apply {_plain(run / 'decisions.csv')} --to CLEAN/")
+        if found.decided:
+            message(f"decided: {found.decided:,}. Next: sgoif apply {_plain(run / 'decisions.csv')} --to CLEAN/")
 
 
 def _ask(session: ReviewSession, count: int, browse: bool) -> None:
@@ -91,10 +91,8 @@ def _decide(session: ReviewSession, path: str, key: str) -> bool:
     if key == "r" and suggested == given:
         key = "o"
     label = _label(session.class_names) if key == "o" else suggested
-    if key == "s":
-        session.skipped.add(path)
-    elif key in ("k", "d"):
-        session.decide(path, "keep" if key == "k" else "drop")
+    if key in ("k", "d", "s"):
+        session.decide(path, {"k": "keep", "d": "drop", "s": "skip"}[key])
     elif key in ("r", "o") and label is not None:
         session.decide(path, "relabel", label)
     else:

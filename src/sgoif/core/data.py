@@ -90,6 +90,13 @@ class Part(Dataset[Any]):
         return self.dataset[self.indices[position]]
 
 
+def whole_dataset(dataset: Dataset[Any]) -> Dataset[Any]:
+    """The data set that the indices of a loop count: what it trains on is often a part of that."""
+    while isinstance(dataset, (Part, Indexed)):
+        dataset = dataset.dataset
+    return dataset
+
+
 def indices_of(dataset: Dataset[Any]) -> Sequence[int]:
     """The index of every position, as `indexed` gives it."""
     own = dataset.indices if isinstance(dataset, (Indexed, Part)) else None
@@ -194,8 +201,11 @@ def split_target(item: Any) -> tuple[Any, Any]:
     raise AnchorError(f"items of the hold-out must be (input, label) pairs or mappings; got {type(item).__name__}")
 
 
-def read_labels(dataset: Dataset[Any], positions: Sequence[int]) -> list[int]:
-    """Labels of some items; tensor data sets are read without loading the inputs."""
+def read_labels(dataset: Dataset[Any], positions: Sequence[int], label: int | None = None) -> list[int]:
+    """Labels of some items, or one of several labels of each; tensor data sets are read without loading the inputs."""
+    if label is not None:
+        with isolated_random_state():
+            return [round(float(split_target(dataset[p])[1][label])) for p in positions]
     if isinstance(dataset, Part):
         return read_labels(dataset.dataset, [dataset.indices[p] for p in positions])
     if isinstance(dataset, Indexed):

@@ -11,13 +11,16 @@ The run is unchanged: what was learned is put back as it was.
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
+from torch import Tensor
 
+from sgoif.core.batches import read_items
+from sgoif.core.data import isolated_random_state
 from sgoif.core.interrupts import guarded
 from sgoif.engine.checkpoint import Checkpoint
-from sgoif.engine.held_out import HeldOutScorer, ReadExamples
+from sgoif.engine.held_out import HeldOutScorer
 from sgoif.engine.pipeline import StepPipeline
 from sgoif.scoring.ledger import Ledger
 
@@ -38,12 +41,28 @@ def looks_an_example(ledger: Ledger) -> float:
     return float(looks[looks > 0].mean()) if bool((looks > 0).any()) else 0.0
 
 
+def obstacle(pipeline: StepPipeline, dataset: Any) -> str:
+    """Why the examples of a run cannot be seen once more, if they cannot."""
+    if pipeline.communicator.size > 1:
+        return "where several processes train the model"
+    if dataset is None:
+        return "without the data: give dataset=, indexed like the loop"
+    return "" if len(dataset) >= pipeline.ledger.used else "with a data set that has fewer examples than the loop"
+
+
 @guarded
-def closing_pass(
-    pipeline: StepPipeline, held_out: HeldOutScorer, checkpoint: Checkpoint, read: ReadExamples
-) -> Ledgers:
-    """The ledgers as they were if every training example was seen once more now; one process alone."""
-    before = checkpoint.collect()
+def closing_pass(pipeline: StepPipeline, held_out: HeldOutScorer, checkpoint: Checkpoint, dataset: Any) -> Ledgers:
+    """The ledgers as they were if every training example was seen once more now, with the label it was trained with.
+
+    `dataset` is indexed like the loop; one process alone.
+    """
+
+    def read(rows: Tensor) -> tuple[Any, Tensor]:
+        with isolated_random_state():
+            inputs, _ = read_items(dataset, rows, held_out.device)
+        return inputs, given[rows.to(given.device)].long()
+
+    before, given = checkpoint.collect(), pipeline.ledger.label
     try:
         with held_out.gradients.captured() as capture:
             pipeline.refresher.complete(pipeline.refresher.collect(pipeline.steps, False, capture))

@@ -11,22 +11,21 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import torch
 from torch import Tensor
 
+from sgoif.core.batches import read_items
+from sgoif.core.data import isolated_random_state
 from sgoif.core.score_table import ScoreTable
 from sgoif.reports.page import PageData, write_page
 from sgoif.reports.page_data import Pairs
 from sgoif.reports.page_json import order_by_suspicion
+from sgoif.tasks.labels.channel import Labels
 from sgoif.tasks.labels.errors import FDR, LabelErrors
 from sgoif.tasks.review import RankedReview
 
 HARMED, EXPLAINED, SIDE = 4, 2000, 96
 TOPS = (20, 50, 100, 200, 500, 1000, 2000, 5000)
-FROM_DECOYS = (
-    "Observed shares are estimated from labels that this run made wrong on purpose; no clean labels were needed."
-)
-WITHOUT_DECOYS = "Nothing was observed: this run had no decoys. plant_decoys(...) gives some."
-UNTOLD = "Nothing can be observed: the model has learned too little to tell decoys from other labels."
 
 
 @dataclass(frozen=True)
@@ -117,8 +116,6 @@ def page_data(errors: LabelErrors, table: ScoreTable, fdr: float, shown: ReportE
         fdr=fdr,
         precision=precision(errors, table),
         confusion=pairs_of(errors, shown.unjudged),
-        reliability=errors.reliability(),
-        reliability_note=_observed(errors),
         history=errors.monitor.history,
         facts={"examples": f"{len(index):,}", **shown.facts},
         notes=[*errors.notes(), *notes, *shown.notes],
@@ -165,17 +162,27 @@ def precision(errors: LabelErrors, table: ScoreTable) -> list[tuple[int, float]]
     return [(k, float(p[:k].mean())) for k in TOPS if k <= len(p)]
 
 
-def _observed(errors: LabelErrors) -> str:
-    """Where the observed shares of the page come from."""
-    if errors.decoys is None:
-        return WITHOUT_DECOYS
-    return FROM_DECOYS if errors.rate_told else UNTOLD
+def harmed_by(errors: LabelErrors, indices: Sequence[int] | Labels, count: int = HARMED) -> Labels:
+    """Indices of the held-out examples that each of these hurts most, [n, count]; −1: no more.
+
+    Needs the data set, and a hold-out that was split off it; otherwise there are no columns.
+    """
+    monitor, held = errors.monitor, errors.monitor.held_out_indices()
+    if errors.dataset is None or held is None:
+        return np.zeros((len(indices), 0), dtype=np.int64)
+    found = [np.zeros((0, count), dtype=np.int64)]
+    for some in torch.as_tensor(np.asarray(indices, dtype=np.int64)).split(monitor.gradients.batch_size):
+        with isolated_random_state():
+            inputs, labels = read_items(errors.dataset, some, monitor.device, monitor.objective)
+        position = monitor.most_harmed(inputs, labels, count).cpu().numpy()
+        found.append(np.where(position >= 0, held[np.maximum(position, 0)], -1))
+    return np.concatenate(found)
 
 
 def _harmed(errors: LabelErrors, index: np.ndarray[Any, Any]) -> tuple[np.ndarray[Any, Any], list[str]]:
     """The held-out examples that each of these hurts most, and what to say where that cannot be known."""
     try:
-        return errors.harmed(index, HARMED), []
+        return harmed_by(errors, index), []
     except Exception as error:  # a data set may hold pictures for people that its model cannot take
         reason = f"the held-out examples that each one hurts are not shown: the model cannot take the data ({error})"
         return np.zeros((len(index), 0), dtype=np.int64), [reason]

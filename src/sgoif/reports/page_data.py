@@ -55,9 +55,6 @@ class PageData:
     """Expected precision of the top k."""
     confusion: Pairs
     """Estimated number of examples by given and true class."""
-    reliability: Sequence[tuple[float, float, float, float, int]]
-    """Predicted, observed, low, high and count of each bin."""
-    reliability_note: str
     history: Sequence[Mapping[str, float]]
     """One entry per refresh, as in `monitor.history`."""
     facts: Mapping[str, str]

@@ -95,8 +95,6 @@ def build_payload(data: PageData, order: IntArray, slots: IntArray | None) -> di
         "fdr": finite_or_none(data.fdr),
         "precision": [[int(k), finite_or_none(value)] for k, value in data.precision],
         **class_pairs(data.confusion, len(data.class_names)),
-        "reliability": [[finite_or_none(value) for value in row] for row in data.reliability],
-        "reliabilityNote": data.reliability_note,
         "history": curves(data),
         "facts": [[str(key), str(value)] for key, value in data.facts.items()],
         "notes": [str(note) for note in data.notes],

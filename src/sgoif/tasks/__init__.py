@@ -5,7 +5,7 @@ activations and features of a trained network; a monitor lends them its held-out
 """
 
 from sgoif.tasks.curriculum import Curriculum, CurriculumReport, CurriculumSettings
-from sgoif.tasks.labels import Decoys, LabelErrors, plant_decoys
+from sgoif.tasks.labels import LabelErrors
 from sgoif.tasks.ood import Alarm, Sentinel, ShiftWatch
 from sgoif.tasks.poisoning import Family, PoisonTrace, PoisonWatch, RemovalEstimate, TraceResult
 from sgoif.tasks.unlearning import Limits, Unlearner
@@ -15,7 +15,6 @@ __all__ = [
     "Curriculum",
     "CurriculumReport",
     "CurriculumSettings",
-    "Decoys",
     "Family",
     "LabelErrors",
     "Limits",
@@ -26,5 +25,4 @@ __all__ = [
     "ShiftWatch",
     "TraceResult",
     "Unlearner",
-    "plant_decoys",
 ]

@@ -8,6 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from sgoif.core.objective import MultiLabel
 from sgoif.errors import SettingError
 
 
@@ -27,6 +28,19 @@ def check_classes(monitor: Any, what: str) -> None:
             f"{what} needs one class per example, and the targets of this monitor are {monitor.objective.what}; its"
             " column influence in monitor.scores() ranks examples without classes, too"
         )
+
+
+def check_labels(monitor: Any, label: int | None, what: str) -> None:
+    """Raise where a monitor has no labels to judge, or `label` names none of them."""
+    check_monitor(monitor, what)
+    several = isinstance(monitor.objective, MultiLabel)
+    if several and label is None:
+        most = monitor.objective.shape.numel() - 1
+        raise SettingError(f"examples have several labels: ask about one, {what}(monitor, label=0 … {most})")
+    if not several:
+        check_classes(monitor, what)
+        if label is not None:
+            raise SettingError(f"label={label!r} asks about one of several labels, and examples have one class each")
 
 
 def check_model(model: Any, what: str) -> None:

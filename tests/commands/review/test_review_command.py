@@ -75,16 +75,25 @@ def test_after_the_random_looks_the_list_is_gone_through_from_its_top(run: Path)
     assert coming[:40] == looks
     assert coming[40:] == [path for path in session.labels if path not in looks]
     session.decide(looks[0], "keep")
-    session.skipped.add(looks[1])
-    assert next(session.remaining(40)) == looks[2]
+    session.decide(looks[1], "skip")
+    again = ReviewSession(run)
+    assert again.skipped == {looks[1]}
+    drawn = again.review.looks(40, [looks[1]]).tolist()
+    assert looks[1] not in drawn
+    assert next(again.remaining(40)) == drawn[1]
 
 
-def test_skips_and_undone_answers_leave_nothing_behind(run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_skips_are_kept_as_undecided_and_undone_answers_leave_nothing(
+    run: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     assert review(run, "s k u x u q", monkeypatch) == 0
     assert not (run / "decisions.csv").exists()
-    first = ReviewSession(run).review.looks(2).tolist()
+    first, *_ = ReviewSession(run).looks(2)
     assert review(run, "s k q", monkeypatch) == 0
-    assert list(kept(run)) == first[1:]
+    again = ReviewSession(run)
+    assert {path: kind for path, (kind, *_) in kept(run).items()} == {first: "skip", again.looks(1)[0]: "keep"}
+    found = again.estimate()
+    assert (found.decided, len(found.looks)) == (1, 1)
 
 
 def test_the_plan_alone_is_listed(

@@ -9,21 +9,14 @@ import numpy as np
 from sgoif.tasks.labels.channel import Array
 from sgoif.tasks.labels.evidence import Evidence, Rows
 
-CLASSES = 10
-
 
 def mixture(
-    rate: float, *, count: int = 20_000, decoys: int = 300, apart: float = 3.5, seed: int = 0
-) -> tuple[Array, np.ndarray[Any, Any], Array]:
-    """v of right labels ~ N(0, 1), of wrong ones ~ N(apart, 1); which are wrong; v of decoys.
-
-    A decoy is a flipped label: it looks wrong unless the label was wrong before and the flip has met the right one.
-    """
+    rate: float, *, count: int = 20_000, apart: float = 3.5, seed: int = 0
+) -> tuple[Array, np.ndarray[Any, Any]]:
+    """v of right labels ~ N(0, 1), of wrong ones ~ N(apart, 1); which are wrong."""
     random = np.random.default_rng(seed)
     wrong = random.random(count) < rate
-    v = random.normal(size=count) + apart * wrong
-    lucky = random.random(decoys) < rate / (CLASSES - 1)
-    return v, wrong, random.normal(size=decoys) + apart * ~lucky
+    return random.normal(size=count) + apart * wrong, wrong
 
 
 def known(count: int, right: float, seed: int = 0, classes: int = 4, first: int = 0) -> Evidence:

@@ -16,13 +16,7 @@ def problem() -> Problem:
 
 @pytest.fixture(scope="module")
 def plain(problem: Problem) -> LabelErrors:
-    return LabelErrors(trained(problem)[0], dataset=problem.dataset)
-
-
-@pytest.fixture(scope="module")
-def with_decoys(problem: Problem) -> LabelErrors:
-    monitor, decoys = trained(problem, decoys=True)
-    return LabelErrors(monitor, decoys=decoys)
+    return LabelErrors(trained(problem), dataset=problem.dataset)
 
 
 @pytest.fixture(scope="module")

@@ -12,7 +12,6 @@ from torch import Tensor, nn
 from torch.utils.data import DataLoader, Dataset, TensorDataset
 
 from sgoif import InfluenceMonitor, indexed, split_holdout
-from sgoif.tasks import Decoys, plant_decoys
 
 DIMENSIONS, COUNT = 16, 1000
 
@@ -68,14 +67,8 @@ def watch(anchors: Any, classes: int = 4, **options: Any) -> InfluenceMonitor:
     return InfluenceMonitor(model, optimizer, anchors=anchors, **options)
 
 
-def trained(
-    problem: Problem, classes: int = 4, epochs: int = 8, decoys: bool = False, **options: Any
-) -> tuple[InfluenceMonitor, Decoys | None]:
-    training: Dataset[Any]
+def trained(problem: Problem, classes: int = 4, epochs: int = 8, **options: Any) -> InfluenceMonitor:
     training, held_out = split_holdout(problem.dataset, share=0.2)
-    planted = None
-    if decoys:
-        training, planted = plant_decoys(training, classes)
     monitor = watch(held_out, classes, **options)
     loop(monitor, training, epochs)
-    return monitor, planted
+    return monitor

@@ -1,36 +1,32 @@
-"""From a ranking and a rate to probabilities, and the list at a false discovery rate."""
+"""From a ranking and a rate to probabilities."""
 
 from __future__ import annotations
 
 import numpy as np
 import pytest
 from calibration_cases import mixture
-from hypothesis import given, settings
-from hypothesis import strategies as st
-from hypothesis.extra import numpy as hnp
 
-from sgoif.tasks.labels.calibration import STEEPER, Curve, offset, selected_at, sigmoid, slope_of_probabilities
-from sgoif.tasks.labels.channel import Array
+from sgoif.tasks.labels.calibration import STEEPER, Curve, offset, sigmoid, slope_of_probabilities
+from sgoif.tasks.review.recalibration import length_at_fdr
 from sgoif_bench.metrics import expected_calibration_error
-
-SHARES = st.floats(0, 1)
 
 
 @pytest.mark.parametrize("rate", [0.05, 0.2, 0.4])
 def test_probabilities_of_a_mixture_are_calibrated_at_its_rate(rate: float) -> None:
     """Of a channel that is as much less sure than the ranking as channels are."""
-    v, wrong, _ = mixture(rate, apart=3.0)
+    v, wrong = mixture(rate, apart=3.0)
     odds = np.log(rate / (1 - rate)) + 3 * v - 4.5
     curve = Curve.fitted(v, v, sigmoid((odds - odds.mean()) / STEEPER + odds.mean()))
     p = curve.probability(v, rate)
     assert p.mean() == pytest.approx(rate, abs=0.01)
     assert expected_calibration_error(p, wrong) < 0.06
-    chosen = selected_at(p, 0.1)
+    order = np.argsort(-p)
+    chosen = order[: length_at_fdr(p[order], 0.1)]
     assert 0.02 < 1 - wrong[chosen].mean() < 0.18
 
 
 def test_probabilities_rise_with_suspicion_and_with_the_rate() -> None:
-    v, _, _ = mixture(0.2)
+    v, _ = mixture(0.2)
     curve = Curve.fitted(v, v, sigmoid(2 * v - 4))
     order = np.argsort(v)
     low, high = curve.probability(v, 0.1)[order], curve.probability(v, 0.3)[order]
@@ -40,7 +36,7 @@ def test_probabilities_rise_with_suspicion_and_with_the_rate() -> None:
 
 
 def test_a_ranking_has_no_unit() -> None:
-    v, wrong, _ = mixture(0.2)
+    v, wrong = mixture(0.2)
     one = Curve.fitted(v, v, wrong.astype(float)).probability(v, 0.2)
     moved = 50 * v - 7
     np.testing.assert_allclose(one, Curve.fitted(moved, moved, wrong.astype(float)).probability(moved, 0.2), atol=1e-6)
@@ -49,7 +45,7 @@ def test_a_ranking_has_no_unit() -> None:
 def test_the_slope_is_steeper_the_further_apart_wrong_labels_are() -> None:
     found = []
     for apart in (1.0, 2.0, 4.0):
-        v, wrong, _ = mixture(0.2, apart=apart)
+        v, wrong = mixture(0.2, apart=apart)
         found.append(slope_of_probabilities((v - np.median(v)) / v.std(), wrong.astype(float)))
     assert np.diff(found).min() > 0
 
@@ -65,26 +61,5 @@ def test_equal_scores_and_certain_channels_give_numbers() -> None:
     for wrong in (np.zeros(100), np.ones(100), np.full(100, 0.5)):
         p = Curve.fitted(v, v, wrong).probability(v, 0.1)
         assert p == pytest.approx(0.1)
-    v, _, _ = mixture(0.2)
+    v, _ = mixture(0.2)
     assert np.isfinite(Curve.fitted(v, v, np.zeros(len(v))).probability(v, 1e-6)).all()
-
-
-# --- the selection ----------------------------------------------------------------------------------------------------
-
-
-@settings(deadline=None)
-@given(hnp.arrays(np.float64, st.integers(0, 25), elements=SHARES), SHARES)
-def test_the_longest_list_within_the_rate_by_brute_force(probability: Array, fdr: float) -> None:
-    chosen = selected_at(probability, fdr)
-    ordered = sorted(probability, reverse=True)
-    allowed = [k for k in range(1, len(ordered) + 1) if (np.cumsum(1 - np.array(ordered[:k]))[-1]) / k <= fdr]
-    assert len(chosen) == max(allowed, default=0)
-    assert probability[chosen].tolist() == ordered[: len(chosen)]
-    assert len(set(chosen.tolist())) == len(chosen)
-
-
-@settings(deadline=None)
-@given(hnp.arrays(np.float64, st.integers(0, 25), elements=SHARES), SHARES, SHARES)
-def test_a_looser_rate_only_adds(probability: Array, one: float, other: float) -> None:
-    strict, loose = selected_at(probability, min(one, other)), selected_at(probability, max(one, other))
-    assert loose[: len(strict)].tolist() == strict.tolist()

@@ -11,7 +11,7 @@ from sgoif.tasks import LabelErrors
 from sgoif.tasks.labels.channel import Array
 from sgoif.tasks.labels.checked import checked_joint, trust
 from sgoif.tasks.labels.evidence import Evidence, Rows
-from sgoif.tasks.labels.ranking import Weights, channel_logit, standard, suspicion
+from sgoif.tasks.labels.ranking import Weights, logit, standard, suspicion, wrong_by_joint
 
 CLASSES = 4
 SWAPPED = np.array([[0.2, 0.7, 0.05, 0.05], [0.7, 0.2, 0.05, 0.05], [0, 0, 0.9, 0.1], [0, 0, 0.1, 0.9]])
@@ -66,14 +66,16 @@ def test_without_trust_only_the_channel_counts() -> None:
     anchors, _ = held_out(SWAPPED)
     joint, whole = (SWAPPED / CLASSES).T, Weights(structured=0.5, influence=1.5, logits=0.3)
     assert whole.believing(1.0) == whole
-    v = suspicion(anchors, joint, whole.believing(0.0))
-    np.testing.assert_allclose(v, standard(channel_logit(anchors, joint)))
+    wrong = wrong_by_joint(anchors, joint)
+    assert wrong is not None
+    v = suspicion(anchors, wrong, whole.believing(0.0))
+    np.testing.assert_allclose(v, standard(logit(wrong)))
 
 
 @pytest.fixture(scope="module")
 def astray() -> tuple[Problem, LabelErrors]:
     problem = misnamed()
-    return problem, LabelErrors(trained(problem, CLASSES)[0])
+    return problem, LabelErrors(trained(problem, CLASSES))
 
 
 def test_checked_labels_turn_a_ranking_that_went_astray(astray: tuple[Problem, LabelErrors]) -> None:
@@ -89,7 +91,7 @@ def test_checked_labels_turn_a_ranking_that_went_astray(astray: tuple[Problem, L
 
 def test_checked_labels_change_nothing_where_names_are_right() -> None:
     problem = blobs(CLASSES * 300, CLASSES, rate=0.2)
-    monitor, _ = trained(problem, CLASSES)
+    monitor = trained(problem, CLASSES)
     errors = LabelErrors(monitor)
     checked = LabelErrors(monitor, checked={int(i): int(problem.true[i]) for i in errors.to_check()})
     np.testing.assert_array_equal(errors.table()["probability_wrong"], checked.table()["probability_wrong"])

@@ -1,4 +1,4 @@
-"""Judging the labels of training and held-out examples: agreement, suggestions, decoys, what is surely wrong."""
+"""Judging the labels of training and held-out examples: agreement, suggestions, what is surely wrong."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from calibration_cases import known
 
 from sgoif.errors import SgoifError
 from sgoif.tasks.labels.evidence import Evidence, Rows
-from sgoif.tasks.labels.judgement import class_agreement, judge, suggestions
+from sgoif.tasks.labels.judgement import judge, suggestions
 
 
 def test_the_label_that_is_harmed_most_is_suggested_and_never_the_given_one() -> None:
@@ -23,13 +23,10 @@ def test_the_label_that_is_harmed_most_is_suggested_and_never_the_given_one() ->
     assert (suggestions(nothing, by_group=True) == suggestions(nothing, by_group=False)).all()
 
 
-def test_decoys_are_judged_apart() -> None:
+def test_training_and_held_out_examples_are_judged_alike() -> None:
     training, anchors = known(1000, 0.8, seed=1), known(400, 0.8, first=1000)
-    planted = np.arange(900, 960)
-    found = judge(training, anchors, 4, planted)
-    assert len(found.training) == len(found.probability) == len(found.suspicion) == 940
-    assert not np.isin(found.training.index, planted).any()
-    assert len(found.decoy_suspicion) == 60
+    found = judge(training, anchors, 4)
+    assert len(found.training) == len(found.probability) == len(found.suspicion) == 1000
     assert len(found.anchor_probability) == 400
     wrong = found.training.index >= 800
     assert found.probability[wrong].min() > found.probability[~wrong].max()
@@ -48,10 +45,14 @@ def test_nothing_is_surely_wrong_to_a_model_that_knows_too_little() -> None:
         assert (len(found.selected(found.suspicion, 0.5)) > 0) == knows
 
 
-def test_agreement_is_counted_class_by_class() -> None:
-    count, share = class_agreement(known(400, 0.75), 4)
-    assert count.tolist() == [100] * 4
-    assert share == pytest.approx(0.75)
+def test_the_list_is_the_beginning_of_the_ranking_and_a_looser_rate_only_adds() -> None:
+    found = judge(known(1000, 0.8, seed=1), known(400, 0.8, first=1000), 4)
+    v, before = np.random.default_rng(0).permutation(found.suspicion), 0
+    for fdr in (0.01, 0.1, 0.3, 0.9):
+        chosen = found.selected(v, fdr)
+        assert chosen.tolist() == np.argsort(-v, kind="stable")[: len(chosen)].tolist()
+        assert len(chosen) >= before
+        before = len(chosen)
 
 
 def test_too_early_is_said() -> None:

@@ -17,8 +17,9 @@ from torch import nn
 from torch.utils.data import DataLoader
 
 from sgoif import InfluenceMonitor, indexed, split_holdout
-from sgoif.errors import SettingError, SgoifError
-from sgoif.tasks import Decoys, LabelErrors, plant_decoys
+from sgoif.errors import SettingError
+from sgoif.reports.label_report import harmed_by
+from sgoif.tasks import LabelErrors
 
 COLUMNS = [
     "index", "is_label_issue", "label_score", "given_label", "predicted_label", "probability_wrong", "confidence",
@@ -44,50 +45,43 @@ def right_suggestions(errors: LabelErrors, problem: Problem) -> float:
     return float(np.mean([errors.suggested[i] == problem.true[i] for i in found]))
 
 
-@pytest.fixture(params=["plain", "with_decoys"])
-def errors(request: pytest.FixtureRequest) -> LabelErrors:
-    found: LabelErrors = request.getfixturevalue(request.param)
-    return found
-
-
 # --- the answers ------------------------------------------------------------------------------------------------------
 
 
-def test_wrong_labels_are_found_and_named(errors: LabelErrors, problem: Problem) -> None:
-    assert precision(errors, problem) > 0.97
-    assert right_suggestions(errors, problem) > 0.9
-    chosen = errors.select(0.1)
+def test_wrong_labels_are_found_and_named(plain: LabelErrors, problem: Problem) -> None:
+    assert precision(plain, problem) > 0.97
+    assert right_suggestions(plain, problem) > 0.9
+    chosen = plain.select(0.1)
     assert problem.wrong[chosen].mean() > 0.85
-    likely = problem.wrong[likely_wrong(errors)]
+    likely = problem.wrong[likely_wrong(plain)]
     assert likely.mean() > 0.8
     assert likely.sum() > 0.7 * problem.wrong.sum()
-    assert errors.noise_rate().estimate == pytest.approx(problem.wrong.mean(), abs=0.06)
-    assert errors.expected_precision(100) == pytest.approx(1.0, abs=0.05)
+    assert plain.noise_rate().estimate == pytest.approx(problem.wrong.mean(), abs=0.06)
 
 
-def test_the_table_has_cleanlabs_columns_and_one_row_per_example(errors: LabelErrors, problem: Problem) -> None:
-    table = errors.table()
+def test_the_table_has_cleanlabs_columns_and_one_row_per_example(plain: LabelErrors, problem: Problem) -> None:
+    table = plain.table()
     assert table.columns == COLUMNS
     assert table["index"].tolist() == list(range(COUNT))
     np.testing.assert_array_equal(table["given_label"], problem.given)
     p = table["probability_wrong"]
     assert ((p >= 0) & (p <= 1)).all()
     np.testing.assert_array_equal(table["label_score"], 1 - p)
-    assert set(table["index"][table["is_label_issue"]]) == set(errors.select(0.1).tolist())
+    assert set(table["index"][table["is_label_issue"]]) == set(plain.select(0.1).tolist())
     changed = table["predicted_label"] != table["given_label"]
     assert (changed == (table["is_label_issue"] | (p >= 0.5))).all()
     frame = table.to_pandas()
     assert list(frame.columns) == COLUMNS
     assert frame["is_label_issue"].dtype == bool
-    strict = errors.table(fdr=0.01)
-    assert strict["is_label_issue"].sum() == len(errors.select(0.01)) < len(errors.select(0.5))
+    strict = plain.table(fdr=0.01)
+    assert strict["is_label_issue"].sum() == len(plain.select(0.01)) < len(plain.select(0.5))
 
 
-def test_selections_are_sorted_and_a_looser_rate_only_adds(errors: LabelErrors) -> None:
-    p = errors.table()["probability_wrong"]
+def test_selections_are_sorted_and_a_looser_rate_only_adds(plain: LabelErrors) -> None:
+    p = plain.table()["probability_wrong"]
     before: list[int] = []
     for fdr in (0.001, 0.01, 0.05, 0.1, 0.3, 0.7, 0.99):
-        chosen = errors.select(fdr)
+        chosen = plain.select(fdr)
         assert (np.diff(p[chosen]) <= 0).all()
         assert chosen[: len(before)].tolist() == before
         if len(chosen):
@@ -95,19 +89,13 @@ def test_selections_are_sorted_and_a_looser_rate_only_adds(errors: LabelErrors) 
         before = chosen.tolist()
 
 
-def test_the_confusion_counts_every_example_once(errors: LabelErrors, problem: Problem) -> None:
-    counts = errors.confusion()
+def test_the_confusion_counts_every_example_once(plain: LabelErrors, problem: Problem) -> None:
+    counts = plain.confusion()
     assert counts.sum() == pytest.approx(COUNT)
     np.testing.assert_allclose(counts.sum(1), np.bincount(problem.given, minlength=4))
     real = np.zeros((4, 4))
     np.add.at(real, (problem.given, problem.true), 1)
     assert np.abs(counts - real).sum() / COUNT < 0.12
-
-
-def test_expected_precision_is_the_mean_of_the_highest_probabilities(plain: LabelErrors) -> None:
-    p = np.sort(plain.table()["probability_wrong"])[::-1]
-    for k in (1, 10, 500, COUNT):
-        assert plain.expected_precision(k) == pytest.approx(p[:k].mean())
 
 
 @pytest.mark.parametrize("fdr", [0, 1, -0.1, 1.5, float("nan")])
@@ -117,112 +105,41 @@ def test_a_false_discovery_rate_is_a_share(plain: LabelErrors, fdr: float) -> No
             call(fdr)
 
 
-@pytest.mark.parametrize("k", [0, -3, COUNT + 1, 2.5, "10"])
-def test_k_is_a_number_of_examples(plain: LabelErrors, k: Any) -> None:
-    with pytest.raises(SettingError, match=f"from 1 to {COUNT}"):
-        plain.expected_precision(k)
-
-
-def test_reliability_needs_decoys(plain: LabelErrors, with_decoys: LabelErrors) -> None:
-    assert plain.reliability() == []
-    bins = with_decoys.reliability()
-    assert sum(size for *_, size in bins) == len(with_decoys.judgement.training)
-    for predicted, observed, low, high, _ in bins:
-        assert 0 <= low <= observed <= high <= 1
-        assert 0 <= predicted <= 1
-    assert [b[0] for b in bins] == sorted(b[0] for b in bins)
-    assert bins[0][1] < 0.05
-
-
 def test_held_out_examples_that_are_hurt_most(plain: LabelErrors, problem: Problem) -> None:
     held = set(plain.monitor.held_out_indices().tolist())  # type: ignore[union-attr]
     chosen = [i for i in likely_wrong(plain) if problem.wrong[i]][:40]
-    found = plain.harmed(chosen, count=3)
+    found = harmed_by(plain, chosen, count=3)
     assert found.shape == (40, 3)
     assert set(found.ravel().tolist()) <= held | {-1}
     # Who calls a cat a dog hurts cats.
     assert (problem.true[found[:, 0]] == problem.true[chosen]).mean() > 0.7
-    assert LabelErrors(plain.monitor).harmed(chosen).shape == (40, 0)
+    assert harmed_by(LabelErrors(plain.monitor), chosen).shape == (40, 0)
 
 
-def test_a_part_of_the_data_with_decoys_and_indices_can_stand_for_it(problem: Problem) -> None:
+def test_a_part_of_the_data_with_indices_can_stand_for_it(problem: Problem) -> None:
     training, held_out = split_holdout(problem.dataset, share=0.2)
-    planted, decoys = plant_decoys(training, 4, share=0.02)
     monitor = watch(held_out)
-    loop(monitor, planted, 2)
-    whole = LabelErrors(monitor, decoys=decoys, dataset=problem.dataset)
-    for stand_in in (training, planted, indexed(planted)):
-        some = LabelErrors(monitor, decoys=decoys, dataset=stand_in)
-        np.testing.assert_array_equal(some.harmed([5, 900]), whole.harmed([5, 900]))
-
-
-# --- decoys -----------------------------------------------------------------------------------------------------------
-
-
-def test_decoys_are_judged_with_the_labels_they_came_with(with_decoys: LabelErrors, problem: Problem) -> None:
-    decoys, table = with_decoys.decoys, with_decoys.table()
-    assert decoys is not None
-    assert len(decoys) == 40
-    np.testing.assert_array_equal(table["given_label"][decoys.index], decoys.given)
-    assert np.isfinite(table["probability_wrong"]).all()
-    wrong, p = problem.wrong[decoys.index], table["probability_wrong"][decoys.index]
-    assert wrong.any()
-    # All of them were trained on with another label; only those that came with a wrong one are suspicious.
-    assert p[wrong].mean() > 0.6
-    assert p[~wrong].mean() < 0.2
-    assert (table["n_observations"][decoys.index] == 1).all()
-    assert np.isnan(table["confidence"][decoys.index]).all()
-    others = np.setdiff1d(np.arange(COUNT), decoys.index)
-    assert np.isfinite(table["confidence"][others]).all()
-    assert not np.isin(with_decoys.judgement.training.index, decoys.index).any()
-    verdict = with_decoys.judgement
-    assert verdict.decoy_suspicion.mean() > verdict.suspicion.mean() + 1
-
-
-def test_decoys_that_have_not_come_up_yet_leave_the_others_alone(problem: Problem) -> None:
-    training, held_out = split_holdout(problem.dataset, share=0.2)
-    planted, decoys = plant_decoys(training, 4, share=0.1)
-    monitor = watch(held_out)
-    loop(monitor, planted, 1, batches=3)
-    table = LabelErrors(monitor, decoys=decoys).table()
-    seen = monitor.ledger.column("count").numpy() > 0
-    assert not seen[decoys.index[decoys.index < len(seen)]].all(), "the case needs decoys that were not seen"
-    np.testing.assert_array_equal(table["given_label"], problem.given[table["index"]])
-    assert np.isfinite(table["probability_wrong"]).all()
-    expected = set(np.flatnonzero(seen).tolist()) | set(held_out.indices)
-    assert set(table["index"].tolist()) == expected
-
-
-def test_decoys_without_a_data_set_are_refused_and_none_at_all_are_fine(problem: Problem, plain: LabelErrors) -> None:
-    training, held_out = split_holdout(problem.dataset, share=0.2)
-    planted, decoys = plant_decoys(training, 4, share=0.02)
-    monitor = watch(held_out)
-    loop(monitor, planted, 1)
-    with pytest.raises(SgoifError, match="plant_decoys"):
-        LabelErrors(monitor, decoys=Decoys(decoys.index, decoys.given, decoys.flipped))
-    empty = np.zeros(0, dtype=np.int64)
-    same = LabelErrors(plain.monitor, decoys=Decoys(empty, empty, empty))
-    np.testing.assert_array_equal(same.table()["probability_wrong"], plain.table()["probability_wrong"])
+    loop(monitor, training, 2)
+    whole = LabelErrors(monitor, dataset=problem.dataset)
+    for stand_in in (training, indexed(training)):
+        some = LabelErrors(monitor, dataset=stand_in)
+        np.testing.assert_array_equal(harmed_by(some, [5, 900]), harmed_by(whole, [5, 900]))
 
 
 # --- every kind of loop -----------------------------------------------------------------------------------------------
 
 
 def test_no_noise_no_issues() -> None:
-    clean = blobs(rate=0.0)
-    for decoys in (False, True):
-        monitor, planted = trained(clean, decoys=decoys)
-        found = LabelErrors(monitor, decoys=planted)
-        assert len(found.select(0.1)) <= 3
-        assert found.noise_rate().estimate < 0.01
-        assert found.noise_rate().low == 0
-        assert found.noise_rate().high < 0.1
+    found = LabelErrors(trained(blobs(rate=0.0)))
+    assert len(found.select(0.1)) <= 3
+    assert found.noise_rate().estimate < 0.01
+    assert found.noise_rate().low == 0
+    assert found.noise_rate().high < 0.1
 
 
 @pytest.mark.parametrize(
     ("options", "said"),
     [
-        ({"decoys": [1, 2]}, "plant_decoys"),
         ({"checked": [3]}, "index: class number"),
         ({"checked": {3: "cat"}}, "index: class number"),
     ],
@@ -277,7 +194,7 @@ def test_a_hold_out_that_is_numbered_apart(problem: Problem) -> None:
     assert errors.table()["index"].tolist() == list(range(COUNT))
     assert precision(errors, own) > 0.97
     assert right_suggestions(errors, own) > 0.9
-    assert errors.harmed([0, 1]).shape == (2, 0)
+    assert harmed_by(errors, [0, 1]).shape == (2, 0)
 
 
 def test_two_classes_told_apart_by_one_logit() -> None:
@@ -299,11 +216,10 @@ def test_two_classes_told_apart_by_one_logit() -> None:
     assert right_suggestions(errors, problem) == 1
 
 
-@pytest.mark.parametrize(("classes", "decoys"), [(45, True), (105, False)])
-def test_many_classes(classes: int, decoys: bool) -> None:
+@pytest.mark.parametrize("classes", [45, 105])
+def test_many_classes(classes: int) -> None:
     problem = blobs((26 if classes < 100 else 20) * classes, classes)
-    monitor, planted = trained(problem, classes, epochs=12, decoys=decoys)
-    errors = LabelErrors(monitor, decoys=planted)
+    errors = LabelErrors(trained(problem, classes, epochs=12))
     assert errors.judgement.training.classes.slots is not None
     assert (errors.judgement.joint is None) == (classes > 100)
     assert errors.confusion().sum() == pytest.approx(len(problem.x))
@@ -317,7 +233,7 @@ def test_many_classes(classes: int, decoys: bool) -> None:
     ids=["names", "one", "numbers that are not the classes"],
 )
 def test_groups_of_ones_own(groups: str | Callable[[int], Any], problem: Problem) -> None:
-    errors = LabelErrors(trained(problem, groups=groups)[0])
+    errors = LabelErrors(trained(problem, groups=groups))
     assert errors.table().columns == COLUMNS
     assert precision(errors, problem) > 0.9
     assert right_suggestions(errors, problem) > 0.8
@@ -344,17 +260,14 @@ def test_examples_that_were_never_drawn_have_no_probability(problem: Problem) ->
 # --- for a look -------------------------------------------------------------------------------------------------------
 
 
-def test_a_summary_in_words_and_numbers(plain: LabelErrors, with_decoys: LabelErrors) -> None:
-    summary = plain.summary()
-    assert summary["examples"] == COUNT
-    assert summary["selected"] == len(plain.select())
-    assert summary["decoys"] == 0
-    assert with_decoys.summary()["decoys"] == 40
-    assert summary["noise_rate_low"] <= summary["noise_rate"] <= summary["noise_rate_high"]
-    assert f"{summary['selected']} are surely wrong" in repr(plain)
-    assert f"{summary['worth_a_look']} more are worth a look" in repr(plain)
-    assert f"of {COUNT:,} labels look wrong" in repr(plain)
-    assert plain.notes() == summary["notes"]
+def test_a_verdict_in_words(plain: LabelErrors) -> None:
+    surely, look, _ = plain.tiers()
+    rate = plain.noise_rate()
+    assert surely.size == len(plain.select())
+    assert f"{surely.size} are surely wrong" in repr(plain)
+    assert f"{look.size} more are worth a look" in repr(plain)
+    said = f"{100 * rate.estimate:.1f}% of {COUNT:,} labels look wrong ({100 * rate.low:.1f} to {100 * rate.high:.1f}%)"
+    assert said in plain.verdict()
     assert repr(plain).count("\n") == len(plain.notes())
 
 

@@ -12,6 +12,7 @@ from torch import Tensor, nn
 
 from sgoif import InfluenceMonitor
 from sgoif.errors import SettingError
+from sgoif.reports.label_report import harmed_by
 from sgoif.tasks import Curriculum, LabelErrors, PoisonWatch, Sentinel, Unlearner
 
 TRAINING, HELD, LABELS, WRONG = 600, 200, 3, 0.1
@@ -78,7 +79,7 @@ def test_examples_that_a_label_hurts() -> None:
     monitor, _ = trained()
     dataset = torch.utils.data.TensorDataset(*problem()[:2])
     errors = LabelErrors(monitor, label=0, dataset=dataset)
-    assert errors.harmed([1, 2]).shape[0] == 2
+    assert harmed_by(errors, [1, 2]).shape[0] == 2
     assert "LabelErrors" in repr(errors)
 
 

@@ -18,11 +18,12 @@ from sgoif.tasks.labels.evidence import Evidence, Rows, from_ledger
 from sgoif.tasks.labels.ranking import (
     Weights,
     aligned,
-    channel_logit,
     channel_of,
+    logit,
     standard,
     suspicion,
     weights,
+    wrong_by_joint,
 )
 
 CPU = torch.device("cpu")
@@ -60,7 +61,7 @@ def test_slots_that_hold_everything_are_dense_rows(seed: int, columns: int, coun
     excluded = random.integers(-1, columns, size=count)
     dense, slots = Rows(mean), in_slots(mean, columns, seed)
     np.testing.assert_array_equal(slots.dense(columns, -9.0), dense.dense(columns, -9.0))
-    for found, expected in zip(slots.largest_but(excluded), dense.largest_but(excluded), strict=True):
+    for found, expected in zip(slots.largest(excluded), dense.largest(excluded), strict=True):
         np.testing.assert_array_equal(found, expected)
 
 
@@ -73,7 +74,7 @@ def test_the_largest_other_column_by_brute_force(seed: int, columns: int, slots:
     assert rows.slots is not None
     rows.slots[random.random(rows.slots.shape) < 0.3] = -1
     excluded = random.integers(-1, columns, size=20)
-    column, value = rows.largest_but(excluded)
+    column, value = rows.largest(excluded)
     for i in range(20):
         kept = {int(c): m for c, m in zip(rows.slots[i], rows.mean[i], strict=True) if c >= 0 and c != excluded[i]}
         expected = max(kept, key=lambda c: kept[c]) if kept else -1
@@ -125,10 +126,10 @@ def test_evidence_is_what_the_ledger_saw(classes: int) -> None:
     np.testing.assert_allclose(found.margin, [0.9, -0.2], rtol=1e-6)
     np.testing.assert_allclose(found.logit_margin, [2, -1])
     np.testing.assert_allclose(found.loss, [0.1, 3], rtol=1e-6)
-    likeliest, value = found.classes.largest_but(np.array([-1, -1]))
+    likeliest, value = found.classes.largest()
     assert likeliest.tolist() == p[[1, 0]].argmax(1).tolist()
     np.testing.assert_allclose(value, p[[1, 0]].max(1).values, rtol=2e-3)
-    harmed, _ = found.groups.largest_but(np.array([-1, -1]))
+    harmed, _ = found.groups.largest()
     assert harmed.tolist() == groups[[1, 0]].argmax(1).tolist()
     assert (found.classes.slots is None) == (classes <= DENSE_CLASSES)
     assert found.probabilities(classes).shape == (2, classes)
@@ -193,12 +194,12 @@ def test_the_ranking_goes_from_margins_to_influence_and_channel(structured: floa
     some, weigh = evidence(), Weights(structured, 2.0, logits).believing(trust)
     joint = np.full((4, 4), 0.02) + np.diag(np.full(4, 0.17))
     wrong = 1 - posterior(some.probabilities(4), some.given, joint)[np.arange(len(some)), some.given]
-    wrong = np.clip(wrong, SMALLEST, 1 - SMALLEST)
-    np.testing.assert_allclose(channel_logit(some, joint), np.log(wrong / (1 - wrong)), rtol=1e-9)
-    channel, margin = standard(channel_logit(some, joint)), standard(-some.margin)
+    np.testing.assert_allclose(wrong_by_joint(some, joint), wrong, rtol=1e-9)  # type: ignore[arg-type]
+    np.testing.assert_allclose(logit(np.array([0, 0.2, 1])), np.log([SMALLEST, 0.25, 1 / SMALLEST]), atol=2e-4)
+    channel, margin = standard(logit(wrong)), standard(-some.margin)
     plain = (1 - logits) * margin + logits * standard(-some.logit_margin)
     believed = (1 - structured) * plain + structured * (margin + channel + 2 * standard(some.influence))
-    np.testing.assert_allclose(suspicion(some, joint, weigh), trust * believed + (1 - trust) * channel, atol=1e-9)
+    np.testing.assert_allclose(suspicion(some, wrong, weigh), trust * believed + (1 - trust) * channel, atol=1e-9)
     np.testing.assert_allclose(suspicion(some, None, Weights(0.0, 2.0, logits)), plain)
 
 

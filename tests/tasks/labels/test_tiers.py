@@ -11,20 +11,20 @@ from sgoif.tasks import LabelErrors
 from sgoif.tasks.review import report
 
 
-def test_the_parts_follow_each_other_and_hold_everything(with_decoys: LabelErrors) -> None:
-    surely, look, fine = with_decoys.tiers()
+def test_the_parts_follow_each_other_and_hold_everything(plain: LabelErrors) -> None:
+    surely, look, fine = plain.tiers()
     assert [part.name for part in (surely, look, fine)] == ["surely wrong", "worth a look", "fine"]
-    judged = int(np.isfinite(with_decoys.table()["probability_wrong"]).sum())
+    judged = int(np.isfinite(plain.table()["probability_wrong"]).sum())
     assert surely.size + look.size + fine.size == judged
-    assert surely.size == len(with_decoys.select(0.1))
-    assert surely.size + look.size == pytest.approx(with_decoys.noise_rate().high * judged, abs=1)
+    assert surely.size == len(plain.select(0.1))
+    assert surely.size + look.size == pytest.approx(plain.noise_rate().high * judged, abs=1)
     for part in (surely, look, fine):
         assert 0 <= part.low <= part.high <= 1
     assert surely.low >= look.low >= fine.low
 
 
-def test_what_is_surely_wrong_mostly_is(with_decoys: LabelErrors, problem: Problem) -> None:
-    chosen = with_decoys.select(0.1)
+def test_what_is_surely_wrong_mostly_is(plain: LabelErrors, problem: Problem) -> None:
+    chosen = plain.select(0.1)
     assert len(chosen) >= 5
     assert problem.wrong[chosen].mean() > 0.85
 
@@ -46,6 +46,15 @@ def test_looks_say_how_many_labels_are_wrong(plain: LabelErrors, problem: Proble
     assert found.share.low <= problem.wrong.mean() <= found.share.high
     assert found.share.high - found.share.low < 0.3
     assert "labels are wrong" in report(found)
+
+
+def test_what_nobody_can_tell_makes_room_for_another_look(plain: LabelErrors, problem: Problem) -> None:
+    first, *rest = (int(i) for i in plain.review_plan(40))
+    looked: dict[int, int | None] = {i: int(problem.true[i]) for i in rest}
+    assert len(plain.update(looked).looks) == 0
+    found = plain.update({**looked, first: None})
+    assert found.decided == 39
+    assert 15 < len(found.looks) < 40
 
 
 def test_looks_hold_for_a_model_that_knows_nothing(ignorant: LabelErrors, problem: Problem) -> None:

@@ -2,6 +2,9 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from hypothesis.extra import numpy as hnp
 
 from sgoif.errors import SettingError
 from sgoif.tasks.review.recalibration import length_at_fdr, length_of_best_f1, prior_by_rank, recalibrated
@@ -49,6 +52,16 @@ def test_lists_follow_from_probabilities() -> None:
     assert length_at_fdr(np.full(4, 0.2), 0.1) == 0
     with pytest.raises(SettingError, match="fdr=0"):
         length_at_fdr(p, 0)
+
+
+@settings(deadline=None)
+@given(hnp.arrays(np.float64, st.integers(0, 25), elements=st.floats(0, 1)), st.floats(0.001, 0.999))
+def test_the_longest_list_within_the_rate_by_brute_force(probability: np.ndarray, fdr: float) -> None:
+    ordered = np.sort(probability)[::-1]
+    right = [(1 - ordered[:k]).sum() for k in range(len(ordered) + 1)]
+    found = length_at_fdr(ordered, fdr)
+    assert right[found] <= fdr * found + 1e-9
+    assert all(right[k] > fdr * k - 1e-9 for k in range(found + 1, len(ordered) + 1))
 
 
 def test_without_probabilities_the_rank_is_one() -> None:

@@ -161,9 +161,13 @@ def found_wrong(is_wrong: NDArray[np.bool_], score: NDArray[np.float64]) -> dict
 
 def _judged(errors: LabelErrors, is_wrong: NDArray[np.bool_]) -> dict[str, Any]:
     """What `LabelErrors` says about all digits, held-out ones too, and what is true."""
-    table, chosen = errors.table(), errors.select()
+    table, chosen, rate = errors.table(), errors.select(), errors.noise_rate()
     return {
-        **errors.summary(),
+        "noise_rate": rate.estimate,
+        "noise_rate_low": rate.low,
+        "noise_rate_high": rate.high,
+        "selected": len(chosen),
+        "notes": errors.notes(),
         "aupr": found_wrong(is_wrong[table["index"]], table["probability_wrong"])["aupr"],
         "selected_wrong": int(is_wrong[chosen].sum()),
         "noise_rate_true": float(is_wrong.mean()),

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 
-from sgoif.audit.decisions import COLUMNS, DROP, KEEP, RELABEL, Decision, DecisionsError, read_decisions
+from sgoif.audit.decisions import COLUMNS, DROP, KEEP, RELABEL, SKIP, Decision, DecisionsError, read_decisions
 from sgoif.audit.errors import RunDirectoryError
 from sgoif.audit.review_plan import REVIEW, read_review_plan, write_review_plan
 from sgoif.audit.run_directory import RunDirectory
@@ -38,7 +38,6 @@ class ReviewSession:
         planned = (run / REVIEW).exists()
         self.review = read_review_plan(run) if planned else write_review_plan(run, list(self.labels), probability)
         self.decided: dict[str, Decision] = {}
-        self.skipped: set[str] = set()
         self._read(run / DECISIONS)
         if decisions is not None:
             self._read(decisions, must=True)
@@ -51,10 +50,18 @@ class ReviewSession:
 
     def remaining(self, count: int) -> Iterator[str]:
         """Images to look at: the first `count` of the plan, then the list from the top."""
-        planned = self.review.looks(count).tolist()
-        for path in dict.fromkeys([*planned, *self.review.index.tolist()]):
-            if path not in self.decided and path not in self.skipped:
+        for path in dict.fromkeys([*self.looks(count), *self.review.index.tolist()]):
+            if path not in self.decided:
                 yield path
+
+    def looks(self, count: int) -> list[str]:
+        """The first `count` images of the plan, others in the place of those that were skipped."""
+        return list(self.review.looks(count, self.skipped).tolist())
+
+    @property
+    def skipped(self) -> set[str]:
+        """Images that somebody looked at and cannot tell."""
+        return {path for path, row in self.decided.items() if row.decision == SKIP}
 
     def decide(self, path: str, kind: str, label: str = "") -> None:
         """Take a decision and save all of them."""
@@ -64,24 +71,23 @@ class ReviewSession:
         self._save()
 
     def undo(self, path: str) -> None:
-        """Take a decision, or a skip, back."""
-        self.skipped.discard(path)
+        """Take a decision back."""
         if self.decided.pop(path, None) is not None:
             self._save()
 
     def estimate(self) -> ReviewEstimate:
         """What the decisions say about the whole list."""
-        known = {path: row.decision != KEEP for path, row in self.decided.items() if path in self.labels}
-        return self.review.update(known, self.skipped)
+        told = {path: row.decision for path, row in self.decided.items() if row.decision != SKIP}
+        return self.review.update({path: decision != KEEP for path, decision in told.items()}, self.skipped)
 
     def _read(self, path: Path, must: bool = False) -> None:
         if not must and not path.exists():
             return
         for row in read_decisions(path)[0]:
-            if row.decision not in (KEEP, RELABEL, DROP) or row.path not in self.labels:
+            if row.decision not in (KEEP, RELABEL, DROP, SKIP) or row.path not in self.labels:
                 what = f"decides {shown(row.decision)} about {shown(row.path)}"
                 raise DecisionsError(
-                    f"row {row.row} of {shown(path)} {what}; expected is keep, relabel or drop about an image of"
+                    f"row {row.row} of {shown(path)} {what}; expected is keep, relabel, drop or skip about an image of"
                     f" {shown(self.run / ISSUES)}"
                 )
             self.decided[row.path] = row

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from sgoif.audit.errors import RunDirectoryError
 from sgoif.audit.progress import Progress
-from sgoif.audit.run_directory import RUN, RunDirectory
+from sgoif.audit.run_directory import RUN, RunDirectory, planted_labels
 from sgoif.audit.settings import AuditSettings
 from sgoif.commands.finished_run import FinishedRun, open_run
 from sgoif.commands.image_batches import Unreadable, collection_batches, preparation_for, thumbnail_of
@@ -21,7 +21,6 @@ from sgoif.commands.trained_model import TrainedModel, check_model, label_positi
 from sgoif.device.selection import choose_device
 from sgoif.errors import SettingError
 from sgoif.images import Collection, open_images
-from sgoif.tasks.labels.decoys import flip_some
 
 Rows = NDArray[np.int64]
 Batch = tuple[Tensor, Tensor, Tensor]
@@ -49,11 +48,11 @@ class RunSource:
         self.source = Path(audit.path).absolute()
         self._batch_size = settings.batch_size
         self.model = self._run.setup.build(choose_device(settings.device))
-        given = np.asarray(pixels.labels, dtype=np.int64)
-        # Decoys were trained on with a label that is wrong on purpose; what they cause is the audit's own doing.
-        _, decoys = flip_some(given, self._run.trained, len(self.class_names), share=audit.decoys, seed=audit.seed)
-        self._rows: Rows = np.setdiff1d(self._run.trained, decoys.index)
         self.notes: list[str] = []
+        if planted_labels(recorded):
+            self.notes.append(
+                "an earlier release made a few labels of this run wrong on purpose: some images may be named for that"
+            )
         self.described = {
             "run": str(path.absolute()),
             "images": str(self.source),
@@ -62,7 +61,7 @@ class RunSource:
         }
 
     def batches(self, show: Progress) -> Iterator[Batch]:
-        for some, images, labels in self._run.batches(self._rows, self._batch_size, LOOKING, show):
+        for some, images, labels in self._run.batches(self._run.trained, self._batch_size, LOOKING, show):
             yield images, labels, torch.from_numpy(some)
 
     def name(self, number: int) -> str:

@@ -54,14 +54,14 @@ function logTicks(low, high) {
   return marks.length > 1 ? marks : [low, high];
 }
 
-function frame(label, x, y, xMarks, yMarks, xText, markText = shortNumber) {
+function frame(label, x, y, xMarks, yMarks, xText) {
   const svg = draw("svg", { viewBox: `0 0 ${WIDTH} ${HEIGHT}`, role: "img", "aria-label": label, class: "chart" });
   for (const mark of yMarks) {
     svg.append(draw("line", { x1: BOX.left, x2: BOX.right, y1: y(mark), y2: y(mark), class: "grid" }));
-    svg.append(draw("text", { x: BOX.left - 6, y: y(mark) + 4, "text-anchor": "end" }, markText(mark)));
+    svg.append(draw("text", { x: BOX.left - 6, y: y(mark) + 4, "text-anchor": "end" }, shortNumber(mark)));
   }
   for (const mark of xMarks) {
-    svg.append(draw("text", { x: x(mark), y: BOX.bottom + 17, "text-anchor": "middle" }, markText(mark)));
+    svg.append(draw("text", { x: x(mark), y: BOX.bottom + 17, "text-anchor": "middle" }, shortNumber(mark)));
   }
   svg.append(draw("line", { x1: BOX.left, x2: BOX.right, y1: BOX.bottom, y2: BOX.bottom, class: "axis" }));
   svg.append(draw("text", { x: (BOX.left + BOX.right) / 2, y: HEIGHT - 4, "text-anchor": "middle" }, xText));
@@ -73,39 +73,6 @@ function numbersTable(heads, rows) {
   const body = rows.map((cells) => make("tr", {}, ...cells.map((text) => make("td", {}, text))));
   const table = make("table", {}, make("thead", {}, head), make("tbody", {}, ...body));
   return make("details", { class: "numbers" }, make("summary", {}, "The numbers"), make("div", { class: "scroll" }, table));
-}
-
-function showReliability() {
-  const target = byId("trust-body");
-  const bins = report.reliability.filter(([predicted, observed]) => predicted !== null && observed !== null);
-  if (bins.length === 0) {
-    target.append(make("p", { class: "muted" }, report.reliabilityNote || "This run holds no check of the probabilities."));
-    return;
-  }
-  const x = scale(0, 1, BOX.left, BOX.right);
-  const y = scale(0, 1, BOX.bottom, BOX.top);
-  const marks = [0, 0.25, 0.5, 0.75, 1];
-  const gap = bins.reduce((sum, [p, o, , , n]) => sum + n * Math.abs(p - o), 0) / bins.reduce((sum, b) => sum + b[4], 0);
-  const gapText = Number.isFinite(gap) ? `On average the two differ by ${(100 * gap).toFixed(1)} points.` : "";
-  const label = `Predicted against observed share of wrong labels in ${bins.length} bins. ${gapText}`;
-  const svg = frame(label, x, y, marks, marks, "predicted probability of a wrong label", (mark) => `${100 * mark}%`);
-  svg.append(draw("line", { x1: x(0), y1: y(0), x2: x(1), y2: y(1), class: "ideal" }));
-  const most = Math.max(...bins.map((bin) => bin[4] || 0), 1);
-  for (const [predicted, observed, low, high, count] of bins) {
-    if (low !== null && high !== null) {
-      svg.append(draw("line", { x1: x(predicted), x2: x(predicted), y1: y(low), y2: y(high), class: "whisker" }));
-    }
-    const dot = draw("circle", { cx: x(predicted), cy: y(observed), r: 2.5 + 3.5 * Math.sqrt((count || 0) / most), class: "dot" });
-    dot.append(draw("title", {}, `predicted ${percent(predicted)}, observed ${percent(observed)}, ${grouped(count || 0)} examples`));
-    svg.append(dot);
-  }
-  const rows = bins.map(([p, o, low, high, n]) => [percent(p), percent(o), `${percent(low)} to ${percent(high)}`, grouped(n || 0)]);
-  target.append(
-    make("p", { class: "muted" }, `Points on the dashed line mean that a stated 80% is wrong 80% of the time. ${gapText}`),
-    svg,
-    make("p", { class: "muted" }, report.reliabilityNote),
-    numbersTable(["predicted", "observed", "interval", "examples"], rows),
-  );
 }
 
 function showCurves() {

@@ -1,7 +1,7 @@
 // Decisions: what was decided about which row, kept in the browser, written to and read from decisions.csv.
 
 const KINDS_OF_DECISION = ["keep", "relabel", "drop"];
-const SKIP = "skip"; // somebody looked and cannot tell: kept here, but no decision that a file could hold
+const SKIP = "skip"; // somebody looked and cannot tell: kept like a decision, and counted as none
 const CSV_COLUMNS = ["path", "decision", "given_label", "new_label", "source"];
 const STORE = `sgoif-report-${report.digest}`;
 const decisions = new Map(); // row -> { kind, label }, label = class number for relabel, else -1
@@ -19,7 +19,7 @@ function loadDecisions() {
     decisions.clear();
     for (const [place, kind, label] of JSON.parse(text === null ? "[]" : text)) {
       const row = column.nameOrder[place];
-      if (row !== undefined && (kind === SKIP || isDecision(row, kind, label))) decisions.set(row, { kind, label });
+      if (row !== undefined && isDecision(row, kind, label)) decisions.set(row, { kind, label });
     }
   } catch {
     storable = false;
@@ -28,7 +28,7 @@ function loadDecisions() {
 
 function isDecision(row, kind, label) {
   if (kind === "relabel") return Number.isInteger(label) && label in report.classes && label !== column.given[row];
-  return KINDS_OF_DECISION.includes(kind);
+  return kind === SKIP || KINDS_OF_DECISION.includes(kind);
 }
 
 function storeDecisions() {
@@ -86,7 +86,6 @@ function decisionsCsv() {
   const lines = [CSV_COLUMNS];
   for (const row of [...decisions.keys()].sort((a, b) => a - b)) {
     const { kind, label } = decisions.get(row);
-    if (kind === SKIP) continue;
     const changed = kind === "relabel" ? className(label) : "";
     lines.push([report.names[row], kind, className(column.given[row]), changed, report.source]);
   }

@@ -197,7 +197,7 @@ function showTally() {
   byId("tally").replaceChildren(make("strong", {}, target), ` · ${kinds}${saved}`);
   byId("bar").classList.toggle("unsaved", !storable);
   byId("undo").disabled = undoStack.length === 0;
-  byId("export").disabled = tally.decided === 0;
+  byId("export").disabled = decisions.size === 0;
 }
 
 function exportDecisions() {

@@ -164,7 +164,6 @@ openLooks();
 // The charts stand below the first screen: the cards come first.
 setTimeout(() => {
   showPairs(choosePair);
-  showReliability();
   showCurves();
   byId("facts").append(...report.facts.flatMap(([key, value]) => [make("dt", {}, isolated(key)), make("dd", {}, isolated(value))]));
   document.documentElement.dataset.ready = "yes";

@@ -3,7 +3,7 @@
     curriculum = Curriculum(monitor)
     weights = monitor.weights(index)                      # or curriculum.weights(index)
 
-All weights are one during the warm-up. After it, once an epoch, every label is judged (`tasks.labels`, without decoys)
+All weights are one during the warm-up. After it, once an epoch, every label is judged (`tasks.labels`)
 and the weights move part of the way, `speed`, to where `weights.weigh` puts them:
 
     w ← w + speed (target − w)

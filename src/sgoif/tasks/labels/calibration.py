@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from sgoif.tasks.labels.channel import Array, Labels
+from sgoif.tasks.labels.channel import Array
 
 STEEPER = 1.25
 POINTS = 1001
@@ -73,12 +73,3 @@ def slope_of_probabilities(x: Array, wrong: Array) -> float:
         return float(np.mean(np.logaddexp(0, z) - wrong * z))
 
     return float(SLOPES[np.argmin([loss(slope) for slope in SLOPES])])
-
-
-def selected_at(probability: Array, fdr: float) -> Labels:
-    """The longest list, most probable first, whose expected share of right labels is at most `fdr`."""
-    order = np.argsort(-probability, kind="stable")
-    false = np.cumsum(1 - probability[order]) / np.arange(1, len(order) + 1)
-    within = np.flatnonzero(false <= fdr)
-    chosen: Labels = order[: within[-1] + 1 if len(within) else 0]
-    return chosen

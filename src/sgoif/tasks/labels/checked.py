@@ -9,8 +9,7 @@ that somebody has looked at settle it. With p_v the probabilities of held-out ex
     q_v(k) ∝ π_k exp(−S KL(p_v ‖ Q_k)),      q_v = e_{y_v} where v was checked
     Q_k = Σ_v q_v(k) p_v / Σ_v q_v(k),       π_k = mean_v q_v(k)                        repeated
 
-and the joint of given and true labels counts q by given label. A class of which nothing was checked starts from what
-the unchecked estimate believes.
+and the joint of given and true labels counts q by given label. A class of which nothing was checked starts unchecked.
 """
 
 from __future__ import annotations
@@ -38,17 +37,15 @@ def to_check(held_out: Labels, count: int, seed: int = 0) -> Labels:
 
 def rows_of(anchors: Evidence, checked: Mapping[int, int], classes: int) -> tuple[Labels, Labels]:
     """Rows of the checked held-out examples and the labels they should have."""
-    index = np.asarray(list(checked), dtype=np.int64)
-    labels = np.asarray(list(checked.values()), dtype=np.int64)
-    unknown = index[~np.isin(index, anchors.index)]
-    if len(unknown):
-        raise SettingError(
-            f"checked= names example {unknown[0]}, which is not a scored held-out example; check labels of the hold-out"
-        )
-    if len(labels) and not 0 <= labels.min() <= labels.max() < classes:
-        raise SettingError(f"checked= has labels from {labels.min()} to {labels.max()}; there are {classes} classes")
-    order = np.argsort(anchors.index)
-    return order[np.searchsorted(anchors.index[order], index)], labels
+    row = {index: row for row, index in enumerate(anchors.index.tolist())}
+    for index, label in checked.items():
+        if index not in row:
+            raise SettingError(
+                f"checked= names example {index}, which is not a scored held-out example; check labels of the hold-out"
+            )
+        if not 0 <= label < classes:
+            raise SettingError(f"checked= has label {label} for example {index}; there are {classes} classes")
+    return np.array([row[index] for index in checked]), np.array(list(checked.values()), dtype=np.int64)
 
 
 def checked_joint(anchors: Evidence, joint: Array, rows: Labels, labels: Labels) -> Array:

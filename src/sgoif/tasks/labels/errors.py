@@ -3,33 +3,25 @@
 from __future__ import annotations
 
 import html
-import itertools
 from collections.abc import Mapping, Sequence
 from functools import cached_property
 from numbers import Integral
+from types import NoneType
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
-from torch import Tensor
 from torch.utils.data import Dataset
 
-from sgoif.core.batches import read_items
-from sgoif.core.data import Indexed, Part, isolated_random_state, read_labels, split_target
-from sgoif.core.objective import MultiLabel
+from sgoif.core.data import Part, read_labels, whole_dataset
 from sgoif.core.score_table import ScoreTable
-from sgoif.errors import SettingError, SgoifError
-from sgoif.scoring.ledger import Ledger
-from sgoif.tasks.argument_checks import check_classes, check_monitor, is_share
+from sgoif.errors import SettingError
+from sgoif.tasks.argument_checks import check_labels
 from sgoif.tasks.labels.channel import Array, Labels
 from sgoif.tasks.labels.checked import to_check
-from sgoif.tasks.labels.closing import evidence_of
-from sgoif.tasks.labels.decoys import Decoys, Relabelled
-from sgoif.tasks.labels.evidence import Evidence, from_ledger
-from sgoif.tasks.labels.judgement import Judgement, class_agreement, judge, suggestions
+from sgoif.tasks.labels.evidence import evidence_of
+from sgoif.tasks.labels.judgement import Judgement, Tier, judge, suggestions
 from sgoif.tasks.labels.noise_rate import NoiseRate
-from sgoif.tasks.labels.ranking import aligned, suspicion
-from sgoif.tasks.labels.tiers import Tier, tiers_of
 from sgoif.tasks.review import RankedReview, ReviewEstimate
 
 if TYPE_CHECKING:
@@ -43,8 +35,6 @@ KNOWN, LEAST_OF_CLASS = 0.4, 5
 """Agreement with the labels of a class below which a note names it, from so many held-out examples on."""
 LEAST_WIDTH = 0.05
 """Width of the interval of the rate up to which no note is needed."""
-BINS = np.array([0.0, 0.02, 0.1, 0.3, 0.5, 0.7, 0.9, 0.98, 1.0])
-Reliability = tuple[float, float, float, float, int]
 
 
 class LabelErrors:
@@ -52,7 +42,6 @@ class LabelErrors:
 
     Args:
         monitor: the monitor of a finished or running training.
-        decoys: what `plant_decoys` returned; they are left out of all figures, and `reliability` compares with them.
         dataset: indexed like the loop; explanations and reports read the examples from it. Without it, examples are
             found by way of a hold-out that was made with `split_holdout`.
         class_names: one name for every class.
@@ -83,35 +72,25 @@ class LabelErrors:
         self,
         monitor: InfluenceMonitor,
         *,
-        decoys: Decoys | None = None,
         dataset: Dataset[Any] | None = None,
         class_names: Sequence[str] | None = None,
         checked: Mapping[int, int] | None = None,
         closing_pass: bool | None = None,
         label: int | None = None,
     ) -> None:
-        _check_labels(monitor, label)
-        _check_decoys(decoys)
+        check_labels(monitor, label, "LabelErrors")
         _check_classes_by_index("checked", checked or {})
-        if label is not None and decoys is not None:
-            raise SettingError("decoys are of one class per example: leave them out with label=")
         self.monitor = monitor
-        self.decoys = decoys if decoys is not None and len(decoys) else None
-        self.dataset = _by_index(dataset)
+        self.dataset = None if dataset is None else whole_dataset(dataset)
         self.label = label
         self.classes = monitor.classes if label is None else 2
         if class_names is not None and len(class_names) != self.classes:
             raise SettingError(f"{len(class_names)} class names were given for {self.classes} classes")
         self.class_names = [str(n) for n in (class_names if class_names is not None else range(self.classes))]
-        bank = monitor.anchors
-        self._by_class = list(bank.group_names) == list(range(self.classes)) and torch.equal(bank.groups, bank.labels)
-        self.judgement: Judgement = judge(
-            *evidence_of(monitor, self.dataset or _whole(monitor), closing_pass, label),
-            self.classes,
-            None if self.decoys is None else self.decoys.index,
-            checked,
-        )
-        self._numbered = monitor.held_out_indices() is not None
+        split_off = isinstance(monitor.anchors.dataset, Part)
+        seen = whole_dataset(monitor.anchors.dataset) if dataset is None and split_off else self.dataset
+        evidence = evidence_of(monitor, seen, closing_pass, label)
+        self.judgement: Judgement = judge(*evidence, self.classes, checked)
         self._rows = self._collect()
 
     # --- answers ------------------------------------------------------------------------------------------------
@@ -151,12 +130,9 @@ class LabelErrors:
         Returns:
             Indices, the most probably wrong first.
         """
-        if not is_share(fdr):
-            raise SettingError(f"fdr={fdr!r} is not valid: expected a share strictly between 0 and 1")
-        judged = np.flatnonzero(np.isfinite(self._rows["suspicion"]))
-        chosen = self.judgement.selected(self._rows["suspicion"][judged], fdr)
-        index: Labels = self._rows["index"][judged[chosen]]
-        return index
+        index, v = self._judged
+        found: Labels = index[self.judgement.selected(v, fdr)]
+        return found
 
     def tiers(self, fdr: float = FDR) -> list[Tier]:
         """The ranking in three parts: surely wrong, worth a look, and fine.
@@ -167,8 +143,7 @@ class LabelErrors:
         Args:
             fdr: expected share of right labels among the surely wrong.
         """
-        v = self._rows["suspicion"]
-        return tiers_of(self.judgement, v[np.isfinite(v)], len(self.select(fdr)))
+        return self.judgement.tiers(self._judged[1], fdr)
 
     def noise_rate(self) -> NoiseRate:
         """Share of wrong labels: estimate, low, high. Looks tell more (`review_plan`)."""
@@ -188,12 +163,12 @@ class LabelErrors:
         """
         return np.asarray(self._review(seed).looks(count), dtype=np.int64)
 
-    def update(self, decisions: Mapping[int, int], seed: int = 0) -> ReviewEstimate:
+    def update(self, decisions: Mapping[int, int | None], seed: int = 0) -> ReviewEstimate:
         """What decisions say about all labels, with intervals that hold whatever the model and the ranking are.
 
         Args:
-            decisions: the right class of examples that somebody looked at, by index. Those of `review_plan` speak for
-                all that nobody looked at; any others are counted as what they are.
+            decisions: the right class of examples that somebody looked at, by index; None where that cannot be told.
+                Those of `review_plan` speak for all that nobody looked at; any others are counted as what they are.
             seed: that of the plan.
 
         Example:
@@ -207,9 +182,10 @@ class LabelErrors:
             print(report(errors.update(decisions)))
             ```
         """
+        _check_classes_by_index("decisions", decisions, (Integral, NoneType))
         given = dict(zip(self._rows["index"].tolist(), self._rows["given"].tolist(), strict=True))
-        _check_classes_by_index("decisions", decisions)
-        return self._review(seed).update({int(i): given.get(int(i)) != int(y) for i, y in decisions.items()})
+        wrong = {int(i): given.get(int(i)) != y for i, y in decisions.items() if y is not None}
+        return self._review(seed).update(wrong, [int(i) for i in decisions if i not in wrong])
 
     def _review(self, seed: int) -> RankedReview:
         """The review of all examples that have a label, the most suspicious first."""
@@ -232,54 +208,9 @@ class LabelErrors:
         given, other, p = rows["given"][known], rows["suggested"][known], rows["probability"][known]
         return np.r_[given, given], np.r_[other, given], np.r_[p, 1 - p]
 
-    def expected_precision(self, k: int) -> float:
-        """Expected share of wrong labels among the k most suspicious; NaN where it cannot be told (`rate_told`)."""
-        p = np.sort(np.nan_to_num(self._rows["probability"]))[::-1]
-        if not isinstance(k, (int, np.integer)) or not 1 <= k <= len(p):
-            raise SettingError(f"k={k!r} is not valid: expected a whole number from 1 to {len(p)}")
-        return float(p[:k].mean()) if self.rate_told else float("nan")
-
-    def reliability(self) -> list[Reliability]:
-        """Predicted against observed share of wrong labels, with a 90% interval and the number of examples, per bin.
-
-        Observed is what the decoys say: noise rate × share of decoys in the bin ÷ share of all examples in it. Empty
-        without decoys, and where the rate cannot be told.
-        """
-        verdict, rate = self.judgement, self.judgement.rate.estimate
-        if not self.rate_told or not len(verdict.decoy_suspicion):
-            return []
-        marked, own = verdict.curve.probability(verdict.decoy_suspicion, rate), verdict.probability
-        found: list[Reliability] = []
-        for low, high in itertools.pairwise(BINS.tolist()):
-            inside = (own >= low) & (own < high if high < 1 else True)
-            hits = int(((marked >= low) & (marked < high if high < 1 else True)).sum())
-            if not inside.any():
-                continue
-            factor = rate / len(marked) / float(inside.mean())
-            spread = 1.64 * np.sqrt(hits + 1)
-            ends = (factor * max(hits - spread, 0), factor * (hits + spread))
-            predicted = float(own[inside].mean())
-            found.append((predicted, min(factor * hits, 1.0), *(min(end, 1.0) for end in ends), int(inside.sum())))
-        return found
-
     def to_check(self, count: int | None = None, seed: int = 0) -> Labels:
         """Held-out examples to look at and to give back as `checked`, drawn at random; by default four per class."""
         return to_check(self.judgement.anchors.index, 4 * self.classes if count is None else count, seed)
-
-    def harmed(self, indices: Sequence[int] | Labels, count: int = 4) -> Labels:
-        """Indices of the held-out examples that each of these hurts most, [n, count]; −1: no more.
-
-        Needs `dataset`, and a hold-out made with `split_holdout`; otherwise there are no columns.
-        """
-        held = self.monitor.held_out_indices()
-        if self.dataset is None or held is None:
-            return np.zeros((len(indices), 0), dtype=np.int64)
-        found = [np.zeros((0, count), dtype=np.int64)]
-        for some in torch.as_tensor(np.asarray(indices, dtype=np.int64)).split(self.monitor.gradients.batch_size):
-            inputs, labels = self._read(self.dataset, some)
-            position = self.monitor.most_harmed(inputs, labels, count).cpu().numpy()
-            found.append(np.where(position >= 0, held[np.maximum(position, 0)], -1))
-        return np.concatenate(found)
 
     def notes(self) -> list[str]:
         """What a reader should know before trusting the numbers."""
@@ -297,39 +228,18 @@ class LabelErrors:
                 " and a model alone: the model may be mistaken wherever it disagrees with a label. A few dozen looks"
                 " tell more, whatever the model (errors.review_plan, the page of the report, sgoif review)"
             )
-        count, share = class_agreement(held_out, self.classes)
-        strange = np.flatnonzero((count >= LEAST_OF_CLASS) & (share < KNOWN))
-        if self.rate_told and len(strange):
-            named = self._named({int(y): float(share[y]) for y in strange})
+        count = np.bincount(held_out.given, minlength=self.classes)
+        share = np.bincount(held_out.given, weights=held_out.agrees, minlength=self.classes) / np.maximum(count, 1)
+        strange = np.flatnonzero((count >= LEAST_OF_CLASS) & (share < KNOWN)).tolist()
+        if self.rate_told and strange:
+            named = ", ".join(f"{self.class_names[y]!r} ({share[y]:.0%})" for y in strange[:NAMED])
+            more = f" and {len(strange) - NAMED} more classes" if len(strange) > NAMED else ""
             found.append(
-                f"the model agrees with few held-out labels of {named}: either most of these are wrong, or it has not"
-                " learned to tell the class from others, and then the list names many that are right. Look at some of"
-                " them before you believe the figures"
+                f"the model agrees with few held-out labels of {named}{more}: either most of these are wrong, or it has"
+                " not learned to tell the class from others, and then the list names many that are right. Look at some"
+                " of them before you believe the figures"
             )
         return found
-
-    def _named(self, classes: Mapping[int, float]) -> str:
-        """Some classes and the share of their held-out labels that the model agrees with."""
-        some = [f"{self.class_names[y]!r} ({share:.0%})" for y, share in list(classes.items())[:NAMED]]
-        more = f" and {len(classes) - NAMED} more classes" if len(classes) > NAMED else ""
-        return ", ".join(some) + more
-
-    # --- for a look ---------------------------------------------------------------------------------------------
-
-    def summary(self) -> dict[str, Any]:
-        """The main figures by name, and what to know before they are trusted (`notes`)."""
-        rate, (surely, look, _) = self.noise_rate(), self.tiers()
-        return {
-            "examples": len(self._rows["index"]),
-            "noise_rate": rate.estimate,
-            "noise_rate_low": rate.low,
-            "noise_rate_high": rate.high,
-            "selected": surely.size,
-            "worth_a_look": look.size,
-            "fdr": FDR,
-            "decoys": 0 if self.decoys is None else len(self.decoys),
-            "notes": self.notes(),
-        }
 
     def verdict(self) -> str:
         """How many labels look wrong, how many surely are, and how many more are worth a look, in a sentence."""
@@ -346,26 +256,14 @@ class LabelErrors:
         return f"LabelErrors: {self.verdict()}" + "".join(f"\nNote: {note}." for note in self.notes())
 
     def _repr_html_(self) -> str:
-        shown = self.table()
-        order = np.argsort(-np.nan_to_num(shown["probability_wrong"]), kind="stable")[:10]
-        cells = "".join(
-            "<tr>"
-            + "".join(
-                f"<td>{html.escape(str(value))}</td>"
-                for value in (
-                    shown["index"][row],
-                    self.class_names[shown["given_label"][row]],
-                    self.class_names[self._rows["suggested"][row]],
-                    f"{shown['probability_wrong'][row]:.3f}",
-                    f"{shown['influence'][row]:.3g}",
-                )
-            )
-            + "</tr>"
-            for row in order
-        )
-        heads = "".join(f"<th>{name}</th>" for name in ("index", "given", "suggested", "P(wrong)", "influence"))
+        rows, names = self._rows, self.class_names
+        lines = [("index", "given", "suggested", "P(wrong)", "influence")]
+        for row in np.argsort(-np.nan_to_num(rows["probability"]), kind="stable")[:10]:
+            given, other, p = (rows[name][row] for name in ("given", "suggested", "probability"))
+            lines.append((rows["index"][row], names[given], names[other], f"{p:.3f}", f"{rows['influence'][row]:.3g}"))
+        cells = ["".join(f"<td>{html.escape(str(cell))}</td>" for cell in line) for line in lines]
         said = html.escape(repr(self)).replace("\n", "<br>")
-        return f"<p>{said}</p><table><tr>{heads}</tr>{cells}</table>"
+        return f"<p>{said}</p><table>{''.join(f'<tr>{row}</tr>' for row in cells)}</table>"
 
     # --- inside -------------------------------------------------------------------------------------------------
 
@@ -374,119 +272,37 @@ class LabelErrors:
         """Suggested label by index."""
         return dict(zip(self._rows["index"].tolist(), self._rows["suggested"].tolist(), strict=True))
 
+    @cached_property
+    def _judged(self) -> tuple[Labels, Array]:
+        """Index and v of every example that was judged."""
+        v = self._rows["suspicion"]
+        return self._rows["index"][np.isfinite(v)], v[np.isfinite(v)]
+
     def _collect(self) -> dict[str, Any]:
         """One row per example of the monitor's table, with what was judged about it."""
-        scores = self.monitor.scores(label=self.label)
-        index = scores["index"]
-        size = int(index.max()) + 1 if len(index) else 0
-        place = np.full(size, -1)
-        place[index] = np.arange(len(index))
+        monitor, verdict = self.monitor, self.judgement
+        scores, bank = monitor.scores(label=self.label), monitor.anchors
+        by_class = list(bank.group_names) == list(range(self.classes)) and torch.equal(bank.groups, bank.labels)
         rows: dict[str, Any] = {name: np.array(scores[name]) for name in scores.columns}
-        rows["given"] = np.full(len(index), -1)
-        rows["suggested"] = np.full(len(index), -1)
+        index = rows["index"]
+        rows |= {"given": np.full(len(index), -1), "suggested": np.full(len(index), -1)}
         rows["suspicion"] = np.full(len(index), np.nan)
-        verdict = self.judgement
-        judged = [(verdict.training, verdict.suspicion)]
-        if self._numbered:
-            judged.append((verdict.anchors, verdict.anchor_suspicion))
-        if self.decoys is not None:
-            evidence, v = self._judge_decoys(self.decoys)
-            met = np.flatnonzero(np.isin(evidence.index, index))  # in a running loop some may not have come up yet
-            judged.append((evidence.take(met), v[met]))
-        for evidence, v in judged:
-            at = place[evidence.index]
-            rows["given"][at] = evidence.given
-            rows["suggested"][at] = suggestions(evidence, by_group=self._by_class)
-            rows["suspicion"][at] = v
+        judged = [(verdict.training, verdict.suspicion), (verdict.anchors, verdict.anchor_suspicion)]
+        for evidence, v in judged[: 1 if monitor.held_out_indices() is None else 2]:
+            at = np.searchsorted(index, evidence.index)
+            rows["given"][at], rows["suspicion"][at] = evidence.given, v
+            rows["suggested"][at] = suggestions(evidence, by_group=by_class)
         rows["probability"] = verdict.curve.probability(rows["suspicion"], verdict.rate.estimate)
-        if self.decoys is not None:
-            self._amend(rows, place, judged[-1][0])
         unseen = np.flatnonzero(rows["given"] < 0)
         if self.dataset is not None and len(unseen):
-            rows["given"][unseen] = rows["suggested"][unseen] = self._given(self.dataset, index[unseen].tolist())
+            rows["given"][unseen] = rows["suggested"][unseen] = read_labels(
+                self.dataset, index[unseen].tolist(), self.label
+            )
         return rows
 
-    def _judge_decoys(self, decoys: Decoys) -> tuple[Evidence, Array]:
-        """Decoys with the labels they came with, by the model of this moment, on the scale of held-out examples."""
-        if decoys.dataset is None:
-            raise SgoifError("decoys without a data set cannot be judged; make them with plant_decoys(dataset, ...)")
-        monitor, verdict = self.monitor, self.judgement
-        given = torch.as_tensor(decoys.given)
 
-        def read_decoys(some: Tensor) -> tuple[Any, Tensor]:
-            assert decoys.dataset is not None
-            inputs, _ = self._read(decoys.dataset, torch.as_tensor(decoys.index)[some])
-            return inputs, given[some].to(monitor.device)
-
-        own = self._score_now(len(decoys), read_decoys, decoys.index)
-        anchors = self._score_now(len(verdict.anchors), self._read_anchors, verdict.anchors.index)
-        both = suspicion(own.joined(anchors), verdict.joint, verdict.weights)
-        theirs = suspicion(anchors, verdict.joint, verdict.weights)
-        return own, aligned(both[: len(own)], theirs, verdict.suspicion)
-
-    def _read_anchors(self, some: Tensor) -> tuple[Any, Tensor]:
-        return self.monitor.anchors.read(some)
-
-    def _score_now(self, count: int, read: Any, index: Labels) -> Evidence:
-        monitor = self.monitor
-        ledger = Ledger(len(monitor.group_names), monitor.classes, monitor.device, count)
-        monitor.held_out.score_into(ledger, torch.arange(count), read)
-        return from_ledger(ledger, index)
-
-    def _read(self, dataset: Dataset[Any], indices: Tensor) -> tuple[Any, Tensor]:
-        """Inputs and labels of some examples, on the monitor's device."""
-        with isolated_random_state():
-            return read_items(dataset, indices, self.monitor.device, self.monitor.objective)
-
-    def _given(self, dataset: Dataset[Any], positions: Sequence[int]) -> list[int]:
-        """Labels of some examples as the data set gives them."""
-        if self.label is None:
-            return read_labels(dataset, positions)
-        with isolated_random_state():
-            return [round(float(split_target(dataset[place])[1][self.label])) for place in positions]
-
-    def _amend(self, rows: dict[str, Any], place: Labels, decoys: Evidence) -> None:
-        """What training saw of decoys belongs to their wrong labels; the table shows the given ones."""
-        at = place[decoys.index]
-        rows["influence"][at] = decoys.influence
-        rows["n_observations"][at] = 1
-        for name in ("interval_low", "interval_high", "confidence"):
-            rows[name][at] = np.nan
-
-
-def _check_labels(monitor: Any, label: int | None) -> None:
-    """Raise where a monitor has no labels to judge, or `label` names none of them."""
-    check_monitor(monitor, "LabelErrors")
-    several = isinstance(monitor.objective, MultiLabel)
-    if several and label is None:
-        most = monitor.objective.shape.numel() - 1
-        raise SettingError(f"examples have several labels: ask about one, LabelErrors(monitor, label=0 … {most})")
-    if not several:
-        check_classes(monitor, "LabelErrors")
-        if label is not None:
-            raise SettingError(f"label={label!r} asks about one of several labels, and examples have one class each")
-
-
-def _check_decoys(decoys: Any) -> None:
-    if decoys is not None and not isinstance(decoys, Decoys):
-        raise SettingError(f"decoys={decoys!r:.60} is not valid: expected what plant_decoys(...) returned")
-
-
-def _check_classes_by_index(name: str, given: Any) -> None:
+def _check_classes_by_index(name: str, given: Any, kinds: Any = Integral) -> None:
     """Raise unless this is the class number of some examples, by index."""
-    numbers = (*given, *given.values()) if isinstance(given, Mapping) else (None,)
-    if not all(isinstance(number, Integral) for number in numbers):
+    pairs = given.items() if isinstance(given, Mapping) else [(None, None)]
+    if not all(isinstance(index, Integral) and isinstance(label, kinds) for index, label in pairs):
         raise SettingError(f"{name}={given!r:.60} is not valid: expected {{index: class number}}")
-
-
-def _by_index(dataset: Dataset[Any] | None) -> Dataset[Any] | None:
-    """The data set that the indices of the loop count: a training set is often a part of it, with decoys in it."""
-    while isinstance(dataset, (Part, Indexed, Relabelled)):
-        dataset = dataset.dataset
-    return dataset
-
-
-def _whole(monitor: InfluenceMonitor) -> Dataset[Any] | None:
-    """The data set that the hold-out was split off; None where it came from elsewhere."""
-    held_out = monitor.anchors.dataset
-    return _by_index(held_out) if isinstance(held_out, Part) else None

@@ -4,24 +4,35 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 
 from sgoif.errors import SgoifError
-from sgoif.tasks.labels.calibration import Curve, selected_at
-from sgoif.tasks.labels.channel import Array, Labels, wrong_by_channel
+from sgoif.tasks.labels.calibration import Curve
+from sgoif.tasks.labels.channel import Array, Labels
 from sgoif.tasks.labels.checked import checked_joint, rows_of, trust
 from sgoif.tasks.labels.evidence import Evidence
 from sgoif.tasks.labels.noise_rate import NoiseRate, knows_enough, noise_rate
-from sgoif.tasks.labels.ranking import Weights, aligned, channel_of, suspicion, weights
+from sgoif.tasks.labels.ranking import Weights, aligned, channel_of, suspicion, weights, wrong_by_joint
 from sgoif.tasks.labels.structure import structure_of
+from sgoif.tasks.review.recalibration import length_at_fdr
 
 LEAST_EXAMPLES = 20
 
 
+class Tier(NamedTuple):
+    """So many examples, one after the other in the ranking, and the expected share of wrong labels among them."""
+
+    name: str
+    size: int
+    low: float
+    high: float
+
+
 @dataclass(frozen=True)
 class Judgement:
-    """The verdict about training examples (decoys left out) and held-out ones."""
+    """The verdict about training examples and held-out ones."""
 
     training: Evidence
     suspicion: Array
@@ -29,8 +40,6 @@ class Judgement:
     anchors: Evidence
     anchor_suspicion: Array
     """v of the held-out examples, on the scale of the training examples."""
-    decoy_suspicion: Array
-    """v of the decoys, as trained on with their wrong labels; empty without decoys."""
     curve: Curve
     rate: NoiseRate
     estimates: dict[str, float]
@@ -55,68 +64,58 @@ class Judgement:
 
     def selected(self, v: Array, fdr: float) -> Labels:
         """Positions of the surely wrong among examples of these v, if hardly more are than is proven."""
-        return selected_at(self.curve.probability(v, self.rate.listed), fdr)
+        order = np.argsort(-v, kind="stable")
+        found: Labels = order[: length_at_fdr(self.curve.probability(v[order], self.rate.listed), fdr)]
+        return found
+
+    def tiers(self, v: Array, fdr: float) -> list[Tier]:
+        """The ranking of examples of these v in three parts: surely wrong, worth a look, and fine."""
+        surely, v = len(self.selected(v, fdr)), np.sort(v)[::-1]
+        ends = self.curve.probability(v, self.rate.low), self.curve.probability(v, self.rate.high)
+        look = max(surely, round(self.rate.high * len(v)))
+        parts = {"surely wrong": (0, surely), "worth a look": (surely, look), "fine": (look, len(v))}
+        found = []
+        for name, (start, stop) in parts.items():
+            low, high = (float(p[start:stop].mean()) if stop > start else 0.0 for p in ends)
+            found.append(Tier(name, stop - start, low, high))
+        return found
 
 
-def judge(
-    training: Evidence,
-    anchors: Evidence,
-    classes: int,
-    decoys: Labels | None = None,
-    checked: Mapping[int, int] | None = None,
-) -> Judgement:
-    """Rank, calibrate and judge.
-
-    `decoys` are the indices of training examples whose label was made wrong on purpose, `checked` gives held-out
-    examples the label that somebody found to be right.
-    """
+def judge(training: Evidence, anchors: Evidence, classes: int, checked: Mapping[int, int] | None = None) -> Judgement:
+    """Rank, calibrate and judge; `checked` gives held-out examples the label that somebody found to be right."""
     if len(training) < LEAST_EXAMPLES or not len(anchors):
         raise SgoifError(
             f"{len(training)} training and {len(anchors)} held-out examples have been scored so far; labels can be"
             f" judged from {LEAST_EXAMPLES} training examples on. Let the loop run at least one epoch"
         )
-    planted = np.isin(training.index, decoys) if decoys is not None else np.zeros(len(training), dtype=bool)
-    own = training.take(np.flatnonzero(~planted))
-    structure, joint = structure_of(own, classes), channel_of(anchors, classes)
+    structure, joint = structure_of(training, classes), channel_of(anchors, classes)
     weigh = weights(training, anchors, structure, classes)
     if checked and joint is not None:
         named = checked_joint(anchors, joint, *rows_of(anchors, checked, classes))
         weigh = weigh.believing(trust(anchors, joint, named))
         joint = named if weigh.trust < 1 else joint
-    together, apart = suspicion(training, joint, weigh), suspicion(anchors, joint, weigh)
-    v, marked = together[~planted], together[planted]
-    wrong = None if joint is None else wrong_by_channel(anchors.probabilities(classes), anchors.given, joint)
-    rate, estimates = noise_rate(own, anchors, classes, wrong)
-    doubt = (anchors.likeliest(classes)[0] != anchors.given).astype(float) if wrong is None else wrong
-    held_out = aligned(apart, apart, v)
+    wrong = wrong_by_joint(anchors, joint)
+    v, apart = suspicion(training, wrong_by_joint(training, joint), weigh), suspicion(anchors, wrong, weigh)
+    rate, estimates = noise_rate(training, anchors, classes, wrong)
     return Judgement(
-        own,
-        v,
-        anchors,
-        held_out,
-        marked,
-        Curve.fitted(v, apart, doubt),
-        rate,
-        estimates,
-        knows_enough(1 - estimates["disagreement"], classes),
-        joint,
-        weigh,
-        structure,
+        training=training,
+        suspicion=v,
+        anchors=anchors,
+        anchor_suspicion=aligned(apart, apart, v),
+        curve=Curve.fitted(v, apart, (~anchors.agrees).astype(float) if wrong is None else wrong),
+        rate=rate,
+        estimates=estimates,
+        knows=knows_enough(1 - estimates["disagreement"], classes),
+        joint=joint,
+        weights=weigh,
+        structure=structure,
     )
-
-
-def class_agreement(anchors: Evidence, classes: int) -> tuple[Labels, Array]:
-    """Held-out examples of each class, and the share of their labels that the model agrees with."""
-    agreed = anchors.likeliest(classes)[0] == anchors.given
-    count: Labels = np.bincount(anchors.given, minlength=classes)
-    share: Array = np.bincount(anchors.given, weights=agreed, minlength=classes) / np.maximum(count, 1)
-    return count, share
 
 
 def suggestions(evidence: Evidence, *, by_group: bool) -> Labels:
     """The label each example should have if its own is wrong: the class it harms most, else the likeliest other."""
-    likely, _ = evidence.classes.largest_but(evidence.given)
+    likely, _ = evidence.classes.largest(but=evidence.given)
     if by_group:
-        harmed, _ = evidence.groups.largest_but(evidence.given)
+        harmed, _ = evidence.groups.largest(but=evidence.given)
         likely = np.where(harmed >= 0, harmed, likely)
     return np.where(likely >= 0, likely, evidence.given)

@@ -54,9 +54,9 @@ def noise_rate(
     training: Evidence, held_out: Evidence, classes: int, wrong: Array | None
 ) -> tuple[NoiseRate, dict[str, float]]:
     """The rate, and what each estimator says; `wrong` is P(wrong) of the held-out examples by the channel, if known."""
-    against, sure = disagreement(held_out, classes)
+    against, sure = disagreement(held_out)
     all_of_them, anchor_points = float(against.mean()), float(against[sure].mean())
-    seen, sure_seen = disagreement(training, classes)
+    seen, sure_seen = disagreement(training)
     found = {
         "disagreement": all_of_them,
         "anchor points": anchor_points,
@@ -74,10 +74,10 @@ def knows_enough(agreement: float, classes: int) -> bool:
     return agreement >= 1 / classes + LEAST_AGREEMENT * (1 - 1 / classes)
 
 
-def disagreement(evidence: Evidence, classes: int) -> tuple[Mask, Mask]:
+def disagreement(evidence: Evidence) -> tuple[Mask, Mask]:
     """Whether the likeliest class of each example is not its label, and whether the model is among the surest of it."""
-    likeliest, probability = evidence.likeliest(classes)
-    return likeliest != evidence.given, surest(probability, likeliest)
+    likeliest, probability = evidence.likeliest
+    return ~evidence.agrees, surest(probability, likeliest)
 
 
 def surest(probability: Array, likeliest: Labels) -> Mask:

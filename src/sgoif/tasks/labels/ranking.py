@@ -78,20 +78,25 @@ def standard(values: Array) -> Array:
     return out
 
 
-def suspicion(evidence: Evidence, joint: Array | None, weigh: Weights) -> Array:
-    """v of every example, higher = more suspicious; `joint` is None where there is no channel."""
+def suspicion(evidence: Evidence, wrong: Array | None, weigh: Weights) -> Array:
+    """v of every example, higher = more suspicious; `wrong` is P(wrong) by the channel, None where there is none."""
     margin, logits = standard(-evidence.margin), standard(-evidence.logit_margin)
-    channel = np.zeros(len(evidence)) if joint is None else standard(channel_logit(evidence, joint))
+    channel = np.zeros(len(evidence)) if wrong is None else standard(logit(wrong))
     plain = (1 - weigh.logits) * margin + weigh.logits * logits
     learned = margin + channel + weigh.influence * standard(evidence.influence)
     v: Array = (1 - weigh.structured) * plain + weigh.structured * learned
     return weigh.trust * v + (1 - weigh.trust) * channel
 
 
-def channel_logit(evidence: Evidence, joint: Array) -> Array:
-    """Logit of the probability that the given label is wrong, by the channel alone."""
-    wrong = np.clip(wrong_by_channel(evidence.probabilities(len(joint)), evidence.given, joint), SMALLEST, 1 - SMALLEST)
-    out: Array = np.log(wrong / (1 - wrong))
+def wrong_by_joint(evidence: Evidence, joint: Array | None) -> Array | None:
+    """P(the given label is wrong) of every example, by the channel alone; None where there is none."""
+    return None if joint is None else wrong_by_channel(evidence.probabilities(len(joint)), evidence.given, joint)
+
+
+def logit(probability: Array) -> Array:
+    """log p / (1 − p), finite."""
+    p = np.clip(probability, SMALLEST, 1 - SMALLEST)
+    out: Array = np.log(p / (1 - p))
     return out
 
 

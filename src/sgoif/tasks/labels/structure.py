@@ -27,7 +27,7 @@ TRIES = 50
 
 def structure_of(evidence: Evidence, classes: int) -> float:
     """The structure s of the noise in some examples, from 0 to 1."""
-    likeliest, count = evidence.likeliest(classes)[0], int(SUSPICIOUS * len(evidence))
+    likeliest, count = evidence.likeliest[0], int(SUSPICIOUS * len(evidence))
     found = []
     for order in (np.argsort(evidence.margin, kind="stable"), np.argsort(-evidence.influence, kind="stable")):
         worst = order[:count]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
+from itertools import islice
 from typing import Any
 
 import numpy as np
@@ -46,12 +47,12 @@ class RankedReview:
                 f" {self.plan.size:,}: every example is listed once"
             )
 
-    def looks(self, count: int) -> Array:
-        """Indices of the first so many examples to look at."""
-        return np.asarray(self.index[self.plan.looks(count)])
+    def looks(self, count: int, skipped: Collection[Any] = ()) -> Array:
+        """Indices of the first so many examples to look at; others come in the place of those that were skipped."""
+        return np.asarray(self.index[list(islice(self.plan.draw(self._positions(skipped)), count))])
 
     def update(self, wrong: Mapping[Any, bool], skipped: Collection[Any] = ()) -> ReviewEstimate:
-        """Read decisions: whether the example with an index is wrong."""
+        """Read decisions: whether the example with an index is wrong, and where nobody could tell."""
         missing = [number for number in wrong if number not in self._position]
         if missing:
             raise SettingError(
@@ -59,5 +60,8 @@ class RankedReview:
                 " the list"
             )
         found = {self._position[number]: bool(value) for number, value in wrong.items()}
-        passed = {self._position[number] for number in skipped if number in self._position}
-        return estimate(self.plan, found, self.probability, passed)
+        return estimate(self.plan, found, self.probability, self._positions(skipped))
+
+    def _positions(self, some: Collection[Any]) -> set[int]:
+        """Where those of these examples that are in the list stand in it."""
+        return {self._position[number] for number in some if number in self._position}

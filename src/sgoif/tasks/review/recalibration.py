@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from sgoif.errors import SettingError
+from sgoif.tasks.argument_checks import is_share
 
 Array = np.ndarray[Any, Any]
 SPREAD_OF_A, SPREAD_OF_B = 1.5, 0.5
@@ -66,7 +67,7 @@ def length_of_best_f1(probability: Array) -> int:
 
 def length_at_fdr(probability: Array, fdr: float) -> int:
     """The longest beginning of which the expected share of right ones is at most `fdr`."""
-    if not 0 < fdr < 1:
+    if not is_share(fdr):
         raise SettingError(f"fdr={fdr!r} is not valid: expected a share strictly between 0 and 1")
     right = np.cumsum(1 - probability) <= fdr * np.arange(1, len(probability) + 1)
     return int(np.flatnonzero(right)[-1]) + 1 if right.any() else 0
