@@ -51,11 +51,11 @@ def test_a_budget_is_a_share_of_the_time_with_the_monitor(tmp_path: Path, capsys
     training = Training(replace(_plan(), budget=0.2))
     monitor = training.watched("head", InfluenceMonitor)
     training.run(2, monitor)
-    before = monitor.schedule.elapsed
+    before = monitor.schedule.time.elapsed
     time.sleep(0.3)
     training.run(2)
     seconds, _ = training.run(2, monitor)
-    assert monitor.schedule.elapsed - before < seconds + 0.1
+    assert monitor.schedule.time.elapsed - before < seconds + 0.1
     monitor.close()
 
 

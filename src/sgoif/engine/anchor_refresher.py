@@ -99,7 +99,7 @@ class AnchorRefresher:
         with aside(self.device, found.after):
             entry = self.complete_refresh(found)
         seconds = found.clock.seconds() if found.after is None else found.seconds + perf_counter() - start
-        self.schedule.refreshed(seconds)
+        self.schedule.time.refreshed(seconds)
         self.history.append({**entry, "seconds": seconds})
         return self.directions
 
