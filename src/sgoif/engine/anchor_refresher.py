@@ -8,8 +8,6 @@
 asks for them, while the device has other work.
 """
 
-from __future__ import annotations
-
 from time import perf_counter
 from typing import Any, NamedTuple
 

@@ -1,7 +1,5 @@
 """The parts of a monitor, made and connected."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 

@@ -1,7 +1,5 @@
 """The directions ψ_g by which training examples are scored, and what stands behind them."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from types import MappingProxyType

@@ -3,8 +3,6 @@
 When a step is committed is decided by an executor (`sgoif.execution`), what happens then is decided here.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import replace
 from time import perf_counter

@@ -8,8 +8,6 @@ solving. Where layers below the head are watched an anchor is dearer, and both l
 `refresh_every` sets the interval in steps. `budget` sets a share of training time instead (`engine.time_budget`).
 """
 
-from __future__ import annotations
-
 import math
 from typing import Any
 

@@ -9,8 +9,6 @@ steps: they are no part of the account, and have two refreshes, of which the sec
 reacts to measured time, so runs with one are not repeatable bit for bit.
 """
 
-from __future__ import annotations
-
 import math
 from time import perf_counter
 
