@@ -27,6 +27,7 @@ pytestmark = pytest.mark.long
 SMALL = ["--device", "cpu", "--examples", "96", "--batch-size", "16", "--anchors", "10", "--repeats", "3"]
 
 
+@pytest.mark.usefixtures("tiny")
 def test_a_small_run_gives_ratios_with_their_spread(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     out = tmp_path / "overhead.json"
     assert main([*SMALL, "--least-steps", "8", "--no-memory", "--json", "--out", str(out)]) == 0
@@ -59,6 +60,7 @@ def test_a_budget_is_a_share_of_the_time_with_the_monitor(tmp_path: Path, capsys
     monitor.close()
 
 
+@pytest.mark.usefixtures("tiny")
 def test_warming_up_ends_at_a_steady_pace() -> None:
     training = Training(_plan())
     monitor = training.watched("head", InfluenceMonitor)

@@ -75,6 +75,8 @@ class TestMeasures:
         assert spearman(x, y) == pytest.approx(stats.spearmanr(x, y).statistic)
         assert pearson(x, y) == pytest.approx(stats.pearsonr(x, y).statistic)
         np.testing.assert_array_equal(ranks(x), stats.rankdata(x))
+        table = generator.integers(0, 9, (50, 4))
+        np.testing.assert_array_equal(ranks(table), stats.rankdata(table, axis=0))
 
     def test_what_does_not_vary_has_no_correlation(self) -> None:
         assert spearman([1, 1, 1], [1, 2, 3]) is None
