@@ -211,7 +211,7 @@ def plot(
     from sgoif.core.serialization import check_writable
     from sgoif_bench.command import say
     from sgoif_bench.drawing import check_picture
-    from sgoif_bench.labels.grid import read_results
+    from sgoif_bench.labels.grid import KIND
     from sgoif_bench.labels.plots import PlotSettings
     from sgoif_bench.labels.plots import plot as plot_labels
 
@@ -228,7 +228,7 @@ def plot(
     else:
         settings = PlotSettings(kind, tuple(where or ()), metric, cost, baseline, title)
         check_picture(out)
-        plot_labels(read_results(files or [], say), settings, out)
+        plot_labels(KIND.read(files or [], say), settings, out)
     if as_json:
         print(json.dumps({"picture": str(out)}))
     else:

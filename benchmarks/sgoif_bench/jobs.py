@@ -5,14 +5,16 @@ from __future__ import annotations
 import gc
 import time
 import traceback
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
-from typing import Any, Protocol, Self, TypeVar
+from dataclasses import dataclass, field, replace
+from typing import Any, Generic, Protocol, Self, TypeVar
 
 import torch
 
+from sgoif.core.provenance import machine, versions
 from sgoif.errors import SgoifError
-from sgoif_bench.command import Say, sentence
+from sgoif_bench.command import Say, say, sentence
 from sgoif_bench.journal import Line
 
 
@@ -39,7 +41,19 @@ class Job(Protocol):
         """One of its methods, or its family, at its place, for a person."""
 
 
+class KeyedJob(Job, Protocol):
+    """One whose results are lines of a file that others with the same key replace."""
+
+    @property
+    def recipe(self) -> dict[str, Any]:
+        """Everything else that its results depend on."""
+
+    def key(self, method: str) -> Any:
+        """What tells the line of one of its methods from all others, a named tuple."""
+
+
 J = TypeVar("J", bound=Job)
+KJ = TypeVar("KJ", bound=KeyedJob)
 J_in = TypeVar("J_in", bound=Job, contravariant=True)
 
 
@@ -72,6 +86,33 @@ class Runner(Protocol[J_in]):
 
     def forget(self) -> None:
         """Give the memory of data sets back."""
+
+
+class OneDevice(ABC, Generic[KJ]):
+    """What runners have in common, which are data classes with at least these fields."""
+
+    command: str
+    device: torch.device
+    tell: Say
+
+    @abstractmethod
+    def lines(self, job: KJ) -> tuple[list[Line], dict[str, str]]:
+        """Lines for the methods that worked, reasons for the others."""
+
+    def do(self, job: KJ) -> Result:
+        """What comes of a job."""
+        result = tried(job, self.lines)
+        free_memory(self.device)
+        return result
+
+    def moved(self, device: torch.device) -> Self:
+        """The same for another process."""
+        return replace(self, device=device, tell=say)  # type: ignore[type-var]
+
+    def origin(self, job: KJ, method: str, **further: Any) -> Line:
+        """What a line says about where it comes from."""
+        made = {"command": self.command, "versions": versions(), "machine": machine(self.device)}
+        return {**job.key(method)._asdict(), **further, "recipe": job.recipe, **made}
 
 
 def tried(job: J, lines: Callable[[J], tuple[list[Line], dict[str, str]]]) -> Result:

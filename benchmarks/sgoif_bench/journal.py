@@ -11,6 +11,8 @@ import json
 import os
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import reduce
+from operator import getitem
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Generic, TypeVar
@@ -23,6 +25,7 @@ from sgoif_bench.command import Say
 
 Line = dict[str, Any]
 K = TypeVar("K", bound=Hashable)
+N = TypeVar("N", bound=tuple[Any, ...])
 
 
 @dataclass(frozen=True)
@@ -33,6 +36,22 @@ class Kind(Generic[K]):
     """What writes them, such as `sgoif-bench labels`."""
     key_of: Callable[[Mapping[str, Any]], K]
     """What tells one cell from another; a KeyError where a line is none of this benchmark."""
+
+    def read(self, paths: Sequence[Path], tell: Say = lambda message: None) -> list[Line]:
+        """All lines of these files, one per cell: of several the last one."""
+        return read_lines(paths, self, tell)
+
+
+def kind_by(command: str, key: type[N], *needed: str) -> Kind[N]:
+    """Lines whose cells the fields of `key` tell apart; `needed` are entries, such as `metrics.aupr`, that all have."""
+    names: Sequence[str] = key._fields  # type: ignore[attr-defined]
+
+    def key_of(line: Mapping[str, Any]) -> N:
+        for entry in needed:
+            reduce(getitem, entry.split("."), line)
+        return key(*(line[name] for name in names))
+
+    return Kind(command, key_of)
 
 
 def read_lines(paths: Sequence[Path], kind: Kind[K], tell: Say = lambda message: None) -> list[Line]:

@@ -55,7 +55,7 @@ def table_of(files: Sequence[Path], options: Mapping[str, Any], tell: Say) -> st
     if kind not in SETTINGS and set(options) - {"format"} | ({options.get("format")} - {None, "markdown"}):
         raise SettingError(f"the table of `sgoif-bench {kind}` has one form, in Markdown; leave the options away")
     settings = getattr(tables, SETTINGS[kind])(**options) if kind in SETTINGS else None
-    lines = import_module(f"sgoif_bench.{kind}.grid").read_results(files, tell)
+    lines = import_module(f"sgoif_bench.{kind}.grid").KIND.read(files, tell)
     if isinstance(settings, layout.Layout):
         return layout.render(lines, settings)
     text: str = tables.render(lines) if settings is None else tables.render(lines, settings)

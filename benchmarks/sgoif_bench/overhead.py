@@ -145,7 +145,7 @@ def _time(plan: Plan, layers: str, tell: Say) -> dict[str, Any]:
         "steps_per_repeat": length,
         "refresh_period": period,
         "refreshes_measured": len(refreshes),
-        "stride": monitor.schedule.stride,
+        "stride": monitor.schedule.time.stride,
         "refresh_seconds": refresh,
         "setup_seconds": setup_seconds,
         "scores_seconds": scores_seconds,

@@ -165,7 +165,7 @@ class Training:
         self._wait()
         start, busy = time.perf_counter(), time.process_time()
         if monitor is not None and monitor in self._left:
-            monitor.schedule.leave_out(start - self._left[monitor])  # a budget is a share of its own time alone
+            monitor.schedule.time.leave_out(start - self._left[monitor])  # a budget is a share of its own time alone
         for _ in range(steps):
             x, y, index = self.pool[self.done % POOL], self.labels[self.done % POOL], next(self.indices)
             self.done += 1

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Generic
 
@@ -11,7 +11,7 @@ import numpy as np
 
 from sgoif.core.provenance import machine, plain, versions
 from sgoif_bench.command import Say
-from sgoif_bench.jobs import J, Result, Runner
+from sgoif_bench.jobs import KJ, J, Result, Runner
 from sgoif_bench.journal import Journal, K, Kind, Line, read_lines
 from sgoif_bench.workers import results_here, results_in_workers
 
@@ -90,34 +90,47 @@ def carry_out(
 
 
 @dataclass(frozen=True)
-class Grid(Generic[J, K]):
+class Grid(Generic[KJ]):
     """What a benchmark says about its jobs and its result file."""
 
-    kind: Kind[K]
-    pending: Callable[[Sequence[J], Mapping[K, Line]], Sequence[J]]
-    """The jobs that still have something to do, each with what is missing of it, given what is done."""
-    asked_for: Callable[[Sequence[J], Mapping[K, Line]], list[Line]]
-    """What the file holds of these jobs."""
-    quality: Callable[[J, Result], str]
+    kind: Kind[Any]
+    quality: Callable[[KJ, Result], str]
     """What a finished job found, in a few words."""
-    keep: Callable[[J, list[Line], Mapping[K, Line]], list[Line]] = lambda job, lines, done: lines
+    is_done: Callable[[KJ, Line], bool] = lambda job, line: True
+    """Whether a line of a job has all that is asked for."""
+    keep: Callable[[KJ, list[Line], Mapping[Any, Line]], list[Line]] = lambda job, lines, done: lines
     """The lines of a finished job that belong in the file."""
     results: str = "results"
     """What a job is asked for, in the plural."""
 
-    def left(self, jobs: Sequence[J], out: Path) -> Sequence[J]:
+    def pending(self, jobs: Iterable[KJ], done: Mapping[Any, Line]) -> list[KJ]:
+        """The jobs that still have something to do, each with the methods that are missing."""
+        left = []
+        for job in jobs:
+            lines = {method: done.get(job.key(method)) for method in job.methods}
+            missing = tuple(name for name, line in lines.items() if line is None or not self.is_done(job, line))
+            if missing:
+                left.append(job if missing == job.methods else replace(job, methods=missing))  # type: ignore[type-var]
+        return left
+
+    def asked_for(self, jobs: Iterable[KJ], done: Mapping[Any, Line]) -> list[Line]:
+        """What the file holds of these jobs."""
+        keys = (job.key(method) for job in jobs for method in job.methods)
+        return [done[key] for key in keys if key in done]
+
+    def left(self, jobs: Sequence[KJ], out: Path) -> Sequence[KJ]:
         """What a file does not hold yet, for a look before it is opened for writing."""
         lines = read_lines([out], self.kind) if out.is_file() else []
         return self.pending(jobs, {self.kind.key_of(line): line for line in lines})
 
     def complete(
         self,
-        jobs: Sequence[J],
-        runner: Runner[J],
+        jobs: Sequence[KJ],
+        runner: Runner[KJ],
         out: Path,
         command: str,
         workers: int,
-        before: Callable[[Sequence[J]], Sequence[J]] | None = None,
+        before: Callable[[Sequence[KJ]], Sequence[KJ]] | None = None,
     ) -> dict[str, Any]:
         """Compute what the file does not hold yet; the whole result, with what failed.
 

@@ -27,6 +27,7 @@ pytestmark = pytest.mark.long
 SMALL = ["--device", "cpu", "--examples", "96", "--batch-size", "16", "--anchors", "10", "--repeats", "3"]
 
 
+@pytest.mark.usefixtures("tiny")
 def test_a_small_run_gives_ratios_with_their_spread(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     out = tmp_path / "overhead.json"
     assert main([*SMALL, "--least-steps", "8", "--no-memory", "--json", "--out", str(out)]) == 0
@@ -51,14 +52,15 @@ def test_a_budget_is_a_share_of_the_time_with_the_monitor(tmp_path: Path, capsys
     training = Training(replace(_plan(), budget=0.2))
     monitor = training.watched("head", InfluenceMonitor)
     training.run(2, monitor)
-    before = monitor.schedule.elapsed
+    before = monitor.schedule.time.elapsed
     time.sleep(0.3)
     training.run(2)
     seconds, _ = training.run(2, monitor)
-    assert monitor.schedule.elapsed - before < seconds + 0.1
+    assert monitor.schedule.time.elapsed - before < seconds + 0.1
     monitor.close()
 
 
+@pytest.mark.usefixtures("tiny")
 def test_warming_up_ends_at_a_steady_pace() -> None:
     training = Training(_plan())
     monitor = training.watched("head", InfluenceMonitor)

@@ -49,7 +49,7 @@ def test_a_grid_is_read_as_what_its_name_says(path: Path, tmp_path: Path) -> Non
     told: list[str] = []
     kind = path.stem.partition("-")[0]
     assert kind_of([path]) == kind
-    read = import_module(f"sgoif_bench.{kind}.grid").read_results
+    read = import_module(f"sgoif_bench.{kind}.grid").KIND.read
     found = read([path], told.append)
     assert found
     assert told == []

@@ -1,7 +1,5 @@
 """Errors that a user of the library can meet. Each message says what was given, what was expected and the way out."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 

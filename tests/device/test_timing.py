@@ -8,6 +8,7 @@ import torch
 from sgoif.device import timing
 from sgoif.device.timing import Clock, Meter
 from sgoif.engine.refresh_schedule import RefreshSchedule
+from sgoif.engine.time_budget import TimeBudget
 
 CPU = torch.device("cpu")
 GPU = torch.device("cuda")
@@ -90,26 +91,26 @@ def test_a_budget_scores_every_step_where_the_device_is_slower(
 ) -> None:
     """The host takes a tenth of a step for scoring, the device a thousandth."""
     now, card = [0.0], Card(monkeypatch)
-    monkeypatch.setattr("sgoif.engine.refresh_schedule.perf_counter", lambda: now[0])
-    schedule = RefreshSchedule(None, 0.05, 100, GPU)
+    monkeypatch.setattr("sgoif.engine.time_budget.perf_counter", lambda: now[0])
+    schedule = RefreshSchedule(None, TimeBudget(0.05, GPU), 100)
     for step in range(200):
-        schedule.begin()
-        scored = schedule.scores_this_step(step)
+        schedule.time.begin()
+        scored = schedule.time.scores_this_step(step)
         card.given += 10.0
-        mark = schedule.mark()
+        mark = schedule.time.mark()
         card.given += 0.01 if scored else 0.0
         if not behind:
             card.reached = card.given
         now[0] += 0.010
-        schedule.account(0.001 if scored else 0.0, scored=scored, mark=mark)
+        schedule.time.account(0.001 if scored else 0.0, scored=scored, mark=mark)
         schedule.end(10)
         card.reached = card.given
-    assert schedule.stride in strides
+    assert schedule.time.stride in strides
 
 
 def test_no_event_is_recorded_without_a_budget(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(timing, "moment", lambda device: pytest.fail("a budget alone has to know"))
-    schedule = RefreshSchedule(None, None, 100, GPU)
-    schedule.begin()
-    schedule.account(0.5, scored=True, mark=schedule.mark())
-    assert schedule.spent == 0.5
+    schedule = RefreshSchedule(None, TimeBudget(None, GPU), 100)
+    schedule.time.begin()
+    schedule.time.account(0.5, scored=True, mark=schedule.time.mark())
+    assert schedule.time.spent == 0.5

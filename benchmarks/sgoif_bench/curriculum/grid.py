@@ -6,16 +6,14 @@ long the data set's tail is. Its result is one line of a JSON Lines file (`bench
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import product
-from pathlib import Path
 from typing import Any, NamedTuple
 
-from sgoif_bench.command import Say
 from sgoif_bench.curriculum.recipes import CurriculumTraining
 from sgoif_bench.curriculum.registry import OURS
-from sgoif_bench.journal import Kind, Line, read_lines
+from sgoif_bench.journal import kind_by
 from sgoif_bench.labels.recipes import identity
 
 
@@ -29,19 +27,7 @@ class Key(NamedTuple):
     recipe_id: str
 
 
-def key_of(line: Mapping[str, Any]) -> Key:
-    """The cell that a line belongs to."""
-    if "accuracy" not in line["metrics"]:
-        raise KeyError("accuracy")
-    return Key(*(line[name] for name in Key._fields))
-
-
-KIND = Kind("sgoif-bench curriculum", key_of)
-
-
-def read_results(paths: Sequence[Path], tell: Say = lambda message: None) -> list[Line]:
-    """All lines of these files, one per cell: of several the last one."""
-    return read_lines(paths, KIND, tell)
+KIND = kind_by("sgoif-bench curriculum", Key, "metrics.accuracy")
 
 
 @dataclass(frozen=True)
@@ -77,8 +63,7 @@ class Job:
         """Data set, noise, tail and seed."""
         return {"set": self.set, "noise": self.noise, "tail": self.training.tail, "seed": self.seed}
 
-    @property
-    def key(self) -> Key:
+    def key(self, method: str) -> Key:
         return Key(self.set, self.noise, self.method, self.seed, identity(self.recipe))
 
     def called(self, name: str) -> str:
@@ -108,13 +93,3 @@ def plan(
         )
         for (name, training), seed, noise, method in product(trainings, seeds, noises, methods)
     ]
-
-
-def pending(jobs: Iterable[Job], done: Mapping[Key, Line]) -> list[Job]:
-    """The jobs that are still to be done."""
-    return [job for job in jobs if job.key not in done]
-
-
-def asked_for(jobs: Iterable[Job], done: Mapping[Key, Line]) -> list[Line]:
-    """What the file holds of these jobs."""
-    return [done[job.key] for job in jobs if job.key in done]

@@ -125,9 +125,9 @@ def taught(
         lesson(everything, problem.rows(), last)
     monitor.close()
     seconds = study.seconds
-    spent = monitor.schedule.spent + sum(entry["seconds"] for entry in teacher.curriculum.history)
+    spent = monitor.schedule.time.spent + sum(entry["seconds"] for entry in teacher.curriculum.history)
     details = {"joined_epochs": last, "report": teacher.curriculum.report().to_dict()}
-    details |= {"judgements": teacher.curriculum.history, "monitor_seconds": monitor.schedule.spent}
+    details |= {"judgements": teacher.curriculum.history, "monitor_seconds": monitor.schedule.time.spent}
     share = ((epochs - last) * len(rows) + last * len(problem)) / (epochs * len(problem))
     return Trained(share, details, overhead=seconds / max(seconds - spent, 1e-9)), teacher
 

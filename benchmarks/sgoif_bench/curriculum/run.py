@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from sgoif_bench.command import Say, check_writable, choose_device, run_grid, say
-from sgoif_bench.curriculum.grid import KIND, Job, asked_for, pending
+from sgoif_bench.curriculum.grid import KIND, Job
 from sgoif_bench.curriculum.runner import Runner
 from sgoif_bench.curriculum.settings import CurriculumBenchSettings
 from sgoif_bench.curriculum.table import CurriculumTableSettings
@@ -31,7 +31,7 @@ def quality(job: Job, result: Result) -> str:
     return ", ".join(f"test accuracy {100 * line['metrics']['accuracy']:.1f}" for line in result.lines)
 
 
-GRID = Grid(KIND, pending, asked_for, quality)
+GRID = Grid(KIND, quality)
 
 
 def run_curriculum(settings: CurriculumBenchSettings, out: Path, command: str, tell: Say = say) -> dict[str, Any]:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 import torch
 
-from sgoif.core.provenance import machine, plain, versions
+from sgoif.core.provenance import plain
 from sgoif_bench.command import Say, say
 from sgoif_bench.curriculum.grid import Job
 from sgoif_bench.curriculum.measures import measure
@@ -17,7 +17,7 @@ from sgoif_bench.curriculum.registry import METHODS, train_function
 from sgoif_bench.curriculum.settings import CurriculumBenchSettings
 from sgoif_bench.curriculum.study import Study
 from sgoif_bench.curriculum.tail import tailed
-from sgoif_bench.jobs import Result, free_memory, tried
+from sgoif_bench.jobs import OneDevice
 from sgoif_bench.journal import Line
 from sgoif_bench.labels.datasets import LabelledData, load
 from sgoif_bench.labels.noises import make_noise
@@ -30,7 +30,7 @@ Loaded = tuple[str, float | None, bool]
 
 
 @dataclass
-class Runner:
+class Runner(OneDevice[Job]):
     """Does jobs, one after the other, on one device."""
 
     settings: CurriculumBenchSettings
@@ -67,16 +67,6 @@ class Runner:
         """Give the data sets' memory back."""
         self._loaded.clear()
 
-    def moved(self, device: torch.device) -> Runner:
-        """The same for another process."""
-        return replace(self, device=device, tell=say)
-
-    def do(self, job: Job) -> Result:
-        """Train and test."""
-        result = tried(job, self._lines)
-        free_memory(self.device)
-        return result
-
     def study(self, job: Job) -> tuple[Study, NoisyLabels]:
         """What the method gets, and which labels are wrong."""
         data, noise = self.noisy(job)
@@ -93,7 +83,7 @@ class Runner:
 
         return Study(problem, judged, tell, right, dict(job.options)), noise
 
-    def _lines(self, job: Job) -> tuple[list[Line], dict[str, str]]:
+    def lines(self, job: Job) -> tuple[list[Line], dict[str, str]]:
         torch.manual_seed(job.seed)
         peak = Peak(self.device)
         study, noise = self.study(job)
@@ -104,12 +94,7 @@ class Runner:
         judged = measure(study.epochs, noise.is_wrong, sizes)
         judged["metrics"]["overhead"] = trained.overhead
         line = {
-            **job.key._asdict(),
-            "shared": False,
-            "recipe": job.recipe,
-            "command": self.command,
-            "versions": versions(),
-            "machine": machine(self.device),
+            **self.origin(job, job.method, shared=False),
             "examples": len(study.problem),
             "wrong": int(noise.is_wrong.sum()),
             "tested": len(study.test),

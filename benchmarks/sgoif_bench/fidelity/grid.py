@@ -7,16 +7,14 @@ reason under `error`. Before the methods come the jobs that train the truth; the
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from itertools import product
-from pathlib import Path
 from typing import Any, NamedTuple
 
-from sgoif_bench.command import Say
 from sgoif_bench.fidelity.recipes import FidelityTraining
 from sgoif_bench.fidelity.truth import ALONE, LABEL, OUT, Wanted
-from sgoif_bench.journal import Kind, Line, read_lines
+from sgoif_bench.journal import kind_by
 from sgoif_bench.labels.recipes import identity
 
 AT_ONCE = 8
@@ -33,17 +31,7 @@ class Key(NamedTuple):
     recipe_id: str
 
 
-def key_of(line: Mapping[str, Any]) -> Key:
-    """The cell that a line belongs to."""
-    return Key(*(line[name] for name in Key._fields))
-
-
-KIND = Kind("sgoif-bench fidelity", key_of)
-
-
-def read_results(paths: Sequence[Path], tell: Say = lambda message: None) -> list[Line]:
-    """All lines of these files, one per cell: of several the last one."""
-    return read_lines(paths, KIND, tell)
+KIND = kind_by("sgoif-bench fidelity", Key)
 
 
 @dataclass(frozen=True)
@@ -149,24 +137,7 @@ def plan(
     ]
 
 
-def pending(jobs: Iterable[Job], done: Mapping[Key, Line]) -> list[Job]:
-    """The studies that still have something to do, each with the methods that are missing or failed."""
-
-    def is_done(job: Job, method: str) -> bool:
-        line = done.get(job.key(method))
-        return line is not None and line["error"] is None
-
-    left = (replace(job, methods=tuple(m for m in job.methods if not is_done(job, m))) for job in jobs)
-    return [job for job in left if job.methods]
-
-
 def truth_jobs(job: Job, wanted: Wanted, numbers: Sequence[int]) -> list[Job]:
     """Jobs that train these sets of a study's truth."""
     parts = [tuple(numbers[start : start + AT_ONCE]) for start in range(0, len(numbers), AT_ONCE)]
     return [replace(job, methods=("truth",), truth=(wanted, part)) for part in parts]
-
-
-def asked_for(jobs: Iterable[Job], done: Mapping[Key, Line]) -> list[Line]:
-    """What the file holds of these jobs."""
-    keys = [job.key(method) for job in jobs for method in job.methods]
-    return [done[key] for key in keys if key in done]

@@ -46,8 +46,7 @@ def rank_correlations(predicted: Array, measured: Array) -> Array:
     """Spearman correlation of every column of two [M, Q] tables; 0 where one side does not vary."""
     if predicted.shape != measured.shape or predicted.ndim != 2:
         raise SettingError(f"predictions {predicted.shape} and measurements {measured.shape} must be two equal tables")
-    a, b = (np.apply_along_axis(ranks, 0, table) for table in (predicted, measured))
-    a, b = a - a.mean(0), b - b.mean(0)
+    a, b = (found - found.mean(0) for found in map(ranks, (predicted, measured)))
     scale = np.sqrt((a**2).sum(0) * (b**2).sum(0))
     return np.asarray(np.divide((a * b).sum(0), scale, out=np.zeros_like(scale), where=scale > 0))
 

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from sgoif_bench.command import Say, check_writable, choose_device, run_grid, say
-from sgoif_bench.fidelity.grid import KIND, Job, asked_for, pending
+from sgoif_bench.fidelity.grid import KIND, Job
 from sgoif_bench.fidelity.runner import Runner
 from sgoif_bench.fidelity.settings import FidelitySettings
 from sgoif_bench.fidelity.table import FidelityTableSettings
@@ -32,7 +32,7 @@ def quality(job: Job, result: Result) -> str:
     return f"LDS {', '.join(found)}" if found else ""
 
 
-GRID = Grid(KIND, pending, asked_for, quality)
+GRID = Grid(KIND, quality, is_done=lambda job, line: line["error"] is None)
 
 
 def run_fidelity(settings: FidelitySettings, out: Path, command: str, tell: Say = say) -> dict[str, Any]:

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import torch
 
-from sgoif.core.provenance import machine, plain, versions
+from sgoif.core.provenance import plain
 from sgoif_bench.command import Say, say
 from sgoif_bench.fidelity.answer import Answer, Trained
 from sgoif_bench.fidelity.base import train_once
@@ -23,14 +23,14 @@ from sgoif_bench.fidelity.registry import METHODS, PEER
 from sgoif_bench.fidelity.settings import FidelitySettings
 from sgoif_bench.fidelity.study import Study, make_study
 from sgoif_bench.fidelity.truth import missing, train_sets
-from sgoif_bench.jobs import Result, free_memory, reason_of, tried
+from sgoif_bench.jobs import OneDevice, free_memory, reason_of
 from sgoif_bench.journal import Line
 from sgoif_bench.labels.datasets import LabelledData
 from sgoif_bench.labels.kept import KeptSets
 
 
 @dataclass
-class Runner:
+class Runner(OneDevice[Job]):
     """Does jobs, one after the other, on one device."""
 
     settings: FidelitySettings
@@ -90,24 +90,16 @@ class Runner:
         self._sets.clear()
         self._study = None
 
-    def moved(self, device: torch.device) -> Runner:
-        """The same for another process."""
-        return replace(self, device=device, tell=say)
-
-    def do(self, job: Job) -> Result:
-        """Train, and judge."""
-        result = tried(job, self._lines if job.truth is None else self._train)
-        free_memory(self.device)
-        return result
-
-    def _train(self, job: Job) -> tuple[list[Line], dict[str, str]]:
-        assert job.truth is not None
+    def lines(self, job: Job) -> tuple[list[Line], dict[str, str]]:
+        """Train part of the truth, or judge."""
+        if job.truth is None:
+            return self._judged(job)
         wanted, numbers = job.truth
         train = train_changes if wanted.is_paired else train_sets
         train(self.study(job), self.folder(job), wanted, numbers)
         return [], {}
 
-    def _lines(self, job: Job) -> tuple[list[Line], dict[str, str]]:
+    def _judged(self, job: Job) -> tuple[list[Line], dict[str, str]]:
         study = self.study(job)
         torch.manual_seed(job.seed)
         # The first training of a process is slower than the others, and so is the first use of a GPU's solvers.
@@ -156,14 +148,6 @@ class Runner:
                 "trainings": answer.trainings,
                 "weights": answer.details.get("weights"),
             }
-        origin = {
-            **job.key(name)._asdict(),
-            "kind": METHODS[name].kind,
-            "shared": False,
-            "recipe": job.recipe,
-            "command": self.command,
-            "versions": versions(),
-            "machine": machine(self.device),
-        }
+        origin = self.origin(job, name, kind=METHODS[name].kind, shared=False)
         line = {**origin, **judge.about(), **cost, "training_seconds": trained.seconds, "error": error}
         return plain({**line, "metrics": figures})  # type: ignore[no-any-return]

@@ -8,18 +8,16 @@ makes other cells.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from importlib.util import find_spec
 from itertools import pairwise, product
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from sgoif.errors import MissingExtraError, SettingError
-from sgoif_bench.command import Say
-from sgoif_bench.journal import Kind, Line, read_lines
+from sgoif_bench.journal import Line, kind_by
 from sgoif_bench.labels.problem import Outcome
 from sgoif_bench.labels.recipes import Training, identity
 from sgoif_bench.labels.registry import is_known, method_of, shares_training
@@ -32,6 +30,7 @@ from sgoif_bench.metrics import (
     precision_recall_curve,
     top_kendall,
 )
+from sgoif_bench.progress import Grid
 from sgoif_bench.result_texts import rounded
 
 RANKS = "ranks_over_epochs"
@@ -64,9 +63,7 @@ class Key(NamedTuple):
     shared: bool
 
 
-def key_of(line: Mapping[str, Any]) -> Key:
-    """The cell that a line belongs to."""
-    return Key(*(line[name] for name in Key._fields))
+KIND = kind_by("sgoif-bench labels", Key)
 
 
 @dataclass(frozen=True)
@@ -137,20 +134,6 @@ def plan(
     ]
 
 
-def pending(jobs: Iterable[Job], done: Mapping[Key, Line], remove: float | None = None) -> list[Job]:
-    """The jobs that still have something to do, each with the methods that are missing.
-
-    With `remove`, a line without a retraining after removing that share is not enough.
-    """
-
-    def is_done(job: Job, method: str) -> bool:
-        line = done.get(job.key(method))
-        return line is not None and (remove is None or (line.get("removal") or {}).get("share") == remove)
-
-    left = (replace(job, methods=tuple(m for m in job.methods if not is_done(job, m))) for job in jobs)
-    return [job for job in left if job.methods]
-
-
 def check_packages(jobs: Iterable[Job]) -> None:
     """Find out before anything is trained that a method needs a package that is not installed."""
     for name in {name for job in jobs for name in job.methods} & NEEDS.keys():
@@ -165,19 +148,22 @@ def to_keep(job: Job, lines: Sequence[Line], done: Mapping[Key, Line]) -> list[L
     Variants of ours that a family returns without their being registered are kept as well. They come first: when a
     kill tears the last lines off, it is a registered method that is missing, and the next start computes the job again.
     """
-    variants = [line for line in lines if not is_known(line["method"]) and key_of(line) not in done]
+    variants = [line for line in lines if not is_known(line["method"]) and KIND.key_of(line) not in done]
     return variants + [line for line in lines if line["method"] in job.methods]
 
 
-def asked_for(jobs: Iterable[Job], done: Mapping[Key, Line]) -> list[Line]:
-    """What the file holds of these jobs, variants that are not registered included."""
-    registered = {job.key(method) for job in jobs for method in job.methods}
-    places = {(key._replace(method=""), method_of(key.method).family) for key in registered}
-    return [
-        line
-        for key, line in done.items()
-        if key in registered or (not is_known(key.method) and (key._replace(method=""), line["family"]) in places)
-    ]
+@dataclass(frozen=True)
+class LabelsGrid(Grid[Job]):
+    """Counts variants of registered methods in, which come with the results of a method of their family."""
+
+    def asked_for(self, jobs: Iterable[Job], done: Mapping[Key, Line]) -> list[Line]:
+        registered = {job.key(method) for job in jobs for method in job.methods}
+        places = {(key._replace(method=""), method_of(key.method).family) for key in registered}
+        return [
+            line
+            for key, line in done.items()
+            if key in registered or (not is_known(key.method) and (key._replace(method=""), line["family"]) in places)
+        ]
 
 
 def measure(
@@ -255,11 +241,3 @@ def over_epochs(
     ]
     defined = [agree for agree in agreement if agree is not None and np.isfinite(agree)]
     return full, float(np.mean(defined)) if defined else None
-
-
-KIND = Kind("sgoif-bench labels", key_of)
-
-
-def read_results(paths: Sequence[Path], tell: Say = lambda message: None) -> list[Line]:
-    """All lines of these files, one per cell: of several the last one."""
-    return read_lines(paths, KIND, tell)

@@ -10,17 +10,16 @@ standard error, the others go on, and the exit code is 1; the next start tries i
 from __future__ import annotations
 
 from collections.abc import Mapping
-from functools import partial
 from pathlib import Path
 from typing import Any
 
 from sgoif_bench.command import Say, check_writable, choose_device, run_grid, say
 from sgoif_bench.jobs import Result
-from sgoif_bench.labels.grid import KIND, Job, asked_for, pending, to_keep
+from sgoif_bench.journal import Line
+from sgoif_bench.labels.grid import KIND, Job, LabelsGrid, to_keep
 from sgoif_bench.labels.runner import Runner
 from sgoif_bench.labels.settings import LabelsSettings
 from sgoif_bench.labels.table import TableSettings
-from sgoif_bench.progress import Grid
 from sgoif_bench.tables.layout import render
 
 PROGRAM = "python -m sgoif_bench.labels.run"
@@ -38,7 +37,12 @@ def run_labels(settings: LabelsSettings, out: Path, command: str, tell: Say = sa
     """Run the comparison of methods that find wrong labels; what --out already holds is not computed again."""
     check_writable(out)
     runner = Runner(settings, command, choose_device(settings.device), tell)
-    grid = Grid(KIND, partial(pending, remove=settings.remove), asked_for, quality, to_keep)
+    share = settings.remove
+
+    def is_done(job: Job, line: Line) -> bool:
+        return share is None or (line.get("removal") or {}).get("share") == share
+
+    grid = LabelsGrid(KIND, quality, is_done, to_keep)
     return grid.complete(settings.jobs(), runner, out, command, settings.workers)
 
 

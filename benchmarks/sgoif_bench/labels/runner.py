@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from sgoif.core.provenance import machine, plain, versions
+from sgoif.core.provenance import plain
 from sgoif.errors import SettingError
 from sgoif_bench.command import Say, say
-from sgoif_bench.jobs import Result, free_memory, reason_of, tried
+from sgoif_bench.jobs import OneDevice, reason_of
 from sgoif_bench.journal import Line
 from sgoif_bench.labels.datasets import LabelledData
 from sgoif_bench.labels.grid import Job, check_packages, measure
@@ -28,7 +28,7 @@ from sgoif_bench.noise import NoisyLabels
 
 
 @dataclass
-class Runner:
+class Runner(OneDevice[Job]):
     """Does jobs, one after the other, on one device."""
 
     settings: LabelsSettings
@@ -68,18 +68,7 @@ class Runner:
         """Give the data set's memory back."""
         self._sets.clear()
 
-    def moved(self, device: torch.device) -> Runner:
-        """The same for another process."""
-        return replace(self, device=device, tell=say)
-
-    def do(self, job: Job) -> Result:
-        """Train and judge."""
-        result = tried(job, self._lines)
-        if result.failures:
-            free_memory(self.device)
-        return result
-
-    def _lines(self, job: Job) -> tuple[list[Line], dict[str, str]]:
+    def lines(self, job: Job) -> tuple[list[Line], dict[str, str]]:
         data, noise = self.noisy(job)
         true = data.labels if data.clean_labels is None else data.clean_labels
         recipe = job.training.recipe(int(data.images.shape[-1]))
@@ -105,19 +94,10 @@ class Runner:
             about = {"classes": problem.classes, "examples": len(problem), "wrong": int(noise.is_wrong.sum())}
             about["judged"] = int(data.verified.sum())
             further = {"trainings": outcome.trainings, "removal": removal, **judged}
-            lines.append(plain({**self._origin(job, name), **about, **cost, **further}))
+            robustly = is_known(name) and method_of(name).trains_robustly
+            origin = self.origin(job, name, family=job.family, trains_robustly=robustly)
+            lines.append(plain({**origin, **about, **cost, **further}))
         return lines, failures
-
-    def _origin(self, job: Job, method: str) -> Line:
-        return {
-            **job.key(method)._asdict(),
-            "family": job.family,
-            "trains_robustly": is_known(method) and method_of(method).trains_robustly,
-            "recipe": job.recipe,
-            "command": self.command,
-            "versions": versions(),
-            "machine": machine(self.device),
-        }
 
     def _removal(self, job: Job, problem: Problem, outcome: Outcome, wrong: NDArray[np.bool_]) -> Line | None:
         """Train plainly without what the method flags, or without its most suspicious share, and test."""

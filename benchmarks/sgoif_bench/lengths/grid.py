@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, NamedTuple
 
-from sgoif_bench.command import Say
-from sgoif_bench.journal import Kind, Line, read_lines
+from sgoif_bench.journal import kind_by
 
 EPOCHS = 3
 """How often a run sees each of its examples, as long as the data set has enough of them."""
@@ -25,18 +22,7 @@ class Key(NamedTuple):
     seed: int
 
 
-def key_of(line: Mapping[str, Any]) -> Key:
-    """The run that a line belongs to."""
-    line["metrics"]["label_score"]
-    return Key(*(line[name] for name in Key._fields))
-
-
-KIND = Kind("sgoif-bench lengths", key_of)
-
-
-def read_results(paths: Sequence[Path], tell: Say = lambda message: None) -> list[Line]:
-    """All lines of these files, one per run: of several the last one."""
-    return read_lines(paths, KIND, tell)
+KIND = kind_by("sgoif-bench lengths", Key, "metrics.label_score")
 
 
 @dataclass(frozen=True)
@@ -65,10 +51,9 @@ class Job:
     @property
     def place(self) -> dict[str, Any]:
         """Its key by names."""
-        return self.key._asdict()
+        return self.key(self.family)._asdict()
 
-    @property
-    def key(self) -> Key:
+    def key(self, method: str) -> Key:
         return Key(self.set, self.steps, self.anchors, self.noise, self.seed)
 
     def called(self, name: str) -> str:
@@ -77,13 +62,3 @@ class Job:
 
     def __str__(self) -> str:
         return self.called("run")
-
-
-def pending(jobs: Iterable[Job], done: Mapping[Key, Line]) -> list[Job]:
-    """The runs that are still to be done."""
-    return [job for job in jobs if job.key not in done]
-
-
-def asked_for(jobs: Iterable[Job], done: Mapping[Key, Line]) -> list[Line]:
-    """What the file holds of these runs."""
-    return [done[job.key] for job in jobs if job.key in done]

@@ -18,7 +18,7 @@ from sgoif.errors import SettingError
 from sgoif_bench.command import Device, Say, check_writable, choose_device, listed, run_grid, say, seeds_of, setting
 from sgoif_bench.jobs import Result
 from sgoif_bench.labels.noises import parse
-from sgoif_bench.lengths.grid import KIND, Job, asked_for, pending
+from sgoif_bench.lengths.grid import KIND, Job
 from sgoif_bench.lengths.runner import Runner
 from sgoif_bench.lengths.table import render
 from sgoif_bench.loops.table import compared
@@ -79,7 +79,7 @@ def quality(job: Job, result: Result) -> str:
     return f"AUPR of the label score {cell.label_score:.1f}, best other {cell.other:.1f}"
 
 
-GRID = Grid(KIND, pending, asked_for, quality, results="runs")
+GRID = Grid(KIND, quality, results="runs")
 
 
 def run_lengths(settings: LengthSettings, out: Path, command: str, tell: Say = say) -> dict[str, Any]:

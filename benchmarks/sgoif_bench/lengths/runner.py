@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cache
 
 import numpy as np
@@ -15,10 +15,10 @@ from torch.optim.lr_scheduler import StepLR
 from torch.utils.data import DataLoader
 
 from sgoif import InfluenceMonitor, indexed, split_holdout
-from sgoif.core.provenance import machine, plain, versions
+from sgoif.core.provenance import plain
 from sgoif.errors import SettingError
 from sgoif_bench.command import Say, say
-from sgoif_bench.jobs import Result, free_memory, tried
+from sgoif_bench.jobs import OneDevice
 from sgoif_bench.journal import Line
 from sgoif_bench.labels.datasets import LabelledData, load
 from sgoif_bench.labels.noises import make_noise
@@ -33,7 +33,7 @@ LEAST_EXAMPLES = 100
 
 
 @dataclass
-class Runner:
+class Runner(OneDevice[Job]):
     """Does runs, one after the other, on one device."""
 
     data: str | None
@@ -56,28 +56,13 @@ class Runner:
         """Give the data set's memory back."""
         _whole.cache_clear()
 
-    def moved(self, device: torch.device) -> Runner:
-        """The same for another process."""
-        return replace(self, device=device, tell=say)
-
-    def do(self, job: Job) -> Result:
-        """Train and judge."""
-        result = tried(job, self._lines)
-        if result.failures:
-            free_memory(self.device)
-        return result
-
-    def _lines(self, job: Job) -> tuple[list[Line], dict[str, str]]:
+    def lines(self, job: Job) -> tuple[list[Line], dict[str, str]]:
         examples = some_examples(_whole(job.set, self.data), job)
         start = time.perf_counter()
         trained = train(examples, job, self.device)
         end = time.perf_counter()
         line = {
-            **job.place,
-            "recipe": job.recipe,
-            "command": self.command,
-            "versions": versions(),
-            "machine": machine(self.device),
+            **self.origin(job, job.family),
             "examples": len(examples.given) - job.anchors,
             "metrics": found(trained, examples),
             "efforts": efforts(trained.monitor),

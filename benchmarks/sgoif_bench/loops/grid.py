@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, NamedTuple
 
-from sgoif_bench.command import Say
-from sgoif_bench.journal import Kind, Line, read_lines
+from sgoif_bench.journal import kind_by
 from sgoif_bench.labels.recipes import identity
 
 SET = "digits"
@@ -23,18 +20,7 @@ class Key(NamedTuple):
     recipe_id: str
 
 
-def key_of(line: Mapping[str, Any]) -> Key:
-    """The run that a line belongs to."""
-    line["metrics"]["label_score"]
-    return Key(*(line[name] for name in Key._fields))
-
-
-KIND = Kind("sgoif-bench loops", key_of)
-
-
-def read_results(paths: Sequence[Path], tell: Say = lambda message: None) -> list[Line]:
-    """All lines of these files, one per run: of several the last one."""
-    return read_lines(paths, KIND, tell)
+KIND = kind_by("sgoif-bench loops", Key, "metrics.label_score")
 
 
 @dataclass(frozen=True)
@@ -67,8 +53,7 @@ class Job:
         """Noise and seed."""
         return {"noise": self.noise, "seed": self.seed}
 
-    @property
-    def key(self) -> Key:
+    def key(self, method: str) -> Key:
         return Key(self.loop, self.noise, self.seed, identity(self.recipe))
 
     def called(self, name: str) -> str:
@@ -77,13 +62,3 @@ class Job:
 
     def __str__(self) -> str:
         return self.called(self.loop)
-
-
-def pending(jobs: Iterable[Job], done: Mapping[Key, Line]) -> list[Job]:
-    """The runs that are still to be done."""
-    return [job for job in jobs if job.key not in done]
-
-
-def asked_for(jobs: Iterable[Job], done: Mapping[Key, Line]) -> list[Line]:
-    """What the file holds of these runs."""
-    return [done[job.key] for job in jobs if job.key in done]

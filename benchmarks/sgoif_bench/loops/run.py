@@ -13,7 +13,7 @@ from typing import Any
 
 from sgoif_bench.command import Say, check_writable, run_grid, say
 from sgoif_bench.jobs import Result
-from sgoif_bench.loops.grid import KIND, Job, asked_for, pending
+from sgoif_bench.loops.grid import KIND, Job
 from sgoif_bench.loops.measures import OTHERS
 from sgoif_bench.loops.registry import missing_package
 from sgoif_bench.loops.runner import Runner
@@ -35,7 +35,7 @@ def quality(job: Job, result: Result) -> str:
     return f"AUPR of the label score {100 * label_score:.1f}, best other {100 * best:.1f}{changed}"
 
 
-GRID = Grid(KIND, pending, asked_for, quality, results="runs")
+GRID = Grid(KIND, quality, results="runs")
 
 
 def run_loops(settings: LoopSettings, out: Path, command: str, tell: Say = say) -> dict[str, Any]:

@@ -8,9 +8,9 @@ from dataclasses import dataclass, field, replace
 
 import torch
 
-from sgoif.core.provenance import machine, plain, versions
+from sgoif.core.provenance import plain
 from sgoif_bench.command import Say, say
-from sgoif_bench.jobs import Result, tried
+from sgoif_bench.jobs import OneDevice
 from sgoif_bench.journal import Line
 from sgoif_bench.loops.digits import noisy_digits
 from sgoif_bench.loops.grid import Job
@@ -20,7 +20,7 @@ from sgoif_bench.loops.study import Study
 
 
 @dataclass
-class Runner:
+class Runner(OneDevice[Job]):
     """Does runs, one after the other."""
 
     command: str
@@ -35,15 +35,7 @@ class Runner:
     def forget(self) -> None:
         """Nothing is kept between runs."""
 
-    def moved(self, device: torch.device) -> Runner:
-        """The same for another process."""
-        return replace(self, device=device, tell=say)
-
-    def do(self, job: Job) -> Result:
-        """Train twice and judge."""
-        return tried(job, self._lines)
-
-    def _lines(self, job: Job) -> tuple[list[Line], dict[str, str]]:
+    def lines(self, job: Job) -> tuple[list[Line], dict[str, str]]:
         digits, train = noisy_digits(job.noise, job.seed, job.limit), train_function(job.loop)
         study = Study(digits.dataset(), job.seed, job.epochs)
         start = time.perf_counter()
@@ -52,11 +44,7 @@ class Runner:
         trained = train(study)
         end = time.perf_counter()
         line = {
-            **job.key._asdict(),
-            "recipe": job.recipe,
-            "command": self.command,
-            "versions": versions(),
-            "machine": machine(self.device),
+            **self.origin(job, job.loop),
             "examples": len(digits.given),
             "wrong": int(digits.is_wrong.sum()),
             "identical": identical(trained.model, without.model),

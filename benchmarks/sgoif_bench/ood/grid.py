@@ -7,14 +7,12 @@ has a figure for every out-of-distribution set that is there now: a set that is 
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from itertools import product
-from pathlib import Path
 from typing import Any, NamedTuple
 
-from sgoif_bench.command import Say
-from sgoif_bench.journal import Kind, Line, read_lines
+from sgoif_bench.journal import kind_by
 from sgoif_bench.labels.recipes import identity
 from sgoif_bench.ood.recipes import OodTraining
 from sgoif_bench.ood.registry import METHODS, POST_HOC, SHARED
@@ -33,17 +31,7 @@ class Key(NamedTuple):
     """Identity of what else the method learned from: outliers, weights."""
 
 
-def key_of(line: Mapping[str, Any]) -> Key:
-    """The cell that a line belongs to."""
-    return Key(*(line[name] for name in Key._fields))
-
-
-KIND = Kind("sgoif-bench ood", key_of)
-
-
-def read_results(paths: Sequence[Path], tell: Say = lambda message: None) -> list[Line]:
-    """All lines of these files, one per cell: of several the last one."""
-    return read_lines(paths, KIND, tell)
+KIND = kind_by("sgoif-bench ood", Key)
 
 
 @dataclass(frozen=True)
@@ -121,23 +109,3 @@ def plan(
         Job(name, noise, protocol, seed, family, tuple(group), training, human, test_limit, inputs(family))
         for (name, training), seed, (family, group) in product(trainings.items(), seeds, together.items())
     ]
-
-
-def pending(jobs: Iterable[Job], done: Mapping[Key, Line], there: Mapping[str, Collection[str]]) -> list[Job]:
-    """The jobs that still have something to do, each with the methods that are missing.
-
-    `there` names for every data set the out-of-distribution sets that can be read.
-    """
-
-    def is_done(job: Job, method: str) -> bool:
-        line = done.get(job.key(method))
-        return line is not None and set(there[job.set]) <= set(line["ood"])
-
-    left = (replace(job, methods=tuple(m for m in job.methods if not is_done(job, m))) for job in jobs)
-    return [job for job in left if job.methods]
-
-
-def asked_for(jobs: Iterable[Job], done: Mapping[Key, Line]) -> list[Line]:
-    """What the file holds of these jobs."""
-    registered = {job.key(method) for job in jobs for method in job.methods}
-    return [line for key, line in done.items() if key in registered]

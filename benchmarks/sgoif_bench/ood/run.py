@@ -10,13 +10,12 @@ is not below ROOT is named and left out, and made up for when it is there.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from functools import partial
 from pathlib import Path
 from typing import Any
 
 from sgoif_bench.command import Say, check_writable, choose_device, run_grid, say
 from sgoif_bench.jobs import Result
-from sgoif_bench.ood.grid import KIND, Job, asked_for, pending
+from sgoif_bench.ood.grid import KIND, Job
 from sgoif_bench.ood.runner import Runner
 from sgoif_bench.ood.settings import OodSettings
 from sgoif_bench.ood.table import OodTableSettings, render
@@ -38,7 +37,8 @@ def run_ood(settings: OodSettings, out: Path, command: str, tell: Say = say) -> 
     runner = Runner(settings, command, choose_device(settings.device), tell)
     for name in settings.chosen()[1]:
         tell(f"{name} is left out: it trains with outliers; give --outliers, such as procedural")
-    grid = Grid(KIND, partial(pending, there=runner.there(settings.trainings())), asked_for, quality)
+    there = runner.there(settings.trainings())
+    grid = Grid(KIND, quality, lambda job, line: set(there[job.set]) <= set(line["ood"]))
     return grid.complete(settings.jobs(), runner, out, command, settings.workers)
 
 

@@ -11,12 +11,12 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from sgoif.core.provenance import machine, plain, versions
+from sgoif.core.provenance import plain
 from sgoif.errors import SettingError
 from sgoif.tasks.ood.network import Network, Seen
 from sgoif_bench.batches import normalise
 from sgoif_bench.command import Say, say
-from sgoif_bench.jobs import Result, free_memory, reason_of, tried
+from sgoif_bench.jobs import OneDevice, reason_of
 from sgoif_bench.journal import Line
 from sgoif_bench.labels.datasets import LabelledData
 from sgoif_bench.labels.kept import KeptSets
@@ -42,7 +42,7 @@ KEEP = 2**30
 
 
 @dataclass
-class Runner:
+class Runner(OneDevice[Job]):
     """Does jobs, one after the other, on one device."""
 
     settings: OodSettings
@@ -121,16 +121,6 @@ class Runner:
         for kept in (self._sets, self._found, self._read):
             kept.clear()
 
-    def moved(self, device: torch.device) -> Runner:
-        """The same for another process."""
-        return replace(self, device=device, tell=say)
-
-    def do(self, job: Job) -> Result:
-        """Train and judge."""
-        result = tried(job, self._lines)
-        free_memory(self.device)
-        return result
-
     def problem(self, job: Job) -> Problem:
         """What is trained on."""
         data, noise = self.noisy(job)
@@ -140,7 +130,7 @@ class Runner:
         problem.mean, problem.spread = STATISTICS.get(job.set, (problem.mean, problem.spread))
         return problem
 
-    def _lines(self, job: Job) -> tuple[list[Line], dict[str, str]]:
+    def lines(self, job: Job) -> tuple[list[Line], dict[str, str]]:
         torch.manual_seed(job.seed)
         peak = Peak(self.device)
         examined = Examined(self, job)
@@ -155,19 +145,11 @@ class Runner:
             "fpr95_positive": protocol_of(job.protocol).positive,
             "memory": peak.read(),
         }
-        lines = [plain({**self._origin(job, name), **about, **outcome}) for name, outcome in outcomes.items()]
+        lines = [
+            plain({**self.origin(job, name, family=job.family, shared=job.shared), **about, **outcome})
+            for name, outcome in outcomes.items()
+        ]
         return lines, examined.failures
-
-    def _origin(self, job: Job, method: str) -> Line:
-        return {
-            **job.key(method)._asdict(),
-            "family": job.family,
-            "shared": job.shared,
-            "recipe": job.recipe,
-            "command": self.command,
-            "versions": versions(),
-            "machine": machine(self.device),
-        }
 
     def read(self, found: Found, look: Look) -> Pictures:
         """A set as it is scored: from memory where it was read before and is not too large."""

@@ -6,14 +6,12 @@ JSON Lines file (`bench.journal`). All methods of an attack and a seed come from
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from itertools import product
-from pathlib import Path
 from typing import Any, NamedTuple
 
-from sgoif_bench.command import Say
-from sgoif_bench.journal import Kind, Line, read_lines
+from sgoif_bench.journal import kind_by
 from sgoif_bench.labels.recipes import Training, identity
 from sgoif_bench.poisoning.attacks.naming import NONE, make_attack
 from sgoif_bench.poisoning.registry import METHODS
@@ -29,17 +27,7 @@ class Key(NamedTuple):
     recipe_id: str
 
 
-def key_of(line: Mapping[str, Any]) -> Key:
-    """The cell that a line belongs to."""
-    return Key(*(line[name] for name in Key._fields))
-
-
-KIND = Kind("sgoif-bench poisoning", key_of)
-
-
-def read_results(paths: Sequence[Path], tell: Say = lambda message: None) -> list[Line]:
-    """All lines of these files, one per cell: of several the last one."""
-    return read_lines(paths, KIND, tell)
+KIND = kind_by("sgoif-bench poisoning", Key)
 
 
 @dataclass(frozen=True)
@@ -102,23 +90,3 @@ def plan(
         for (name, training), seed, attack in product(trainings.items(), seeds, attacks)
         if possible(attack)
     ]
-
-
-def pending(jobs: Iterable[Job], done: Mapping[Key, Line], retrain: Collection[str]) -> list[Job]:
-    """The jobs that still have something to do, each with the methods that are missing.
-
-    Of a method in `retrain`, a line without a retraining is not enough.
-    """
-
-    def is_done(job: Job, method: str) -> bool:
-        line = done.get(job.key(method))
-        return line is not None and (method not in retrain or line["retrained"])
-
-    left = (replace(job, methods=tuple(m for m in job.methods if not is_done(job, m))) for job in jobs)
-    return [job for job in left if job.methods]
-
-
-def asked_for(jobs: Iterable[Job], done: Mapping[Key, Line]) -> list[Line]:
-    """What the file holds of these jobs."""
-    registered = {job.key(method) for job in jobs for method in job.methods}
-    return [line for key, line in done.items() if key in registered]

@@ -9,13 +9,12 @@ standard error, the others go on, and the exit code is 1; the next start tries i
 from __future__ import annotations
 
 from collections.abc import Mapping
-from functools import partial
 from pathlib import Path
 from typing import Any
 
 from sgoif_bench.command import Say, check_writable, choose_device, run_grid, say
 from sgoif_bench.jobs import Result
-from sgoif_bench.poisoning.grid import KIND, Job, asked_for, pending
+from sgoif_bench.poisoning.grid import KIND, Job
 from sgoif_bench.poisoning.runner import Runner
 from sgoif_bench.poisoning.settings import PoisoningSettings
 from sgoif_bench.poisoning.table import PoisoningTableSettings
@@ -39,7 +38,8 @@ def run_poisoning(settings: PoisoningSettings, out: Path, command: str, tell: Sa
     """Run the comparison of methods that find poisoned examples; what --out already holds is not computed again."""
     check_writable(out)
     runner = Runner(settings, command, choose_device(settings.device), tell)
-    grid = Grid(KIND, partial(pending, retrain=settings.retrained()), asked_for, quality)
+    again = settings.retrained()
+    grid = Grid(KIND, quality, lambda job, line: line["method"] not in again or bool(line["retrained"]))
     return grid.complete(settings.jobs(), runner, out, command, settings.workers)
 
 

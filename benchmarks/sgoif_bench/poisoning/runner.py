@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import torch
 
-from sgoif.core.provenance import machine, plain, versions
+from sgoif.core.provenance import plain
 from sgoif.errors import SettingError
 from sgoif_bench.command import Say, say
-from sgoif_bench.jobs import Result, free_memory, tried
+from sgoif_bench.jobs import OneDevice
 from sgoif_bench.journal import Line
 from sgoif_bench.labels.kept import KeptSets
 from sgoif_bench.labels.problem import last_linear
@@ -24,7 +24,7 @@ from sgoif_bench.poisoning.trial import Data, Trial, attacked
 
 
 @dataclass
-class Runner:
+class Runner(OneDevice[Job]):
     """Does jobs, one after the other, on one device."""
 
     settings: PoisoningSettings
@@ -56,17 +56,7 @@ class Runner:
         """Give the data sets' memory back."""
         self._sets.clear()
 
-    def moved(self, device: torch.device) -> Runner:
-        """The same for another process."""
-        return replace(self, device=device, tell=say)
-
-    def do(self, job: Job) -> Result:
-        """Poison, train and judge."""
-        result = tried(job, self._lines)
-        free_memory(self.device)
-        return result
-
-    def _lines(self, job: Job) -> tuple[list[Line], dict[str, str]]:
+    def lines(self, job: Job) -> tuple[list[Line], dict[str, str]]:
         def tell(message: str) -> None:
             self.tell(f"  {job}: {message}")
 
@@ -91,15 +81,7 @@ class Runner:
             "attack_details": poisoned.details,
             "memory": peak.read(),
         }
-        lines = [plain({**self._origin(job, name), **about, **outcome}) for name, outcome in outcomes.items()]
+        lines = [
+            plain({**self.origin(job, name, shared=True), **about, **outcome}) for name, outcome in outcomes.items()
+        ]
         return lines, trial.failures
-
-    def _origin(self, job: Job, method: str) -> Line:
-        return {
-            **job.key(method)._asdict(),
-            "shared": True,
-            "recipe": job.recipe,
-            "command": self.command,
-            "versions": versions(),
-            "machine": machine(self.device),
-        }

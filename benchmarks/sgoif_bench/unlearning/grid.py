@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
-from pathlib import Path
 from typing import Any, NamedTuple
 
-from sgoif_bench.command import Say
-from sgoif_bench.journal import Kind, Line, read_lines
+from sgoif_bench.journal import kind_by
 from sgoif_bench.labels.recipes import identity
 from sgoif_bench.ood.recipes import OodTraining
 
@@ -24,18 +21,7 @@ class Key(NamedTuple):
     recipe_id: str
 
 
-def key_of(line: Mapping[str, Any]) -> Key:
-    """The run that a line belongs to."""
-    line["singles"], line["groups"]
-    return Key(*(line[name] for name in Key._fields))
-
-
-KIND = Kind("sgoif-bench unlearning", key_of)
-
-
-def read_results(paths: Sequence[Path], tell: Say = lambda message: None) -> list[Line]:
-    """All lines of these files, one per run: of several the last one."""
-    return read_lines(paths, KIND, tell)
+KIND = kind_by("sgoif-bench unlearning", Key, "singles", "groups")
 
 
 @dataclass(frozen=True)
@@ -76,8 +62,7 @@ class Job:
         """Data set and seed."""
         return {"set": self.set, "seed": self.seed}
 
-    @property
-    def key(self) -> Key:
+    def key(self, method: str) -> Key:
         return Key(self.set, METHOD, self.seed, identity(self.recipe))
 
     def called(self, name: str) -> str:
@@ -86,13 +71,3 @@ class Job:
 
     def __str__(self) -> str:
         return f"{self.set} seed {self.seed}"
-
-
-def pending(jobs: Iterable[Job], done: Mapping[Key, Line]) -> list[Job]:
-    """The runs that are still to be done."""
-    return [job for job in jobs if job.key not in done]
-
-
-def asked_for(jobs: Iterable[Job], done: Mapping[Key, Line]) -> list[Line]:
-    """What the file holds of these runs."""
-    return [done[job.key] for job in jobs if job.key in done]

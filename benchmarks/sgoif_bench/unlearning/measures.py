@@ -27,11 +27,17 @@ def pearson(x: ArrayLike, y: ArrayLike) -> float | None:
 
 
 def ranks(values: ArrayLike) -> Array:
-    """Ranks from 1, of equal values the mean."""
+    """Ranks from 1 along the first axis, of equal values the mean."""
     found = np.asarray(values, dtype=np.float64)
-    _, inverse, counts = np.unique(found, return_inverse=True, return_counts=True)
-    last = np.cumsum(counts)
-    return np.asarray((last - (counts - 1) / 2)[inverse], dtype=np.float64)
+    order = np.argsort(found, axis=0, kind="stable")
+    ordered, edge = np.take_along_axis(found, order, 0), np.ones((1, *found.shape[1:]), dtype=bool)
+    differs = ordered[1:] != ordered[:-1]
+    place = np.arange(1.0, len(found) + 1).reshape(-1, *[1] * (found.ndim - 1))
+    first = np.maximum.accumulate(np.where(np.concatenate([edge, differs]), place, 0), axis=0)
+    last = np.minimum.accumulate(np.where(np.concatenate([differs, edge]), place, np.inf)[::-1], axis=0)[::-1]
+    ranked = np.empty_like(found)
+    np.put_along_axis(ranked, order, (first + last) / 2, 0)
+    return ranked
 
 
 def spearman(x: ArrayLike, y: ArrayLike) -> float | None:

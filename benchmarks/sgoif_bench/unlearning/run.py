@@ -14,7 +14,7 @@ from typing import Any
 from sgoif_bench.command import Say, check_writable, choose_device, run_grid, say
 from sgoif_bench.jobs import Result
 from sgoif_bench.progress import Grid
-from sgoif_bench.unlearning.grid import KIND, Job, asked_for, pending
+from sgoif_bench.unlearning.grid import KIND, Job
 from sgoif_bench.unlearning.runner import Runner
 from sgoif_bench.unlearning.settings import UnlearningSettings
 from sgoif_bench.unlearning.table import render
@@ -32,7 +32,7 @@ def quality(job: Job, result: Result) -> str:
     return f"Spearman of one Newton step: {', '.join(found)}"
 
 
-GRID = Grid(KIND, pending, asked_for, quality, results="runs")
+GRID = Grid(KIND, quality, results="runs")
 
 
 def run_unlearning(settings: UnlearningSettings, out: Path, command: str, tell: Say = say) -> dict[str, Any]:

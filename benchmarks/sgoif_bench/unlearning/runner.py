@@ -4,20 +4,20 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 import torch
 from torch.nn.functional import cross_entropy
 
-from sgoif.core.provenance import machine, plain, versions
+from sgoif.core.provenance import plain
 from sgoif.errors import SettingError
 from sgoif.tasks.unlearning.features import ModelHead, read_head
 from sgoif.tasks.unlearning.head import HeadData
 from sgoif.tasks.unlearning.newton import fit_head
 from sgoif.tasks.unlearning.removal import remove_rows
 from sgoif_bench.command import Say, say
-from sgoif_bench.jobs import Result, free_memory, tried
+from sgoif_bench.jobs import OneDevice
 from sgoif_bench.journal import Line
 from sgoif_bench.labels.datasets import LabelledData
 from sgoif_bench.labels.kept import KeptSets
@@ -27,7 +27,7 @@ from sgoif_bench.ood.recipes import OodTraining
 from sgoif_bench.result_texts import rounded
 from sgoif_bench.unlearning.deletions import Deletion, choose_groups, choose_singles
 from sgoif_bench.unlearning.full import compared, train_without
-from sgoif_bench.unlearning.grid import Job
+from sgoif_bench.unlearning.grid import METHOD, Job
 from sgoif_bench.unlearning.heads import HeadStudy
 from sgoif_bench.unlearning.measures import columns, summarised
 from sgoif_bench.unlearning.settings import UnlearningSettings
@@ -39,7 +39,7 @@ DIGITS = 6
 
 
 @dataclass
-class Runner:
+class Runner(OneDevice[Job]):
     """Does runs, one after the other, on one device."""
 
     settings: UnlearningSettings
@@ -71,29 +71,12 @@ class Runner:
         """Give the data sets' memory back."""
         self._sets.clear()
 
-    def moved(self, device: torch.device) -> Runner:
-        """The same for another process."""
-        return replace(self, device=device, tell=say)
-
-    def do(self, job: Job) -> Result:
-        """Train, delete and measure."""
-        result = tried(job, self._lines)
-        free_memory(self.device)
-        return result
-
-    def _lines(self, job: Job) -> tuple[list[Line], dict[str, str]]:
+    def lines(self, job: Job) -> tuple[list[Line], dict[str, str]]:
         torch.manual_seed(job.seed)
         peak, start = Peak(self.device), time.perf_counter()
         found = Studied(self, job).line()
         cost = {"seconds": time.perf_counter() - start, "memory": peak.read()}
-        origin = {
-            **job.key._asdict(),
-            "recipe": job.recipe,
-            "command": self.command,
-            "versions": versions(),
-            "machine": machine(self.device),
-        }
-        return [plain(rounded({**origin, **cost, **found}, DIGITS))], {}
+        return [plain(rounded({**self.origin(job, METHOD), **cost, **found}, DIGITS))], {}
 
 
 class Studied:

@@ -10,8 +10,8 @@ import pytest
 
 from sgoif.errors import SettingError
 from sgoif_bench.cli import main as cli
-from sgoif_bench.curriculum.grid import asked_for, key_of, pending, read_results
-from sgoif_bench.curriculum.run import main
+from sgoif_bench.curriculum.grid import KIND
+from sgoif_bench.curriculum.run import GRID, main
 from sgoif_bench.curriculum.settings import CurriculumBenchSettings
 from sgoif_bench.curriculum.table import CurriculumTableSettings
 from sgoif_bench.kinds import kind_of
@@ -37,7 +37,7 @@ def lines(path: Path) -> list[dict[str, Any]]:
 
 def test_every_cell_is_there_once_with_its_figures(results: Path) -> None:
     found = lines(results)
-    assert len(found) == len({key_of(line) for line in found}) == 12
+    assert len(found) == len({KIND.key_of(line) for line in found}) == 12
     for line in found:
         assert 0 <= line["metrics"]["accuracy"] <= 1
         assert len(line["epochs"]) == 2
@@ -77,17 +77,17 @@ def test_a_lost_line_is_made_up_for(results: Path, tmp_path: Path) -> None:
     settings = CurriculumBenchSettings(
         noises="symmetric-40,none", methods="curriculum,plain,oracle", tail="none,5", epochs=2, limit=200, anchors=40
     )
-    done = {key_of(line): line for line in read_results([some])}
-    left = pending(settings.jobs(), done)
+    done = {KIND.key_of(line): line for line in KIND.read([some])}
+    left = GRID.pending(settings.jobs(), done)
     assert [str(job) for job in left] == ["digits symmetric-40 curriculum seed 0"]
-    assert len(asked_for(settings.jobs(), done)) == 11
+    assert len(GRID.asked_for(settings.jobs(), done)) == 11
 
 
 def test_the_same_seed_gives_the_same_figures(results: Path, tmp_path: Path) -> None:
     again = tmp_path / "again.jsonl"
     assert main([*SMALL, "--noises", "symmetric-40", "--methods", "curriculum", "--out", str(again)]) == 0
     (mine,) = lines(again)
-    (theirs,) = (line for line in lines(results) if key_of(line) == key_of(mine))
+    (theirs,) = (line for line in lines(results) if KIND.key_of(line) == KIND.key_of(mine))
     assert [record["accuracy"] for record in mine["epochs"]] == [record["accuracy"] for record in theirs["epochs"]]
 
 
@@ -97,11 +97,11 @@ def test_settings_of_ours_make_other_cells_of_ours_alone() -> None:
         for options in ({}, {"floor": 0.2, "joined": 0.5})
     )
     ours, theirs = zip(plain, asked, strict=True)
-    assert ours[0].key != ours[1].key
+    assert ours[0].key("curriculum") != ours[1].key("curriculum")
     assert ours[1].recipe["curriculum"] == {"joined": 0.5, "floor": 0.2}
     assert "curriculum" not in ours[0].recipe
     assert str(ours[1]) == "digits none curriculum joined=0.5 floor=0.2 seed 0"
-    assert theirs[0].key == theirs[1].key
+    assert theirs[0].key("plain") == theirs[1].key("plain")
 
 
 def test_table_shows_the_ceiling_but_never_as_the_best(results: Path) -> None:

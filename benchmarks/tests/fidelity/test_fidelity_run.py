@@ -10,7 +10,7 @@ import pytest
 from sgoif.errors import SettingError
 from sgoif_bench.fidelity import registry, runner
 from sgoif_bench.fidelity.answer import Answer
-from sgoif_bench.fidelity.grid import read_results
+from sgoif_bench.fidelity.grid import KIND
 from sgoif_bench.fidelity.peers.common import MissingPeerError
 from sgoif_bench.fidelity.registry import METHODS, PEER, Entry, choose
 from sgoif_bench.fidelity.run import main, run_fidelity
@@ -64,7 +64,7 @@ def few(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_run_lists_what_could_not_run_and_goes_on_where_it_stopped(tmp_path: Path, monkeypatch):
     out, told = tmp_path / "f.jsonl", []
     whole = run_fidelity(FidelitySettings(**SMALL), out, "command", told.append)
-    lines = {line["method"]: line for line in read_results([out])}
+    lines = {line["method"]: line for line in KIND.read([out])}
     assert not whole["failed"]
     assert set(lines) == {"sgoif-head", "ekfac", "lissa", "trak-1"}
     assert "benchmarks[peers]" in lines["ekfac"]["error"]
@@ -94,7 +94,7 @@ def test_a_run_lists_what_could_not_run_and_goes_on_where_it_stopped(tmp_path: P
     assert any("0 networks of the truth" in message for message in told)
     assert len(out.read_text().splitlines()) == 6
 
-    table = render(read_results([out]), FidelityTableSettings(metric="lds,wrong_aupr"))
+    table = render(KIND.read([out]), FidelityTableSettings(metric="lds,wrong_aupr"))
     assert "10% wrong labels" in table
     assert "absent" not in table
     assert kind_of([out]) == "fidelity"
@@ -118,7 +118,7 @@ def test_scores_that_are_none_are_refused(tmp_path: Path, scores, said):
     registry.METHODS["lissa"] = Entry("odd", PEER, lambda trained: Answer(scores, 0.0, {}))
     settings = FidelitySettings(**{**SMALL, "left_out": "none", "brittle": 0}, methods="lissa")
     run_fidelity(settings, tmp_path / "f.jsonl", "command", lambda message: None)
-    (line,) = read_results([tmp_path / "f.jsonl"])
+    (line,) = KIND.read([tmp_path / "f.jsonl"])
     assert said in line["error"]
 
 
@@ -168,7 +168,7 @@ def test_examples_left_out_alone_and_new_labels_are_judged_where_asked_for(tmp_p
     run_fidelity(more, out, "command", told.append)
     assert any("2 results asked for, 0 already in" in message for message in told)
     assert any("38 networks of the truth" in message for message in told)  # 2 of each of 1 + 6, 1 + 5 and 1 + 5 sets
-    lines = read_results([out])
+    lines = KIND.read([out])
     before, after = ([line for line in lines if ("alone" in line["recipe"]) == asked] for asked in (False, True))
     assert len(before) == len(after) == 2
     assert "alone" not in before[0]["metrics"]

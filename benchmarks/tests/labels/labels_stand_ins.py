@@ -21,7 +21,7 @@ from warm_processes import WarmProcess, python
 from sgoif_bench import journal
 from sgoif_bench.labels import kept
 from sgoif_bench.labels.datasets import LabelledData
-from sgoif_bench.labels.grid import read_results
+from sgoif_bench.labels.grid import KIND
 from sgoif_bench.labels.problem import Outcome, Problem
 from sgoif_bench.labels.registry import FAMILIES, METHODS, Method
 from sgoif_bench.labels.run import main
@@ -109,14 +109,14 @@ def calls() -> list[str]:
 
 
 def results() -> dict[str, Any]:
-    return {f"{line['method']}-{line['seed']}": line for line in read_results([Path("r.jsonl")])}
+    return {f"{line['method']}-{line['seed']}": line for line in KIND.read([Path("r.jsonl")])}
 
 
 def expected(place: Path) -> dict[str, Any]:
     """What an undisturbed run finds."""
     assert main(["--methods", WORKING, "--out", "whole.jsonl", *SMALL, "--seeds", "0,1"]) == 0
     calls()
-    return {f"{line['method']}-{line['seed']}": line["metrics"] for line in read_results([place / "whole.jsonl"])}
+    return {f"{line['method']}-{line['seed']}": line["metrics"] for line in KIND.read([place / "whole.jsonl"])}
 
 
 def found() -> dict[str, Any]:

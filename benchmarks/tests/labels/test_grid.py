@@ -16,7 +16,7 @@ from labels_stand_ins import bench, calls, duo, results
 from sgoif.errors import MissingExtraError, SettingError
 from sgoif_bench.jobs import Result
 from sgoif_bench.labels import grid
-from sgoif_bench.labels.grid import DIGITS, measure, read_results
+from sgoif_bench.labels.grid import DIGITS, KIND, measure
 from sgoif_bench.labels.problem import Outcome, Problem
 from sgoif_bench.labels.recipes import Training
 from sgoif_bench.memory import Peak
@@ -74,7 +74,7 @@ def test_what_is_finished_is_not_computed_again(place: Path, capsys: pytest.Capt
     assert "8 results asked for, 8 already" in capsys.readouterr().err
     assert bench("--learning-rate", "0.3", methods="alpha") == 0
     assert calls() == ["alpha"]
-    assert len({line["recipe_id"] for line in read_results([Path("r.jsonl")])}) == 2
+    assert len({line["recipe_id"] for line in KIND.read([Path("r.jsonl")])}) == 2
 
 
 def test_solo_trains_for_every_method_and_is_kept_beside_the_shared_result(place: Path) -> None:
@@ -82,7 +82,7 @@ def test_solo_trains_for_every_method_and_is_kept_beside_the_shared_result(place
     calls()
     assert bench("--solo") == 0
     assert sorted(calls()) == ["first", "second"]
-    shared = {(line["method"], line["shared"]) for line in read_results([Path("r.jsonl")])}
+    shared = {(line["method"], line["shared"]) for line in KIND.read([Path("r.jsonl")])}
     assert {("first", True), ("first", False), ("second", True), ("second", False), ("alpha", False)} <= shared
     assert bench("--solo") == bench() == 0
     assert calls() == []

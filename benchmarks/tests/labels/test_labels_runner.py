@@ -15,7 +15,7 @@ from labels_stand_ins import bench, calls, expected, found, results, start
 
 from sgoif_bench import journal
 from sgoif_bench.journal import Journal
-from sgoif_bench.labels.grid import KIND, key_of, read_results
+from sgoif_bench.labels.grid import KIND
 from sgoif_bench.labels.problem import Outcome, Problem
 
 pytestmark = pytest.mark.long
@@ -32,7 +32,7 @@ def test_a_torn_line_is_ignored_and_repaired(place: Path, capsys: pytest.Capture
     for length in (1, 40, len(lines[-1]) - 2):
         Path("r.jsonl").write_bytes(b"".join(lines[:-1]) + lines[-1][:length])
         told: list[str] = []
-        assert len(read_results([Path("r.jsonl")], told.append)) == len(lines) - 1
+        assert len(KIND.read([Path("r.jsonl")], told.append)) == len(lines) - 1
         assert "incomplete" in told[0]
         assert bench() == 0
         assert calls() == ["duo"]
@@ -40,7 +40,9 @@ def test_a_torn_line_is_ignored_and_repaired(place: Path, capsys: pytest.Capture
         repaired = Path("r.jsonl").read_bytes()
         assert repaired.startswith(b"".join(lines[:-1]))
         assert len(repaired.splitlines()) == len(lines)
-        assert [key_of(json.loads(line)) for line in repaired.splitlines()] == [key_of(json.loads(x)) for x in lines]
+        assert [KIND.key_of(json.loads(line)) for line in repaired.splitlines()] == [
+            KIND.key_of(json.loads(x)) for x in lines
+        ]
     Path("r.jsonl").write_bytes(whole[:-1])
     assert bench() == 0
     assert calls() == []

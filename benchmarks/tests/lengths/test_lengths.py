@@ -10,7 +10,7 @@ import pytest
 
 from sgoif_bench.cli import main as cli
 from sgoif_bench.kinds import kind_of
-from sgoif_bench.lengths.grid import Job, key_of, read_results
+from sgoif_bench.lengths.grid import KIND, Job
 from sgoif_bench.lengths.run import LengthSettings, main
 from sgoif_bench.lengths.runner import some_examples
 from sgoif_bench.lengths.table import rows
@@ -29,8 +29,8 @@ def results(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_a_run_has_the_steps_and_about_the_anchors_that_were_asked_for(results: Path) -> None:
-    found = read_results([results])
-    assert len({key_of(line) for line in found}) == len(found) == 4
+    found = KIND.read([results])
+    assert len({KIND.key_of(line) for line in found}) == len(found) == 4
     for line in found:
         assert {"label_score", "influence", *OTHERS, "labels_known", "accuracy"} == set(line["metrics"])
         assert line["efforts"]["steps"] == line["steps"]

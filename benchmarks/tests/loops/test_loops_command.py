@@ -12,9 +12,9 @@ import pytest
 from sgoif_bench.cli import main as cli
 from sgoif_bench.kinds import kind_of
 from sgoif_bench.loops.digits import noisy_digits
-from sgoif_bench.loops.grid import key_of, pending, read_results
+from sgoif_bench.loops.grid import KIND
 from sgoif_bench.loops.measures import OTHERS
-from sgoif_bench.loops.run import main
+from sgoif_bench.loops.run import GRID, main
 from sgoif_bench.loops.settings import LoopSettings
 from sgoif_bench.loops.table import compared, render, rows
 
@@ -30,8 +30,8 @@ def results(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_every_run_is_there_once_with_its_figures(results: Path) -> None:
-    found = read_results([results])
-    assert len({key_of(line) for line in found}) == len(found) == 4
+    found = KIND.read([results])
+    assert len({KIND.key_of(line) for line in found}) == len(found) == 4
     for line in found:
         assert {"label_score", "influence", *OTHERS, "labels_known", "accuracy"} == set(line["metrics"])
         assert line["identical"] is True
@@ -46,15 +46,15 @@ def test_what_is_there_is_not_computed_again(results: Path, capsys: pytest.Captu
     assert results.read_bytes() == before
     assert "4 runs asked for, 4 already" in capsys.readouterr().err
     settings = LoopSettings(loops="adam", noises="symmetric-20", seeds="0,1,2", epochs=1, limit=250)
-    left = pending(settings.jobs(), {key_of(line): line for line in read_results([results])})
+    left = GRID.pending(settings.jobs(), {KIND.key_of(line): line for line in KIND.read([results])})
     assert [str(job) for job in left] == ["adam symmetric-20 seed 2"]
 
 
 def test_the_same_seed_gives_the_same_figures(results: Path, tmp_path: Path) -> None:
     again = tmp_path / "again.jsonl"
     assert main([*SMALL, "--loops", "lion", "--seeds", "1", "--out", str(again)]) == 0
-    (mine,) = read_results([again])
-    (theirs,) = (line for line in read_results([results]) if key_of(line) == key_of(mine))
+    (mine,) = KIND.read([again])
+    (theirs,) = (line for line in KIND.read([results]) if KIND.key_of(line) == KIND.key_of(mine))
     assert mine["metrics"] == theirs["metrics"]
 
 

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from sgoif.tasks.ood.network import Seen
 from sgoif_bench.labels.problem import Problem
 from sgoif_bench.ood.detector import Bank, Detector
-from sgoif_bench.ood.grid import read_results
+from sgoif_bench.ood.grid import KIND
 from sgoif_bench.ood.registry import Method
 from sgoif_bench.ood.run import main
 from sgoif_bench.ood.trained.method import Scorer
@@ -101,4 +101,4 @@ def calls() -> list[str]:
 
 
 def results() -> dict[str, Any]:
-    return {f"{line['method']}-{line['seed']}": line for line in read_results([Path("r.jsonl")])}
+    return {f"{line['method']}-{line['seed']}": line for line in KIND.read([Path("r.jsonl")])}

@@ -24,7 +24,7 @@ from sgoif_bench.labels.problem import Problem
 from sgoif_bench.ood import online, runner
 from sgoif_bench.ood.detector import Bank
 from sgoif_bench.ood.evaluation import MOST_ROUNDS, WARM, Panel, exactly
-from sgoif_bench.ood.grid import KIND, read_results
+from sgoif_bench.ood.grid import KIND
 from sgoif_bench.ood.measures import auroc
 from sgoif_bench.ood.registry import METHODS
 from sgoif_bench.ood.run import main
@@ -123,7 +123,7 @@ def test_networks_are_kept_for_further_detectors(stand_ins: Path, monkeypatch: p
 
     monkeypatch.setattr(Problem, "fit", never)
     assert bench("--networks", "nets", "--test-limit", "50", methods="brightness,lazy") == 0
-    lines = [line for line in read_results([Path("r.jsonl")]) if line["recipe"].get("test_limit") == 50]
+    lines = [line for line in KIND.read([Path("r.jsonl")]) if line["recipe"].get("test_limit") == 50]
     assert {line["method"] for line in lines} == {"brightness", "lazy"}
     assert all(line["tested"] == 50 and line["ood"]["fashion-mnist"]["images"] == 40 for line in lines)
     assert lines[0]["seconds"] - lines[0]["fit_seconds"] >= before["seconds"] - before["fit_seconds"] - 1
@@ -134,7 +134,7 @@ def test_weights_take_the_place_of_training(stand_ins: Path, capsys: pytest.Capt
     (file,) = Path("nets").iterdir()
     torch.save(torch.load(file, weights_only=True)["state"], "w.pt")
     assert bench("--weights", "w.pt", methods="brightness") == 0
-    given = next(line for line in read_results([Path("r.jsonl")]) if line["inputs"])
+    given = next(line for line in KIND.read([Path("r.jsonl")]) if line["inputs"])
     assert given["inputs"].startswith("weights ")
     assert given["trainings"] == 0
     assert given["metrics"]["accuracy"] == results()["brightness-0"]["metrics"]["accuracy"]

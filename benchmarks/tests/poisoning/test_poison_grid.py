@@ -19,7 +19,7 @@ from sgoif.errors import SettingError
 from sgoif_bench.cli import main as sgoif_bench
 from sgoif_bench.journal import Journal
 from sgoif_bench.poisoning.case import Case, Finding
-from sgoif_bench.poisoning.grid import KIND, read_results
+from sgoif_bench.poisoning.grid import KIND
 from sgoif_bench.poisoning.registry import METHODS, Method
 from sgoif_bench.poisoning.run import main
 from sgoif_bench.poisoning.runner import Runner
@@ -96,7 +96,7 @@ def calls() -> list[str]:
 
 
 def results() -> dict[str, Any]:
-    return {f"{line['method']} {line['attack']} {line['seed']}": line for line in read_results([Path("r.jsonl")])}
+    return {f"{line['method']} {line['attack']} {line['seed']}": line for line in KIND.read([Path("r.jsonl")])}
 
 
 def test_a_line_says_everything(place: Path, capsys: pytest.CaptureFixture[str]) -> None:

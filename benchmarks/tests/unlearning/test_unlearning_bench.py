@@ -16,7 +16,7 @@ from sgoif.tasks.unlearning.newton import fit_head, minimise
 from sgoif_bench.journal import Journal
 from sgoif_bench.unlearning.deletions import KINDS, choose_groups, choose_singles
 from sgoif_bench.unlearning.full import _ceiling, _related, compared
-from sgoif_bench.unlearning.grid import KIND, Deletions, read_results
+from sgoif_bench.unlearning.grid import KIND, METHOD, Deletions
 from sgoif_bench.unlearning.heads import HeadStudy
 from sgoif_bench.unlearning.measures import (
     certificates,
@@ -75,6 +75,8 @@ class TestMeasures:
         assert spearman(x, y) == pytest.approx(stats.spearmanr(x, y).statistic)
         assert pearson(x, y) == pytest.approx(stats.pearsonr(x, y).statistic)
         np.testing.assert_array_equal(ranks(x), stats.rankdata(x))
+        table = generator.integers(0, 9, (50, 4))
+        np.testing.assert_array_equal(ranks(table), stats.rankdata(table, axis=0))
 
     def test_what_does_not_vary_has_no_correlation(self) -> None:
         assert spearman([1, 1, 1], [1, 2, 3]) is None
@@ -227,7 +229,7 @@ def result(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 class TestRun:
     def test_a_run(self, result: Path) -> None:
-        (line,) = read_results([result])
+        (line,) = KIND.read([result])
         assert (line["set"], line["seed"]) == ("digits", 0)
         assert line["examples"] + line["held_out"] == 300
         assert 58 <= line["held_out"] <= 62  # the same share of every class, rounded
@@ -261,7 +263,7 @@ class TestRun:
 
     def test_another_setting_is_another_run(self) -> None:
         keys = {
-            job.key
+            job.key(METHOD)
             for changes in ({}, {"l2": 1e-3}, {"singles": 10}, {"epochs": 2}, {"full_groups": 1}, {"seeds": "1"})
             for job in UnlearningSettings(**changes).jobs()  # type: ignore[arg-type]
         }

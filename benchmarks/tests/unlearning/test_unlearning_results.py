@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from bench_paths import RESULTS
 
-from sgoif_bench.unlearning.grid import read_results
+from sgoif_bench.unlearning.grid import KIND
 from sgoif_bench.unlearning.measures import PREDICTIONS, spearman
 
 FILES = sorted(RESULTS.glob("unlearning-*.jsonl"))
@@ -21,7 +21,7 @@ def test_digits_and_mnist_are_there() -> None:
 
 @pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)
 def test_results(path: Path) -> None:
-    lines = read_results([path])
+    lines = KIND.read([path])
     assert len({line["seed"] for line in lines}) >= SEEDS.get(path.stem, 1)
     for line in lines:
         single, group = line["metrics"]["single"], line["metrics"]["group"]
@@ -42,7 +42,7 @@ def test_results(path: Path) -> None:
 
 @pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)
 def test_figures_are_those_of_the_deletions_beside_them(path: Path) -> None:
-    for line in read_results([path]):
+    for line in KIND.read([path]):
         for what, deletions in (("single", line["singles"]), ("group", line["groups"])):
             found = line["metrics"][what]
             assert len(deletions["retrained"]) == found["deletions"]

@@ -1,7 +1,5 @@
 """Tables of scores, and what single examples do to held-out ones."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any

@@ -1,7 +1,5 @@
 """What can be said for certain about the order of scores."""
 
-from __future__ import annotations
-
 import torch
 
 from sgoif.errors import IndexingError, SgoifError

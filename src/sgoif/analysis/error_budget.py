@@ -1,7 +1,5 @@
 """The error of a score, taken apart and measured."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Any
 

@@ -11,8 +11,6 @@ weighted number m_i, and R says by how much the halves of the run differ more th
 (`scoring.autocorrelation`).
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal

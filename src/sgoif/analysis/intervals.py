@@ -1,7 +1,5 @@
 """How far the mean score of an example may be off by sampling."""
 
-from __future__ import annotations
-
 import torch
 from torch import Tensor
 

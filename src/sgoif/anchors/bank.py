@@ -10,8 +10,6 @@ Where several processes train the model, each keeps the φ_v of its own share of
 anchor is a number and is known to all.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from typing import Any
 

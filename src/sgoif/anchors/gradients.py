@@ -3,8 +3,6 @@
 Gradients of a watched head are kept as factors until they are needed, which are smaller than the gradients.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, NamedTuple, TypeVar

@@ -1,7 +1,5 @@
 """To which group every anchor belongs: its class, or what the user says."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Hashable, Sequence
 from typing import Any, cast
 

@@ -3,8 +3,6 @@
 The commands themselves are in `sgoif.cli.app`, which needs the extra "cli"; this module needs nothing.
 """
 
-from __future__ import annotations
-
 import io
 import os
 import shlex

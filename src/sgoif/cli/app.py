@@ -1,7 +1,5 @@
 """What a person can type after `sgoif`: every command in its panel of the help."""
 
-from __future__ import annotations
-
 from typing import Annotated, Any
 
 import typer

@@ -1,7 +1,5 @@
 """`sgoif apply`: write a cleaned copy of the data."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Annotated, Any
 

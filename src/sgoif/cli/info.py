@@ -1,7 +1,5 @@
 """`sgoif info`: what a result can depend on, and what is installed."""
 
-from __future__ import annotations
-
 from sgoif.cli.options import AsJson
 from sgoif.cli.terminal import print_json, results
 

@@ -1,7 +1,5 @@
 """`sgoif watch`: serve a running audit until Ctrl-C."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Annotated

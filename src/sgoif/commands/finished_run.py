@@ -1,7 +1,5 @@
 """What a finished `sgoif audit` leaves for other commands: model, weights, images, and which of them were held out."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """From images to what the network takes: one size, a fixed number of channels, normalised, in batches."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass

@@ -4,8 +4,6 @@ Extras come from the metadata of the installed package. No names of hosts, peopl
 answer can be pasted into a bug report.
 """
 
-from __future__ import annotations
-
 import os
 import re
 from collections.abc import Iterator, Mapping

@@ -1,7 +1,5 @@
 """What the settings of several commands have in common: images, what is required of a value, lists of numbers."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, get_args

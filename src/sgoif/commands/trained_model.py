@@ -1,7 +1,5 @@
 """A network with the weights that somebody trained it to, and the names of its outputs."""
 
-from __future__ import annotations
-
 import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """Batches of inputs: made from items of a data set, measured, and moved to a device."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Protocol
 

@@ -1,7 +1,5 @@
 """Data sets that know their indices, and a hold-out split."""
 
-from __future__ import annotations
-
 import random
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import chain

@@ -7,8 +7,6 @@ with `guarded`, undoes what is still registered when an exception passes through
 harm.
 """
 
-from __future__ import annotations
-
 import functools
 import threading
 from collections.abc import Callable

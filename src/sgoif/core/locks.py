@@ -1,7 +1,5 @@
 """Locks on open files, held until the file is closed or the process ends, however it ends."""
 
-from __future__ import annotations
-
 import errno
 
 NO_LOCKS = {errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP, errno.ENOTSUP, errno.EINVAL}

@@ -1,7 +1,5 @@
 """What a model answers with: the logits in it, in one form for any number of classes."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Any
 

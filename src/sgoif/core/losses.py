@@ -1,7 +1,5 @@
 """Losses of single examples, and what the gradient of a batch loss says about its scale and its labels."""
 
-from __future__ import annotations
-
 import copy
 from collections.abc import Callable
 from typing import Any

@@ -5,8 +5,6 @@ layers is the concatenation of its flattened blocks, and K of them are one float
 P = Σ_l rows_l · cols_l. Solvers see only [K, P]; curvature backends look at single blocks through `Layout.split`.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import accumulate

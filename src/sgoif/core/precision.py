@@ -1,7 +1,5 @@
 """Work in full precision, whatever mode the training loop is in."""
 
-from __future__ import annotations
-
 import functools
 from collections.abc import Callable
 from typing import Any, Concatenate, ParamSpec, TypeVar

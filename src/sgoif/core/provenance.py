@@ -1,7 +1,5 @@
 """Where a result comes from: the command, the versions, the machine. And writing it down in one piece."""
 
-from __future__ import annotations
-
 import json
 import math
 import os

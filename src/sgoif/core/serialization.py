@@ -1,7 +1,5 @@
 """Saved states: numpy archives and JSON, no pickle, written whole or not at all."""
 
-from __future__ import annotations
-
 import errno
 import json
 import lzma

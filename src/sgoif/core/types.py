@@ -1,7 +1,5 @@
 """Names of types that many modules share."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

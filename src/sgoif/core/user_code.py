@@ -4,8 +4,6 @@ Importing a module runs it. Names reach this module from the user alone, never f
 `sgoif.audit.models.trusted_model`.
 """
 
-from __future__ import annotations
-
 import os
 import sys
 from collections.abc import Callable, Iterator

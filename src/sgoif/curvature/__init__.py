@@ -1,7 +1,5 @@
 """Curvature backends, by name."""
 
-from __future__ import annotations
-
 from typing import Literal, get_args
 
 import torch

@@ -11,8 +11,6 @@ with t running over positions (pixels of a feature map, tokens of a sequence; on
 Vectors are [K, P] tensors laid out by `sgoif.core.parameter_layout.Layout`.
 """
 
-from __future__ import annotations
-
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass

@@ -7,8 +7,6 @@
 With one position per example g_i = δ_i ⊗ a_i, so Σ_i g_i² = (δ²)ᵀ(a²): one product, no per-example gradient.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any
 

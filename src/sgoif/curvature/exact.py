@@ -8,8 +8,6 @@ The matrix is never formed. λ is absolute here, not a share of the mean diagona
 the device of `point`.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 

@@ -10,8 +10,6 @@ ever factored (Woodbury, here for any diagonal E, as the low-rank backend needs 
 The difference cancels along the large eigenvectors of VᵀV, hence float64, over a few columns at a time.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from typing import Any
 

@@ -14,8 +14,6 @@ Elementwise blocks (norm layers) have few weights and no such structure; they ke
 Updates are a product per factor; the eigenbases are found when first asked for after an update.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any

@@ -13,8 +13,6 @@ E = D + λI as the diagonal. Directions that are not (yet) filled are zero colum
 The decomposition waits for the GPU, so one update in `refresh` does; the others do not.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any
 

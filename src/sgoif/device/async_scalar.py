@@ -1,7 +1,5 @@
 """A number on its way from a GPU to the host."""
 
-from __future__ import annotations
-
 import torch
 from torch import Tensor
 

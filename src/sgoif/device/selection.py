@@ -1,7 +1,5 @@
 """Which device to compute on, by name."""
 
-from __future__ import annotations
-
 from typing import Literal
 
 import torch

@@ -1,7 +1,5 @@
 """Time and order of work on a GPU, which runs behind the host; other devices do everything at once and in turn."""
 
-from __future__ import annotations
-
 from collections import deque
 from collections.abc import Iterator
 from functools import cache

@@ -15,8 +15,6 @@ on one rank is told to all in the same step and raised by all: otherwise the oth
 A process that is alone has an object of the same kind, whose calls return what they are given.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any, NamedTuple, TypeVar
 

@@ -1,7 +1,5 @@
 """Starting and joining processes that train together: `--nproc` on this machine, `torchrun` or SLURM anywhere."""
 
-from __future__ import annotations
-
 import atexit
 import math
 import os

@@ -8,8 +8,6 @@
 asks for them, while the device has other work.
 """
 
-from __future__ import annotations
-
 from time import perf_counter
 from typing import Any, NamedTuple
 
@@ -99,7 +97,7 @@ class AnchorRefresher:
         with aside(self.device, found.after):
             entry = self.complete_refresh(found)
         seconds = found.clock.seconds() if found.after is None else found.seconds + perf_counter() - start
-        self.schedule.refreshed(seconds)
+        self.schedule.time.refreshed(seconds)
         self.history.append({**entry, "seconds": seconds})
         return self.directions
 

@@ -6,8 +6,6 @@ The sum over the layers below the head was formed by hooks while the step ran (`
 carries the groups, is scored here.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from copy import copy
 

@@ -1,7 +1,5 @@
 """The parts of a monitor, made and connected."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -24,6 +22,7 @@ from sgoif.engine.held_out import HeldOutScorer
 from sgoif.engine.pipeline import StepPipeline
 from sgoif.engine.refresh_schedule import RefreshSchedule
 from sgoif.engine.setup import Setup, choose_solver, fit_bank, probe, trained_by, warn_of_untrained
+from sgoif.engine.time_budget import TimeBudget
 from sgoif.engine.views import Views
 from sgoif.scoring.finite_check import FiniteCheck
 from sgoif.scoring.label_scores import MOST_LABELS, LabelScores
@@ -92,7 +91,7 @@ def build(prepared: Prepared) -> Engine:
     solver = choose_solver(s.solver, s.solver_steps)
     controller = StabilityController(kappa=s.kappa, pass_quantile=s.pass_quantile, gamma=s.gamma, device=device)
     price = 1 if len(layers) == 1 else 3  # with layers below the head an anchor needs a backward pass too
-    schedule = RefreshSchedule(s.refresh_every, s.budget, len(bank), device, price)
+    schedule = RefreshSchedule(s.refresh_every, TimeBudget(s.budget, device), len(bank), price)
 
     finite = FiniteCheck(device, s.skip_nonfinite)
     ledger = Ledger(groups, classes, device, prepared.size, duplicates=s.allow_duplicates)

@@ -4,8 +4,6 @@ Several ranks have one state together: their ledgers merged, their directions an
 not depend on how many they were, so a run may go on with more or fewer of them.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, fields, replace
 from typing import Any, Protocol

@@ -9,8 +9,6 @@ memorises its weight is small, as that of the last steps is.
 The run is unchanged: what was learned is put back as it was.
 """
 
-from __future__ import annotations
-
 from typing import Any, NamedTuple
 
 import torch

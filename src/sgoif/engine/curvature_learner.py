@@ -9,8 +9,6 @@ The curvature forgets by updates. It is thus an average over a share of the run 
 interval is the longest.
 """
 
-from __future__ import annotations
-
 from sgoif.core.precision import full_precision
 from sgoif.curvature.base import Curvature, Factors
 from sgoif.distributed.communicator import Communicator

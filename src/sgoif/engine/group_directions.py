@@ -1,20 +1,32 @@
 """The directions ψ_g by which training examples are scored, and what stands behind them."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
+from functools import lru_cache
 from types import MappingProxyType
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from sgoif.core.parameter_layout import Layout
-from sgoif.engine.refresh_schedule import turn_of
 from sgoif.errors import StateError
 from sgoif.tracking.layers.base import WatchedLayer
 
 NO_DIRECTIONS: Mapping[str, Tensor] = MappingProxyType({})
+DRAWN_AT_ONCE = 1024
+"""Turns that are drawn together: making a generator takes longer than all else that a turn needs."""
+
+
+def turn_of(step: int, turns: int, seed: int) -> int:
+    """Which of so many turns a step takes: random, and the same whenever that step is asked about."""
+    block, place = divmod(step, DRAWN_AT_ONCE)
+    return _drawn(block, turns, seed)[place]
+
+
+@lru_cache(maxsize=16)
+def _drawn(block: int, turns: int, seed: int) -> tuple[int, ...]:
+    return tuple(np.random.default_rng((seed, block)).integers(turns, size=DRAWN_AT_ONCE).tolist())
 
 
 class GroupDirections:

@@ -1,7 +1,5 @@
 """Scores of the held-out examples themselves, and where they stand in the data set."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from copy import copy
 from typing import Any

@@ -3,8 +3,6 @@
 When a step is committed is decided by an executor (`sgoif.execution`), what happens then is decided here.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import replace
 from time import perf_counter
@@ -65,6 +63,7 @@ class StepPipeline:
         self.ledger, self.directions = scorer.ledger, scorer.directions
         self.finite, self.mixtures = scorer.finite, scorer.mixtures
         self.gradients, self.schedule = refresher.gradients, refresher.schedule
+        self.time = self.schedule.time
         self.device, self.head = scorer.device, scorer.head.name
         self.head_layer = frozenset({self.head})
         self.all_layers = frozenset(layer.name for layer in self.directions.layers)
@@ -82,8 +81,8 @@ class StepPipeline:
 
     def open(self, index: Any, weights: Any, owner: OwnerRef) -> OpenStep:
         """Look at the indices of a step and watch the passes that follow."""
-        self.schedule.begin()
-        start, scored = perf_counter(), self.schedule.scores_this_step(self.steps)
+        self.time.begin()
+        start, scored = perf_counter(), self.time.scores_this_step(self.steps)
 
         def checked() -> tuple[Indices, Tensor | None]:
             indices = self.check(index, scored)
@@ -122,7 +121,7 @@ class StepPipeline:
     def close(self, step: OpenStep, target: Any) -> ClosedStep:
         """Take what the forward and backward pass left behind."""
         start = perf_counter() - step.seconds
-        mark, observation, record = self.schedule.mark(), None, step.record
+        mark, observation, record = self.time.mark(), None, step.record
         if step.scored:
             observation = self.communicator.capture_error(lambda: self.observe(step, target), None)
         hooks = record.seconds if record.directions else 0.0
@@ -163,7 +162,7 @@ class StepPipeline:
 
     def commit(self, step: ClosedStep) -> None:
         """Check who is in a step, learn from it, let it wait for its scores."""
-        start, refreshing = perf_counter() - step.seconds, self.schedule.spent
+        start, refreshing = perf_counter() - step.seconds, self.time.spent
         observation, indices = step.observation, step.indices
         if step.checked:
             self.communicator.capture_error(self.poll, None)
@@ -171,12 +170,12 @@ class StepPipeline:
             indices = self.check(indices, step.scored)
             observation = observation and replace(observation, indices=indices)
         assert not isinstance(indices, Tensor)
-        own = StepDecision(self.schedule.in_time, self.schedule.stride)
+        own = StepDecision(self.time.in_time, self.time.stride)
         everyone, decision = self.communicator.exchange_step_header(indices, own)
         if observation is not None:
             self._enqueue(observation, step.record, everyone, step.learning, decision)
-        seconds = perf_counter() - start - (self.schedule.spent - refreshing)
-        self.schedule.account(seconds, scored=step.scored, mark=step.mark, hooks=step.hooks)
+        seconds = perf_counter() - start - (self.time.spent - refreshing)
+        self.time.account(seconds, scored=step.scored, mark=step.mark, hooks=step.hooks)
         self.steps += 1
         self.schedule.end(len(everyone))
 
@@ -195,7 +194,7 @@ class StepPipeline:
         queue.watch()
         if queue.meets(everyone):  # an example is scored once per block, so that its means are updated one by one
             self.score_queue()
-        self.schedule.stride = decision.stride
+        self.time.stride = decision.stride
         if not self.mixtures.at_once and step.target is None and self.steps < FIRST_LOOKS and not learning:
             self.mixtures.note(step.logits, step.logits_delta)
         if learning:

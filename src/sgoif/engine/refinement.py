@@ -5,8 +5,6 @@ trusts in part (0 < c_v < 1) qualify. Anchors outside the gate are left there on
 mostly the mislabelled ones, whose large gradients leave large residuals, and a better solution would let them back in.
 """
 
-from __future__ import annotations
-
 import torch
 from torch import Tensor
 

@@ -1,7 +1,5 @@
 """What `monitor.history` holds: one entry per refresh of the bank."""
 
-from __future__ import annotations
-
 import math
 
 import torch

@@ -1,7 +1,5 @@
 """What has to be known before the first step: the model's layers and classes, the size of the bank, the solver."""
 
-from __future__ import annotations
-
 import re
 import warnings
 from collections.abc import Sequence, Set

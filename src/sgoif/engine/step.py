@@ -5,8 +5,6 @@ ClosedStep    its backward pass has ended
 Observation   it waits for its scores (`scoring.step_batch`)
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import torch

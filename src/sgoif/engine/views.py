@@ -1,7 +1,5 @@
 """The frozen views of a run that analyses are given, and the one warning of a run whose health is not good."""
 
-from __future__ import annotations
-
 import warnings
 from functools import partial
 

@@ -1,7 +1,5 @@
 """Which executor a monitor has."""
 
-from __future__ import annotations
-
 from sgoif.engine.pipeline import StepPipeline
 from sgoif.errors import SettingError
 from sgoif.execution.base import StepExecutor

@@ -8,8 +8,6 @@ kept of it. Indices, which are checked last, are checked at once in the first st
 show. The rest of a refresh, too, is done when the GPU has come that far, as long as the head alone is watched.
 """
 
-from __future__ import annotations
-
 from dataclasses import replace
 from typing import Any
 

@@ -1,7 +1,5 @@
 """The reference: every step is committed when it ends."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from sgoif.core.interrupts import guarded

@@ -1,7 +1,5 @@
 """Class names from labels of any kind, in a sensible order."""
 
-from __future__ import annotations
-
 import math
 import unicodedata
 from collections.abc import Iterable, Sequence

@@ -1,7 +1,5 @@
 """Files of a folder that may come from somebody else: no link is followed out of it."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 from sgoif.images.text import shown

@@ -3,8 +3,6 @@
 Only raster formats that Pillow decodes by itself are opened; formats that start another program (EPS, PDF) are not.
 """
 
-from __future__ import annotations
-
 import io
 import os
 from collections.abc import Iterator

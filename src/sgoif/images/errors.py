@@ -1,7 +1,5 @@
 """What can be wrong with images and with the place they are prepared in."""
 
-from __future__ import annotations
-
 import errno
 import tempfile
 from collections.abc import Iterator

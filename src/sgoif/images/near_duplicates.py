@@ -7,8 +7,6 @@ digits, which all resemble each other, have to be much closer than photographs. 
 their colour nothing is left to compare.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 

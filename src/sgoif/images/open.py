@@ -1,7 +1,5 @@
 """From a path to a collection: recognise the layout, read names and labels, check that there is enough to compare."""
 
-from __future__ import annotations
-
 import math
 import os
 from collections.abc import Sequence

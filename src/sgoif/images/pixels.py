@@ -8,8 +8,6 @@ The folder may have come from somebody else and what is in it goes to a browser:
 written here and begin as such files do, and no link is followed out of the folder.
 """
 
-from __future__ import annotations
-
 import hashlib
 import io
 import json

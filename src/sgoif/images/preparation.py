@@ -1,7 +1,5 @@
 """Read every image of a collection once, into one array on disk that training can map."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable, Sequence
 from contextlib import closing

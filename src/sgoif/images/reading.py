@@ -1,7 +1,5 @@
 """One pass over one image: pixels at the common size, whether it is grey, a hash of its content, a thumbnail."""
 
-from __future__ import annotations
-
 import hashlib
 import os
 import threading

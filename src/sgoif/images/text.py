@@ -1,7 +1,5 @@
 """Names that come from data, made safe to show: one line, printable, not too long."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Iterable
 

@@ -1,7 +1,5 @@
 """Pixels and thumbnails written one after the other, so that a full disk is an error and not a crash of the process."""
 
-from __future__ import annotations
-
 import os
 import secrets
 import struct

@@ -14,14 +14,12 @@ The Trainer drops columns that the model's `forward` does not name. Either tell 
 `TrainingArguments(remove_unused_columns=False)`, or let `InfluenceCallback(...).attach(trainer)` add one to its list.
 """
 
-from __future__ import annotations
-
 import logging
 import os
 from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import torch
 from torch import nn
@@ -90,7 +88,7 @@ class InfluenceCallback(Results, TrainerCallback):  # type: ignore[misc, unused-
         self._in_step = False
         """Whether a batch is being trained on, so that a forward pass belongs to it."""
 
-    def attach(self, trainer: Any) -> InfluenceCallback:
+    def attach(self, trainer: Any) -> Self:
         """Add this callback to a trainer, and the index to the columns that it keeps."""
         if self not in trainer.callback_handler.callbacks:
             trainer.add_callback(self)

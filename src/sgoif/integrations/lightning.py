@@ -10,8 +10,6 @@ A strategy that wraps the module (DistributedDataParallel) runs `training_step` 
 module's own hooks see the loss as if it were its output. `_LossHider` keeps it from the monitor, which wants logits.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from functools import partial
 from operator import attrgetter

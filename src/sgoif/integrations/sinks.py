@@ -8,8 +8,6 @@ Each is recognised by the calls it answers to, so that a stand-in with the same 
     called itself   function(step, values)
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable
 from functools import partial

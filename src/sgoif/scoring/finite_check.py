@@ -1,7 +1,5 @@
 """Whether losses and gradients are finite."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import torch

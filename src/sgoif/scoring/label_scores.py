@@ -7,8 +7,6 @@ The influence that an example has through the head splits exactly over the rows 
 so what is remembered of example i and label k is that of an example of its own, under the index i L + k, in 52 bytes.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from copy import copy
 from typing import Any

@@ -7,8 +7,6 @@ pushed up as few others are, the label was mixed. Two classes alone say nothing 
 mixed are no mixture.
 """
 
-from __future__ import annotations
-
 import torch
 from torch import Tensor
 

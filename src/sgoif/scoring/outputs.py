@@ -1,7 +1,5 @@
 """What the logits of training steps say: labels, margins, losses, and the scale of the loss of each step."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 

@@ -4,8 +4,6 @@ On a GPU the cost of scoring is the number of operations, not their size. On the
 memory counts.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any

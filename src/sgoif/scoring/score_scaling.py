@@ -1,7 +1,5 @@
 """The running size q of raw scores, and the squashing T tanh(u / T q) of one step's scores by it."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any
 

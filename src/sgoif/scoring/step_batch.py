@@ -1,10 +1,8 @@
 """What steps leave behind for scoring, and how several are put together."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 import torch
@@ -41,7 +39,7 @@ class Observation:
         """Whether the training loop has written into the logits since, as `logits.sigmoid_()` does."""
         return self.version is not None and version_of(self.logits) != self.version
 
-    def copied(self) -> Observation:
+    def copied(self) -> Self:
         """The same with tensors of its own."""
         mine = {f.name: getattr(self, f.name) for f in fields(self)}
         changes: dict[str, Any] = {name: value.clone() for name, value in mine.items() if isinstance(value, Tensor)}

@@ -1,7 +1,5 @@
 """Solvers for H φ = g, by name."""
 
-from __future__ import annotations
-
 from dataclasses import fields
 from typing import Any, Literal
 

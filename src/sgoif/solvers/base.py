@@ -5,8 +5,6 @@
 Solvers never look inside the operator. `Control` carries what the stability controller wants of the next call.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, field

@@ -15,8 +15,6 @@ The step of conjugate gradients is optimal by itself, so `control.step` has no m
 the error in the norm of H, not the residual. The residual returned is g − Hφ computed anew, not the recursion's.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass
 

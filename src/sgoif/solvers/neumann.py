@@ -17,8 +17,6 @@ last term is taken back and the series ends. It also ends before a term that is 
 predecessor, and as soon as ‖r_v‖ ≤ tolerance · ‖g_v‖ for every right-hand side.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import torch

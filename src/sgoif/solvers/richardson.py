@@ -14,8 +14,6 @@ which is the textbook form φ_k = (1 − ρλ)^k φ_0 + f_k(λ) g. The quotient 
 cancels for small ρλ. The bill is one product for H φ_0, one for f_k(H) and one for the honest residual.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Protocol, runtime_checkable

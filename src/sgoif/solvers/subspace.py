@@ -16,8 +16,6 @@ iteration, guarded as in Richardson. For an invariant Q the coarse part is the p
 also carries the coupling −T⁻¹ Q H u, without which the split would converge to something else than H⁻¹g.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass, field
 from typing import Any
 

@@ -10,8 +10,6 @@
 Every argument may be a number or a tensor; results broadcast.
 """
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass
 

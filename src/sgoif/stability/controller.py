@@ -10,8 +10,6 @@ further signals steer the solver. The gap between Neumann and Richardson iterate
 share of gradient energy inside the kept subspace says whether its rank suffices.
 """
 
-from __future__ import annotations
-
 from dataclasses import asdict, dataclass
 from typing import Any
 

@@ -13,8 +13,6 @@ The anomaly gate comes first: anchors whose direction is not finite, or absurdly
 and start again from φ_v = 0.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 import torch

@@ -9,8 +9,6 @@ direction of eigenvalue λ at the rates |1 − 2λ/(λ_min + λ_max)| and |1 −
 and differ by up to a factor two where neither has, so the gap says how far away H⁻¹g still is at that depth.
 """
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass
 from typing import Any

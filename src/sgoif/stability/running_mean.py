@@ -1,7 +1,5 @@
 """Running means that stay on the device: a weighted sum and its weight, [2]."""
 
-from __future__ import annotations
-
 import torch
 from torch import Tensor
 

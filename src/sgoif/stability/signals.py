@@ -1,7 +1,5 @@
 """Taking the paper's three further signals at a refresh, and letting them steer the rank of a low-rank curvature."""
 
-from __future__ import annotations
-
 import torch
 from torch import Tensor
 

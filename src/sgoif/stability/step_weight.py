@@ -16,8 +16,6 @@ the entropies of their shares, of tokens the entropy of their frequencies times 
 not positive, as of a loss that falls below zero, all steps count alike.
 """
 
-from __future__ import annotations
-
 import math
 from typing import Any
 

@@ -1,7 +1,5 @@
 """What tasks are given first, looked at before anything is done with it: a monitor, or a model."""
 
-from __future__ import annotations
-
 from numbers import Real
 from typing import Any
 

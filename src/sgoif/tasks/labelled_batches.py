@@ -1,7 +1,5 @@
 """Labelled examples in batches, from whatever they are given as, with what each of them is called."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import islice
 from typing import Any

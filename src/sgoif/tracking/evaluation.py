@@ -1,7 +1,5 @@
 """Running a model beside its training: in evaluation mode, and back to exactly what was."""
 
-from __future__ import annotations
-
 from typing import Any, cast
 
 import torch

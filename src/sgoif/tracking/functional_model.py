@@ -1,7 +1,5 @@
 """The watched weights as one flat vector: the model's output as a function of it, for exact curvature products."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from typing import Any
 

@@ -5,8 +5,6 @@ it is the last linear layer that the answer depends on; where that cannot be tol
 layers count, and so do layers whose weights are computed from others.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import NamedTuple
 

@@ -1,7 +1,5 @@
 """Hooks that stay out of compiled graphs and out of copies of a model."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from contextlib import nullcontext
 from typing import Any, TypeVar

@@ -1,7 +1,5 @@
 """Which layers are watched: those that ran, by their place in the model, by name or by pattern."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable, Sequence
 from fnmatch import fnmatchcase

@@ -1,7 +1,5 @@
 """What one forward and backward pass leaves behind, filled by the hooks of `capture`."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 

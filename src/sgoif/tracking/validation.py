@@ -1,7 +1,5 @@
 """Mistakes in a training loop, found where they are made and explained."""
 
-from __future__ import annotations
-
 import sys
 import warnings
 from collections.abc import Iterable

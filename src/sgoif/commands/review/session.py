@@ -1,7 +1,5 @@
 """A review of a finished run: what to look at next, what was decided, and what that says. Every decision is kept."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from pathlib import Path
 

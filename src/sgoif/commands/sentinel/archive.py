@@ -4,8 +4,6 @@ One archive without pickle: the arrays of `Sentinel.save` and a JSON text with t
 stay where they are; their digest is kept, since a sentinel says nothing true about other weights.
 """
 
-from __future__ import annotations
-
 import os
 import tempfile
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """`sgoif sentinel watch`: whether a stream of images has changed, and from which image on."""
 
-from __future__ import annotations
-
 import codecs
 import os
 import queue

@@ -1,7 +1,5 @@
 """`sgoif sentinel score`: how strange every image is, as tables and a page, strangest first."""
 
-from __future__ import annotations
-
 import time
 from dataclasses import dataclass
 from functools import partial

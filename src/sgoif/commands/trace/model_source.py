@@ -1,7 +1,5 @@
 """Where a model and the images it was trained on come from: a run of `sgoif audit`, or files."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Every setting of `sgoif trace`: one place, validated when made."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from pathlib import Path
 

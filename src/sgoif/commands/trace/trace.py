@@ -1,7 +1,5 @@
 """`sgoif trace`: find the training images behind a behaviour; write tables, a page, and decisions to apply."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass

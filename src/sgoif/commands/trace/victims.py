@@ -1,7 +1,5 @@
 """Images that a model answers wrongly, read from a folder, a file or an archive."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from difflib import get_close_matches
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Features for an unlearner: from a finished audit, with image paths as ids, or from an archive."""
 
-from __future__ import annotations
-
 import zipfile
 from collections.abc import Iterator, Sequence
 from pathlib import Path

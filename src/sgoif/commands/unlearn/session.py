@@ -1,7 +1,5 @@
 """A state from one command to the next: begun, loaded, brought to the end of its log, saved, told in terms of JSON."""
 
-from __future__ import annotations
-
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager

@@ -1,7 +1,5 @@
 """Every setting of the unlearning commands: one place, validated when made."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import get_args

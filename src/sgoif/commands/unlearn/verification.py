@@ -1,7 +1,5 @@
 """What `sgoif unlearn verify` looks at beside the log, and what it says it cannot know."""
 
-from __future__ import annotations
-
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any

@@ -10,8 +10,6 @@ can make it send requests there. So there is always a token, on loopback as else
     Sec-Fetch-Site  must be this server, or a person who types or follows a link to the page itself
 """
 
-from __future__ import annotations
-
 import hmac
 import ipaddress
 import re

@@ -4,8 +4,6 @@ A run directory may have come from somebody else. Its state is handed out as JSO
 they say they are, and no link is followed out of it.
 """
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Mapping

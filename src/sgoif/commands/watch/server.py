@@ -13,8 +13,6 @@ without the headers that every answer must have. `http.server` does none of it e
 One request a connection, a number of connections at a time, and one deadline for all that happens on each of them.
 """
 
-from __future__ import annotations
-
 import socket
 import socketserver
 import threading

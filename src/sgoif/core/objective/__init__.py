@@ -20,8 +20,6 @@ Without classes the columns `margin`, `logit_margin` and the class probabilities
 and all anchors are one group, whose column is −1, unless `groups` says otherwise.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any
 

@@ -1,7 +1,5 @@
 """What every kind of training is asked: see the table in `core.objective`."""
 
-from __future__ import annotations
-
 from abc import ABC, abstractmethod
 from collections.abc import Hashable, Sequence
 from typing import Any, NamedTuple

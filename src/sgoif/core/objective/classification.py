@@ -7,8 +7,6 @@ every column. Of probabilities the most probable class is taken, the first of se
 cannot be told from them, so mixups are better given as the pair.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Hashable, Sequence
 from typing import Any

@@ -1,7 +1,5 @@
 """Sequences: one class per token, one index per example."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Numbers to be met: regression, and several labels per example."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Sequence
 from typing import Any

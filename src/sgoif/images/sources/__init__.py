@@ -1,7 +1,5 @@
 """Layouts that images come in, each in its own file; the first whose `matches` says yes is read."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path

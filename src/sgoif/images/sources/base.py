@@ -1,7 +1,5 @@
 """What every layout is asked and what it answers."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass, field

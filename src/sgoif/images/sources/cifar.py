@@ -3,8 +3,6 @@
 A binary record is one label byte (CIFAR-100: coarse, then fine) and 3 × 1024 pixel bytes, plane after plane.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, TypeGuard

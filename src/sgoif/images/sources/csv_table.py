@@ -1,7 +1,5 @@
 """CSV files as people have them: with or without a byte order mark, separated by comma, semicolon or tab."""
 
-from __future__ import annotations
-
 import csv
 from collections.abc import Iterable
 from dataclasses import dataclass

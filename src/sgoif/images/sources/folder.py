@@ -1,7 +1,5 @@
 """A folder with one subfolder per class. Folders below a class belong to it; `walk` says which links are followed."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Sequence
 from pathlib import Path

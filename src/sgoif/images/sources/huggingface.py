@@ -4,8 +4,6 @@ Three layouts: what `save_to_disk` writes for a Dataset (Arrow files, state.json
 for a DatasetDict, and the Parquet files of a repository on the hub (data/train-00000-of-00003.parquet).
 """
 
-from __future__ import annotations
-
 import json
 import os
 import re

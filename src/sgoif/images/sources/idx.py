@@ -1,7 +1,5 @@
 """The idx format of MNIST and its relatives: a magic number, the sizes, then the values; often gzipped."""
 
-from __future__ import annotations
-
 import gzip
 import math
 import os

@@ -4,8 +4,6 @@ Paths are relative to `root`, the folder of the table unless told otherwise. A p
 followed: a table from elsewhere must not reach files its reader did not mean to give.
 """
 
-from __future__ import annotations
-
 import os
 import stat
 from collections.abc import Sequence

@@ -1,7 +1,5 @@
 """A numpy archive with images and labels, read without pickle and without unpacking more than needed."""
 
-from __future__ import annotations
-
 import math
 import struct
 import zipfile

@@ -9,8 +9,6 @@ busy for ever. So the reader here is the one in Python, reduced to the instructi
 keys of their dictionaries are text.
 """
 
-from __future__ import annotations
-
 import math
 import pickle
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """Arrays out of compressed files: small ones in memory, large ones in a nameless file on disk."""
 
-from __future__ import annotations
-
 import math
 import tempfile
 from collections.abc import Sequence

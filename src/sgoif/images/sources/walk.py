@@ -5,8 +5,6 @@ whose images would get a second label. Never followed are links back to a folder
 anyway.
 """
 
-from __future__ import annotations
-
 import os
 from collections.abc import Iterable
 from pathlib import Path

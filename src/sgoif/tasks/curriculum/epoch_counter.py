@@ -1,8 +1,6 @@
 """How often a training run has gone through its data, seen from the indices of its batches."""
 
-from __future__ import annotations
-
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 import torch
@@ -58,7 +56,7 @@ class EpochCounter:
         return {"asked": self.asked, "judged": self.judged, "known": torch.from_numpy(self._known[: self.size].copy())}
 
     @classmethod
-    def from_state(cls, state: dict[str, Any]) -> EpochCounter:
+    def from_state(cls, state: dict[str, Any]) -> Self:
         """The counts that `state_dict` gave."""
         passes = cls()
         passes._known = state["known"].cpu().numpy().astype(np.bool_)

@@ -26,8 +26,6 @@ weights by all it has ever said are not. So they count the less, the more d is o
 with the mean of w. What a label counts in all is then v_i = (1 − s) w_i + s u_i.
 """
 
-from __future__ import annotations
-
 from typing import NamedTuple
 
 import torch.nn.functional as F

@@ -1,7 +1,5 @@
 """The settings of a curriculum, validated when made."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, fields
 from math import isfinite
 from numbers import Real

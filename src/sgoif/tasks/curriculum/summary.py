@@ -1,7 +1,5 @@
 """What the weights of a curriculum do to a data set, for a person and for a program."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any

@@ -33,8 +33,6 @@ doubtful ones first. A class that the model has not learned yet looks wrong from
 all its weight and never be learned.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import numpy as np

@@ -6,8 +6,6 @@ Starting a small operation on a GPU takes about as long as the operation itself.
 pass therefore costs what its number of operations costs, and padding with zeros costs next to nothing.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property

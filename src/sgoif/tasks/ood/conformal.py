@@ -7,8 +7,6 @@ With the scores s_1 … s_n of inputs that belong and took no part in anything t
 and P(p ≤ α) ≤ α for an input from the same distribution, whatever that is and however good or bad the score.
 """
 
-from __future__ import annotations
-
 import math
 
 import torch

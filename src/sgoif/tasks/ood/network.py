@@ -8,8 +8,6 @@ A stage is the last thing computed at a given size: for a convolutional network 
 transformer the tokens after each quarter of its blocks. A network without either, such as a perceptron, has no stages.
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack

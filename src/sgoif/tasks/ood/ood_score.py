@@ -5,8 +5,6 @@
 `sentinel` says what these are. Everything here is in single precision, whatever precision the network answered in.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 

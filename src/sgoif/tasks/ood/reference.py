@@ -12,8 +12,6 @@ where the labels are right, or where the network has learned wrong ones by heart
 where it has seen through them.
 """
 
-from __future__ import annotations
-
 import numpy as np
 import torch
 from torch import Tensor

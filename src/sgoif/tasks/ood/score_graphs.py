@@ -6,8 +6,6 @@ its input where that lay when it was captured, so each batch is copied there. On
 of rows, operations are launched one by one; the figures are the same.
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Hashable, Sequence
 from threading import Lock

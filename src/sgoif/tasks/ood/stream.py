@@ -16,8 +16,6 @@ reaches 1/α with probability at most α: that is the alarm. A change late in th
 time.
 """
 
-from __future__ import annotations
-
 import bisect
 import math
 from collections import deque

@@ -8,8 +8,6 @@ w/‖w‖, started from examples far from each other. More than one group is bel
 is large; an example's distance to a group is one minus the mean cosine to its members.
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from dataclasses import dataclass, field
 from typing import Any

@@ -1,7 +1,5 @@
 """Reading a training set once: what the finished network makes of every example."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any

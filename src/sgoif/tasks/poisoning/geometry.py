@@ -10,8 +10,6 @@ but a small part of the pooled one. λ = 1 keeps directions in which nothing sca
 training features, as inputs with a trigger do, would otherwise be far away in all of them.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import torch

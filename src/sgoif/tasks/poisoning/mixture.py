@@ -11,8 +11,6 @@ A posterior that falls again beyond μ₁ would be an artefact of a narrow upper
 Many values are counted in bins first, and several lists of values are fitted at once.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any

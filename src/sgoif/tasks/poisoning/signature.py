@@ -28,8 +28,6 @@ class counts if the two stand so far apart that they are no parts of one thing, 
 third moment. Which half is the planted one, nothing here can tell.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import numpy as np

@@ -9,8 +9,6 @@ The thresholds were set on trained networks with and without poison; docs/benchm
 in view. With victims the direction does not come from the training examples, so less is needed than without.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from functools import partial
 from typing import Any, Self

@@ -17,8 +17,6 @@ of a mixture (`mixture`) and the mean of the others in the upper mode, each exam
 Gradients play no part. They are what influence is made of, and they vanish for examples that are fitted, poison first.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import torch

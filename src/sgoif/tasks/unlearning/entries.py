@@ -15,8 +15,6 @@ can make one. A log that was begun without a key has none; from the first entry 
 that first one vouches for what stood before it.
 """
 
-from __future__ import annotations
-
 import hashlib
 import hmac
 import json

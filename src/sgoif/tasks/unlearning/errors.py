@@ -1,7 +1,5 @@
 """What can go wrong with a deletion request, beside wrong settings and damaged states."""
 
-from __future__ import annotations
-
 from sgoif.errors import SgoifError
 
 

@@ -4,8 +4,6 @@ The layer must be the model's last word: its outputs are the logits, or the logi
 A single output stands for two classes, as everywhere in this package.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager

@@ -18,8 +18,6 @@ For all examples at once there is the first order alone, one inner product an ex
     ψ = (∇²L)⁻¹ ∇Q,      ΔQ_i ≈ ψᵀ (∇ℓ_i + λ w − n ∇L) / (n − 1)
 """
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass
 from statistics import NormalDist

@@ -1,7 +1,5 @@
 """What is checked before any work: features and labels that a head is fitted to, the log, requests."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass

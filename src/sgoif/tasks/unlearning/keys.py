@@ -4,8 +4,6 @@ Whoever can write a run's folder can write its log; only the key tells their ent
 that folder, where it would be copied, backed up and handed on with the log, and others must not be able to read it.
 """
 
-from __future__ import annotations
-
 import os
 import secrets
 import stat

@@ -1,7 +1,5 @@
 """A fitted head as the weights of a linear layer, and the layer of a network that it belongs in."""
 
-from __future__ import annotations
-
 from typing import NamedTuple
 
 from torch import Tensor, nn

@@ -7,8 +7,6 @@ Leaving out k of n examples S at the very point of the factor needs no look at t
     R⁻¹ H_{−S} R⁻ᵀ = (n I − R⁻¹ (Σ_{i∈S} h_i + kλ I) R⁻ᵀ) / (n − k)
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import torch

@@ -10,8 +10,6 @@ the next writer takes off and mentions. A clock that was set back is mentioned t
 show that somebody else wrote them.
 """
 
-from __future__ import annotations
-
 import hashlib
 import json
 import os

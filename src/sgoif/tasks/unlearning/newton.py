@@ -6,8 +6,6 @@ Far from the optimum the systems are solved roughly, near it exactly, so the gra
 factor of the curvature (`linear_solver`) serves for as many steps as it makes the systems easy, then a new one is made.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass, field
 
 import torch

@@ -1,7 +1,5 @@
 """States of an unlearner in files, without pickle."""
 
-from __future__ import annotations
-
 import os
 from dataclasses import asdict
 from pathlib import Path

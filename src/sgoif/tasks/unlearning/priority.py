@@ -13,12 +13,10 @@ requests add up: where all that was deleted since the network was trained is mor
 is "now" too, with an urgency of 1 if nothing else makes it more urgent.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, Literal, Self
 
 import numpy as np
 
@@ -70,7 +68,7 @@ class Size:
     """and is called so."""
 
     @classmethod
-    def of(cls, gone: Counts, totals: Counts, class_names: Sequence[str]) -> Size:
+    def of(cls, gone: Counts, totals: Counts, class_names: Sequence[str]) -> Self:
         """From the examples of every class that go, and that there were."""
         shares = np.divide(gone, totals, out=np.zeros(len(totals)), where=totals > 0)
         worst = int(shares.argmax())

@@ -1,9 +1,7 @@
 """What an unlearner answers with: decisions, removals, checks. Each can be printed, and written down as JSON."""
 
-from __future__ import annotations
-
 from dataclasses import asdict, dataclass
-from typing import Any
+from typing import Any, Self
 
 from sgoif.tasks.unlearning.influence import Effect
 from sgoif.tasks.unlearning.priority import When
@@ -42,7 +40,7 @@ class Decision:
         return {**asdict(self), "certificate": self.certificate.record()}
 
     @classmethod
-    def from_record(cls, record: dict[str, Any]) -> Decision:
+    def from_record(cls, record: dict[str, Any]) -> Self:
         return cls(
             **{
                 **record,
@@ -78,7 +76,7 @@ class Request:
         return {**asdict(self), "decision": None if self.decision is None else self.decision.record()}
 
     @classmethod
-    def from_record(cls, record: dict[str, Any]) -> Request:
+    def from_record(cls, record: dict[str, Any]) -> Self:
         decided = record["decision"]
         decision = None if decided is None else Decision.from_record(decided)
         return cls(**{**record, "ids": tuple(record["ids"]), "decision": decision})

@@ -15,11 +15,9 @@ for its logits z. This is the certificate: a theorem about the head given frozen
 computed in float64; a bound on its rounding error is added before it is divided by λ.
 """
 
-from __future__ import annotations
-
 import math
 from dataclasses import asdict, dataclass
-from typing import Any
+from typing import Any, Self
 
 import torch
 from torch import Tensor
@@ -63,7 +61,7 @@ class Certificate:
         return {**asdict(self), "bound": self.bound}
 
     @classmethod
-    def from_record(cls, record: dict[str, Any]) -> Certificate:
+    def from_record(cls, record: dict[str, Any]) -> Self:
         return cls(**{name: value for name, value in record.items() if name != "bound"})
 
 

@@ -5,8 +5,6 @@ out again, with the same steps from the same head, so that the deleted examples 
 for entries whose proof was checked with the key: anybody can write a line that looks like a removal.
 """
 
-from __future__ import annotations
-
 import math
 from pathlib import Path
 from typing import Any, get_args

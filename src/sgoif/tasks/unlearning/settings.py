@@ -1,10 +1,8 @@
 """Settings of an unlearner: one place, validated when made."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass, field, fields
-from typing import Any
+from typing import Any, Self
 
 from sgoif.errors import SettingError
 from sgoif.tasks.unlearning.priority import Limits
@@ -31,7 +29,7 @@ class UnlearnerSettings:
             raise SettingError(f"limits={self.limits!r} is not valid: expected Limits(...)")
 
     @classmethod
-    def make(cls, options: dict[str, Any]) -> UnlearnerSettings:
+    def make(cls, options: dict[str, Any]) -> Self:
         """Settings from keyword arguments; an unknown one is named."""
         known = [item.name for item in fields(cls)]
         if unknown := sorted(set(options) - set(known)):

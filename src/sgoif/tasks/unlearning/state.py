@@ -3,8 +3,6 @@
 `Unlearner` is what people call; saving (`persistence`) and following a log (`replay`) need no more than this.
 """
 
-from __future__ import annotations
-
 import hashlib
 import json
 import secrets

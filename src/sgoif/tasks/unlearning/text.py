@@ -1,7 +1,5 @@
 """Names and reasons that come from outside, made safe to show: one line, printable, not too long."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 FEW = 5

@@ -1,7 +1,5 @@
 """How layers of each kind are read; a new kind is a subclass of `base.WatchedLayer` and a line in `READERS`."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from torch import nn

@@ -8,8 +8,6 @@ g_i = Σ_t δ_it ⊗ a_it, and for any direction ψ of the shape of W
 so one run of the layer with ψ as its weights scores a whole batch (`response`), without any per-example gradient.
 """
 
-from __future__ import annotations
-
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
 

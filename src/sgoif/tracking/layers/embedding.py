@@ -1,7 +1,5 @@
 """Embeddings."""
 
-from __future__ import annotations
-
 from torch import Tensor, nn
 from torch.nn import functional as F
 

@@ -1,7 +1,5 @@
 """Linear layers."""
 
-from __future__ import annotations
-
 from torch import Tensor, nn
 from torch.nn import functional as F
 

@@ -1,7 +1,5 @@
 """Normalisation layers."""
 
-from __future__ import annotations
-
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F

@@ -8,6 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from sgoif import InfluenceMonitor
+from sgoif.engine.group_directions import turn_of
 from sgoif.errors import SettingError
 
 
@@ -79,3 +80,12 @@ def test_bad_shares(share: float) -> None:
     network = model()
     with pytest.raises(SettingError, match="body_share"):
         InfluenceMonitor(network, torch.optim.SGD(network.parameters(), lr=0.1), anchors=data(9), body_share=share)
+
+
+def test_turns_are_even_repeatable_and_change_with_the_seed() -> None:
+    turns = [turn_of(step, 8, seed=3) for step in range(4000)]
+    assert turns == [turn_of(step, 8, seed=3) for step in range(4000)]
+    assert turns != [turn_of(step, 8, seed=4) for step in range(4000)]
+    counts = [turns.count(turn) for turn in range(8)]
+    assert min(counts) > 400, "500 expected, deviation 21"
+    assert max(counts) < 600
