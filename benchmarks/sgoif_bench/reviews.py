@@ -16,6 +16,7 @@ file already holds is not computed again.
 
 from __future__ import annotations
 
+import re
 import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -31,6 +32,8 @@ from sgoif.tasks.review.inversion import interval_of_errors
 from sgoif.tasks.review.recalibration import recalibrated
 from sgoif_bench.command import Say, listed, run_grid, say, setting
 from sgoif_bench.journal import Journal, Kind, Line
+from sgoif_bench.judgement.corpus import corpus
+from sgoif_bench.judgement.judges import answer, verdict_of
 from sgoif_bench.review_rivals import RIVALS
 
 PROGRAM = "python -m sgoif_bench.reviews"
@@ -52,15 +55,16 @@ class ReviewSettings:
     """Runs and repetitions."""
 
     data: str = setting("", help="out_of_fold.npz: published probabilities with the truth")
+    evidence: str = setting("", help="the folder that `sgoif-bench corpus` filled: its runs, ranked by their judgement")
     runs: str = setting("", help="a folder of .npz files, each with arrays v (suspicion), p (prior) and wrong")
-    only: str = setting("", help="names of runs, separated by commas; unset: all")
+    only: str = setting("", help="regular expression for names of runs; unset: all")
     looks: str = setting("40,100,200", help="numbers of looks, separated by commas")
     repetitions: int = setting(200, help="plans drawn for each run and number of looks")
     seed: int = setting(0, help="of the random rankings and of the first plan")
 
     def __post_init__(self) -> None:
-        if not self.data and not self.runs:
-            raise SettingError("nothing to review: give --data FILE.npz or --runs FOLDER")
+        if not self.data and not self.evidence and not self.runs:
+            raise SettingError("nothing to review: give --data FILE.npz, --evidence FOLDER or --runs FOLDER")
         if self.repetitions < 1:
             raise SettingError(f"repetitions = {self.repetitions} must be at least 1")
         if not all(word.isdecimal() and int(word) for word in listed(self.looks, "looks")):
@@ -77,13 +81,10 @@ class Run(NamedTuple):
 
 def run_reviews(settings: ReviewSettings, out: Path, command: str, tell: Say = say) -> dict[str, Any]:
     """Simulate looks at ranked lists from the truth; what --out already holds is not computed again."""
-    wanted = listed(settings.only, "only") if settings.only else None
     recipe = {"repetitions": settings.repetitions, "seed": settings.seed}
     results = []
     with Journal(out, KIND, tell) as journal:
         for run in read_runs(settings):
-            if wanted is not None and run.name not in wanted:
-                continue
             for ranking in RANKINGS:
                 for looks in map(int, listed(settings.looks, "looks")):
                     key = (run.name, ranking, looks, tuple(recipe.values()))
@@ -97,20 +98,30 @@ def run_reviews(settings: ReviewSettings, out: Path, command: str, tell: Say = s
                         tell(_told(line))
                     results.append(journal.done[key])
     if not results:
-        raise SettingError(f"no run of that name: {settings.only}")
+        raise SettingError(f"no run has a name in which {settings.only!r} is found")
     return {"results": results, "failed": []}
 
 
 def read_runs(settings: ReviewSettings) -> Iterator[Run]:
-    """All runs, one after the other."""
+    """The runs that are asked for, one after the other."""
+
+    def asked(name: str) -> bool:
+        return re.search(settings.only, name) is not None
+
+    for kept in corpus(Path(settings.evidence), pattern=settings.only) if settings.evidence else ():
+        run = kept.load()
+        told = answer(verdict_of(run))
+        yield ranked(kept.name, told.probability, told.probability, (run["true"] != run["given"])[told.index])
     if settings.data:
         with np.load(settings.data) as packed:
-            for name in sorted(key[:-6] for key in packed.files if key.endswith("|wrong")):
+            for name in filter(asked, sorted(key[:-6] for key in packed.files if key.endswith("|wrong"))):
                 p = np.exp(packed[f"{name}|logp"].astype(np.float64) / -16)
                 given = packed[f"{name}|given"].astype(np.int64)
                 suspicion = 1 - p[np.arange(len(p)), given] / p.sum(axis=1)
                 yield ranked(name, suspicion, suspicion, packed[f"{name}|wrong"])
     for path in sorted(Path(settings.runs).glob("*.npz")) if settings.runs else ():
+        if not asked(path.stem):
+            continue
         with np.load(path) as packed:
             missing = [name for name in ("v", "p", "wrong") if name not in packed.files]
             if missing:

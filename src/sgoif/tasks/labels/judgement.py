@@ -9,6 +9,7 @@ from typing import NamedTuple
 import numpy as np
 
 from sgoif.errors import SgoifError
+from sgoif.tasks.labels.balance import balanced
 from sgoif.tasks.labels.calibration import Curve
 from sgoif.tasks.labels.channel import Array, Labels
 from sgoif.tasks.labels.checked import checked_joint, rows_of, trust
@@ -88,6 +89,7 @@ def judge(training: Evidence, anchors: Evidence, classes: int, checked: Mapping[
             f"{len(training)} training and {len(anchors)} held-out examples have been scored so far; labels can be"
             f" judged from {LEAST_EXAMPLES} training examples on. Let the loop run at least one epoch"
         )
+    training, anchors = balanced(training, anchors, classes, structure_of(training, classes))
     structure, joint = structure_of(training, classes), channel_of(anchors, classes)
     weigh = weights(training, anchors, structure, classes)
     if checked and joint is not None:
