@@ -129,12 +129,12 @@ class AnchorRefresher:
         covered = coverage(psi) if psi is not None else 0.0
         self.held_out.score_bank(gradient, found.losses, found.logits)
         probes = observe_signals(self.controller, self.curvature, self.solver, gradient, s.seed, self.communicator)
-        entry = refresh_log.entry(found.step, bank, solution, tolerance, covered, self.step_weight)
-        entry["products"] += probes
+        seen = covered, self.step_weight, self.controller, probes
+        entry = refresh_log.entry(found.step, bank, solution, tolerance, *seen)
         if replacing:
             bank.replace(s.replace_share)
         self.schedule.urgent = covered < s.coverage_floor
-        return {**entry, **refresh_log.signals(self.controller)}
+        return entry
 
     def _pace(self) -> tuple[float, float]:
         """Learning rate and weight decay of the head at this moment."""

@@ -85,8 +85,7 @@ def build(prepared: Prepared) -> Engine:
     classes = objective.classes
     turns = s.turns(len(layers) - 1)
     directions = GroupDirections(groups, layers, layout, device, turns, s.seed)
-    guess = objective.guess(bank.labels.to(device))
-    step_weight = StepWeight(classes, device, applied=s.weigh_steps, guess=guess)
+    step_weight = StepWeight(objective.guess(bank.labels.to(device)), device, applied=s.weigh_steps)
     curvature = make_curvature(s.curvature, layout, damping=s.damping, decay=s.decay, device=device)
     solver = choose_solver(s.solver, s.solver_steps)
     controller = StabilityController(kappa=s.kappa, pass_quantile=s.pass_quantile, gamma=s.gamma, device=device)

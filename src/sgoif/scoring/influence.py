@@ -20,11 +20,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
+from typing import Self
 
 import torch
 from torch import Tensor
 
-from sgoif.core.objective import Objective
+from sgoif.core.objective import Columns, Objective
 from sgoif.curvature.base import Factors
 from sgoif.scoring.ledger import Ledger
 from sgoif.scoring.running_means import TINY
@@ -53,6 +54,14 @@ class StepScores:
     share: Tensor | None = None
     """What the label counts in a mixture; None: all of it."""
 
+    @classmethod
+    def of(
+        cls, index: Tensor, influence: Tensor, groups: Tensor, loss: Tensor, seen: Columns, share: Tensor | None = None
+    ) -> Self:
+        """From influences, losses, and what the outputs say of classes."""
+        margins = seen.margin, seen.logit_margin
+        return cls(index, influence, groups, *margins, loss, seen.label, seen.probabilities, share)
+
     def tail(self, count: int) -> StepScores:
         """A copy of the last `count` examples, which keeps nothing of the others."""
         columns = {f.name: getattr(self, f.name) for f in fields(self)}
@@ -65,9 +74,7 @@ def held_out_scores(
     positions: Tensor, groups: Tensor, losses: Tensor, logits: Tensor, targets: Tensor, objective: Objective
 ) -> StepScores:
     """Raw scores of held-out examples from their influences by group, in the form that `remember` takes."""
-    seen = objective.columns(logits, targets)
-    margins = seen.margin, seen.logit_margin
-    return StepScores(positions, groups.sum(1), groups, *margins, losses, seen.label, seen.probabilities)
+    return StepScores.of(positions, groups.sum(1), groups, losses, objective.columns(logits, targets))
 
 
 def group_scores(factors: Factors, directions: Tensor) -> Tensor:

@@ -32,12 +32,12 @@ LOSS_DECAY = 0.98
 class StepWeight:
     """Running training loss, the last anchor loss, and the weight.
 
-    `applied`: steps are weighed with it; else it is only recorded.
+    `guess` is the mean loss of a guess. `applied`: steps are weighed with it; else it is only recorded.
     """
 
-    def __init__(self, classes: int, device: torch.device, applied: bool = True, guess: float | None = None) -> None:
-        self.guess = math.log(max(classes, 2)) if guess is None else guess
-        self.applied = applied and self.guess > 0
+    def __init__(self, guess: float, device: torch.device, *, applied: bool) -> None:
+        self.guess = guess
+        self.applied = applied and guess > 0
         self.loss = torch.zeros(2, device=device)  # weighted sum and weight of the training loss
         self.train_loss = self.anchor_loss = float("nan")
         self.weight = FLOOR**POWER
