@@ -21,6 +21,7 @@ from torch import Tensor
 
 from sgoif.core.parameter_layout import Layout
 from sgoif.core.precision import full_precision
+from sgoif.core.serialization import nest, unnest
 from sgoif.curvature.base import Curvature, Factors, Spectrum, accumulate, all_finite, to_float64
 from sgoif.curvature.diagonal import mean_square
 from sgoif.curvature.fisher import Window, column_slices, factor_capacitance, gram, pick, woodbury
@@ -137,7 +138,7 @@ class LowRankDiagonal(Curvature):
 
     def state_dict(self) -> dict[str, Any]:
         tensors = {key: getattr(self, f"_{key}").clone() for key in self._shapes(self.rank)}
-        window = {f"window.{key}": value for key, value in self._window.state_dict().items()}
+        window = nest("window", self._window.state_dict())
         return {"name": self.name, "updates": self.updates, "rank": self.rank, **tensors, **window}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
@@ -148,7 +149,7 @@ class LowRankDiagonal(Curvature):
         self._check_state(state, {**shapes, **window})
         for key in shapes:
             setattr(self, f"_{key}", state[key].to(self.device, torch.float32, copy=True))
-        self._window.load_state_dict({key.removeprefix("window."): state[key] for key in window})
+        self._window.load_state_dict(unnest("window", state))
         self.rank = rank
         self.updates = int(state["updates"])
         self._cache.clear()

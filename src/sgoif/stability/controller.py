@@ -16,6 +16,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from sgoif.core.serialization import nest, unnest
 from sgoif.solvers.base import Control
 from sgoif.stability.probes import ProbeVariance
 from sgoif.stability.running_mean import fold_mean
@@ -116,7 +117,7 @@ class StabilityController:
         return {
             "gradient_norm": self.gradient_norm,
             "numbers": torch.tensor(numbers, dtype=torch.float64),
-            **{f"probes.{key}": value for key, value in self.probes.state_dict().items()},
+            **nest("probes", self.probes.state_dict()),
         }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
@@ -125,4 +126,4 @@ class StabilityController:
         self.kappa = None if kappa != kappa else kappa
         self.target = None if target != target else target
         self.signals = Signals(*signals)
-        self.probes.load_state_dict({k[7:]: v for k, v in state.items() if k.startswith("probes.")})
+        self.probes.load_state_dict(unnest("probes", state))

@@ -62,10 +62,6 @@ class ConvLayer(WatchedLayer):
         weights = self._weights(direction, inputs.dtype)
         return self._conv(inputs, weights["weight"], weights.get("bias"))
 
-    def parameters_from(self, matrix: Tensor) -> dict[str, Tensor]:
-        weight = matrix[:, : self.columns].reshape(self.weight.shape)
-        return {"weight": weight} if self.bias is None else {"weight": weight, "bias": matrix[:, -1]}
-
 
 def _pair(value: int | tuple[int, ...]) -> tuple[int, int]:
     return (value, value) if isinstance(value, int) else (value[0], value[1])
