@@ -8,9 +8,8 @@ size. The result does not depend on how many are taken together, since every ste
     weighed                     u_i  = Σ_g max(s_ig, 0) + h min(s_ig, 0)     h = 1: the plain sum
     squashed                    x_i  = T tanh(u_i / T q)
 
-An example that harms one class and helps its own is harmful, so help counts less than harm (h = ½). q is the running
-mean size of u, so x is measured in typical influences of its own step and no single step can dominate an average.
-Everything stays on the device; nothing here waits for it.
+q is the running mean size of u, so x is measured in typical influences of its own step. Why h = ½, and why scores are
+squashed, is in docs/method.md. Everything stays on the device; nothing here waits for it.
 
 A row of a mixture (mixup, cutmix) shows its own example by the share that its label counts in the target, so the
 observation counts by that share: by how much of it is signal, the rest being an example drawn at random.

@@ -4,10 +4,8 @@
     τ_t = κ_t β̃_t Γ_t                            Γ: condition number proxy of the damped curvature
 
 κ is fixed, or tracks: it is solved for so that τ is the smoothed `pass_quantile` of the anchors' residuals, never far
-from the newest one. Three
-further signals steer the solver. The gap between Neumann and Richardson iterates says that more terms are needed
-(depth); the variance of curvature probes says that the curvature itself is uncertain (smaller steps, fewer terms); the
-share of gradient energy inside the kept subspace says whether its rank suffices.
+from the newest one. Three further signals (`stability.probes`) steer the solver: the gap of iterates its depth, the
+variance of probes step and depth, the energy in the kept subspace its rank.
 """
 
 from dataclasses import asdict, dataclass

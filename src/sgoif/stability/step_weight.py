@@ -4,11 +4,9 @@ A step at time t gets the weight
 
     ω_t = max(ω_min, 1 − L_t / ln C)⁴
 
-with L_t the mean loss on the anchors and ln C the loss of a guess among C classes. The weight is small while the model
-knows nothing, grows as it learns, and falls again when it memorises: its loss on held-out data then rises, often past
-that of a guess. It needs no schedule and adapts to the run, since only ratios of weights matter. With the fourth power
-the first epochs count for little as soon as better ones have come, so wrong labels are found earlier than with the
-second.
+with L_t the mean loss on the anchors and ln C the loss of a guess among C classes: small while the model knows nothing,
+and again when it memorises. Only ratios of weights matter. With the fourth power the first epochs count for little as
+soon as better ones have come, so wrong labels are found earlier than with the second.
 
 Of a loss without classes the guess is the best constant answer to the anchors' targets, and its mean loss stands for
 ln C, which is that of balanced classes: of a squared error the variance of the targets, of several labels the sum of

@@ -8,11 +8,8 @@
     mac    = HMAC-SHA256(key, sealed)
 
 canonical: as Python's json module writes it with sorted keys and no spaces, in ASCII; what precedes the first line is
-64 zeros. In the file only characters that cannot be printed are written out, so that people can read it.
-
-The hashes show that the chain is unbroken; anybody can compute them. The mac shows who wrote: without the key nobody
-can make one. A log that was begun without a key has none; from the first entry with a mac on, every entry has one, and
-that first one vouches for what stood before it.
+64 zeros. In the file only characters that cannot be printed are written out, so that people can read it. What hash and
+mac show is in docs/unlearning.md; from the first entry with a mac on, every entry has one.
 """
 
 import hashlib
