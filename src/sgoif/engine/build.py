@@ -96,26 +96,15 @@ def build(prepared: Prepared) -> Engine:
     ledger = Ledger(groups, classes, device, prepared.size, duplicates=s.allow_duplicates)
     scaling = ScoreScaling(s.temperature, device, communicator)
     scorer = BlockScorer(ledger, scaling, directions, step_weight, finite, objective, s, communicator)
-    learner = CurvatureLearner(curvature, controller, step_weight, scorer, communicator, s.curvature_every)
+    learner = CurvatureLearner(curvature, controller, scorer)
     batches = s.anchor_batch, setup.only_batch
     gradients = ExampleGradients(prepared.model, prepared.capture, layers, layout, objective, bank, *batches)
     own_ledger, own_scaling = Ledger(groups, classes, device, setup.holdout_size), ScoreScaling(s.temperature, device)
     held_out = HeldOutScorer(own_ledger, own_scaling, directions, gradients, step_weight, s.help_weight)
-    refresher = AnchorRefresher(
-        gradients,
-        curvature,
-        solver,
-        controller,
-        step_weight,
-        directions,
-        scorer,
-        held_out,
-        schedule,
-        prepared.optimizer,
-        s,
-    )
+    solving = curvature, solver, controller
+    refresher = AnchorRefresher(gradients, *solving, scorer, held_out, schedule, prepared.optimizer)
     queue = ScoreQueue(buffered=device.type == "cpu")
-    pipeline = StepPipeline(prepared.capture, scorer, learner, refresher, queue, s, communicator)
+    pipeline = StepPipeline(prepared.capture, scorer, learner, refresher, queue)
     parts: dict[str, Stateful] = {
         "anchors": bank,
         "curvature": curvature,
