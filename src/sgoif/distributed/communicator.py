@@ -9,10 +9,8 @@ and is exchanged at fixed moments:
     refresh                    each rank solves for its share of the anchors; residual norms are gathered, ψ_g summed up
     table                      sums of the ledgers, weighted means of their rows
 
-So every rank has the same H, τ, c_v and ψ_g, and scores are those of a single process with the whole batch. A mistake
-on one rank is told to all in the same step and raised by all: otherwise the others would wait for it for ever.
-
-A process that is alone has an object of the same kind, whose calls return what they are given.
+So every rank has the same H, τ, c_v and ψ_g; what follows from that is in docs/distributed.md. A process that is alone
+has an object of the same kind, whose calls return what they are given.
 """
 
 from collections.abc import Callable

@@ -67,11 +67,7 @@ def read_log(path: str | os.PathLike[str], key: bytes | None = None) -> list[Ent
 
 
 def verify_log(
-    path: str | os.PathLike[str],
-    expect: str | None = None,
-    *,
-    key: bytes | None = None,
-    state_hash: str | None = None,
+    path: str | os.PathLike[str], expect: str | None = None, *, key: bytes | None = None, state_hash: str | None = None
 ) -> Verification:
     """Check every line of a log, and that it holds a hash that was noted before and the one that a state ends with.
 
