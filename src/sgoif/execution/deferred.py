@@ -52,7 +52,7 @@ class DeferredExecutor(StepExecutor):
         if pipeline.capture.head_only_capture and (self.head_alone or not learning):
             directions = pipeline.directions
             body = PassRecord(directions.in_turn(pipeline.steps)) if directions.lifted else None
-            snapshot = HeadSnapshot(own, pipeline.objective.classes, learning, body)
+            snapshot = HeadSnapshot(own, (own.shape[0], pipeline.objective.classes), learning, body)
             pipeline.capture.begin(snapshot, owner)
             return snapshot
         return OpenStep(pipeline.watch(True, learning, owner), own, learning=learning)
