@@ -64,11 +64,12 @@ class Communicator:
 
     def share(self, count: int) -> slice:
         """This rank's part of so many rows."""
-        return slice(0, count)
+        return slice(count * self.rank // self.size, count * (self.rank + 1) // self.size)
 
     def turns(self, count: int, batch: int) -> int:
         """Batches of this size in the largest share of so many rows."""
-        return (count + batch - 1) // batch
+        largest = (count + self.size - 1) // self.size
+        return max(1, (largest + batch - 1) // batch)
 
 
 SINGLE_PROCESS = Communicator()
@@ -133,13 +134,6 @@ class ProcessGroupCommunicator(Communicator):
     def _of(self, values: Tensor) -> Any:
         """The group that carries tensors of this device."""
         return self._host if values.device.type == "cpu" else self.group
-
-    def share(self, count: int) -> slice:
-        return slice(count * self.rank // self.size, count * (self.rank + 1) // self.size)
-
-    def turns(self, count: int, batch: int) -> int:
-        largest = (count + self.size - 1) // self.size
-        return max(1, (largest + batch - 1) // batch)
 
 
 def _joined(rows: Tensor, counts: list[int], group: Any) -> Tensor:

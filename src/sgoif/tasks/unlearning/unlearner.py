@@ -157,14 +157,11 @@ class Unlearner(UnlearnerState):
         made = cls(fitted, given, settings, **place)  # type: ignore[arg-type]
         if log is not None:
             with log.held():
-                made._begin_log(log, start)
+                earlier = log.entries() if log.exists() else []
+                check_deleted(earlier, made.ids, log)
+                made.log, made.last_hash = log, earlier[-1].hash if earlier else None
+                made.write_first(earlier, start)
         return made
-
-    def _begin_log(self, log: AuditLog, start: Tensor | None) -> None:
-        earlier = log.entries() if log.exists() else []
-        check_deleted(earlier, self.ids, log)
-        self.log, self.last_hash = log, earlier[-1].hash if earlier else None
-        self.write_first(earlier, start)
 
     # --- what people ask for ------------------------------------------------------------------------------------
 
