@@ -1,6 +1,7 @@
 """What `monitor.history` holds: one entry per refresh of the bank."""
 
 import math
+from dataclasses import asdict
 
 import torch
 
@@ -34,10 +35,7 @@ def entry(
         "residual_mean": float(residual.mean()),
         "residual_median": float(residual.median()),
         "residual_relative": float(residual.norm()) / max(math.sqrt(power), 1e-30),
-        "tau": tolerance.tau,
-        "kappa": tolerance.kappa,
-        "beta": tolerance.beta,
-        "condition": tolerance.condition,
+        **asdict(tolerance),
         "confidence_mean": float(confidence.mean()),
         "pass_share": float((confidence > 0).float().mean()),
         "coverage": coverage,

@@ -31,10 +31,10 @@ epochs, a smoothed tolerance that lags far behind them would close the gate."""
 class Tolerance:
     """One evaluation of τ and its parts."""
 
+    tau: float
+    kappa: float
     beta: float
     condition: float
-    kappa: float
-    tau: float
 
 
 @dataclass
@@ -86,7 +86,8 @@ class StabilityController:
                 self.target = min(max(smoothed, wanted / LAG), wanted * LAG)
                 self.kappa = self.target / (beta * condition)
         kappa = self.kappa if self.kappa else 1.0
-        return Tolerance(beta, condition, kappa, max(kappa * beta * condition, torch.finfo(torch.float32).tiny))
+        tau = max(kappa * beta * condition, torch.finfo(torch.float32).tiny)
+        return Tolerance(tau=tau, kappa=kappa, beta=beta, condition=condition)
 
     def observe_signals(self, *, gap: float, probe: float, energy: float) -> None:
         """Fold in the signals of one refresh; values that are not finite are left out."""
