@@ -177,12 +177,7 @@ def find_communicator(model: nn.Module, group: Any = None) -> Communicator:
         wrapper = getattr(model, "_orig_mod", model)
         if isinstance(wrapper, nn.parallel.DistributedDataParallel):
             group = wrapper.process_group
-        elif not _is_sharded(model):
-            return SINGLE_PROCESS
+        elif not any(hasattr(parameter, "device_mesh") for parameter in model.parameters()):
+            return SINGLE_PROCESS  # fully_shard has cut none of them into pieces
     several = ProcessGroupCommunicator(group)
     return several if several.size > 1 else SINGLE_PROCESS
-
-
-def _is_sharded(model: nn.Module) -> bool:
-    """Whether fully_shard has cut the parameters into pieces."""
-    return any(hasattr(parameter, "device_mesh") for parameter in model.parameters())
