@@ -42,6 +42,12 @@ POWER_ITERATIONS = 6
 MARGIN = 1.1
 
 
+@dataclass
+class _Memory:
+    basis: Tensor | None = None
+    energy: float = 0.0
+
+
 @dataclass(frozen=True)
 class _Coarse:
     """Basis Q, its image W = H Q and the Ritz values θ."""
@@ -59,21 +65,19 @@ class _Coarse:
         return product - ((vectors @ self.image.mT) / self.ritz) @ self.image
 
 
-@dataclass(eq=False)
+@dataclass(frozen=True)
 class LowRankSplit:
     """`rank` directions solved exactly, `inner` refinement steps, `power` block power steps on the basis per call.
 
-    A basis without a past gets `power` + 4 steps.
+    A basis without a past gets `power` + 4 steps. `last_energy` is ‖Qg‖²/‖g‖² of the last call, averaged over its
+    right-hand sides: the share of the gradients that the basis sees.
     """
 
     rank: int = 16
     inner: int = 5
     power: int = 1
     seed: int = 0
-    basis: Tensor | None = field(default=None, init=False, repr=False)
-    """Orthonormal rows [r, P] in the order of falling Ritz values, or None before the first call."""
-    last_energy: float = field(default=0.0, init=False, repr=False)
-    """‖Qg‖²/‖g‖² of the last call, averaged over its right-hand sides: the share of gradients that the basis sees."""
+    _memory: _Memory = field(default_factory=_Memory, init=False, repr=False, compare=False)
 
     name = "subspace"
 
@@ -82,12 +86,21 @@ class LowRankSplit:
             if not getattr(self, option) >= least:
                 raise SettingError(f"{option} must be at least {least}; got {getattr(self, option)}")
 
+    @property
+    def basis(self) -> Tensor | None:
+        """Orthonormal rows [r, P] in the order of falling Ritz values, or None before the first call."""
+        return self._memory.basis
+
+    @property
+    def last_energy(self) -> float:
+        return self._memory.energy
+
     def solve(
         self, operator: Operator, rhs: Tensor, start: Tensor | None = None, control: Control = NEUTRAL
     ) -> Solution:
         work = Workspace(operator, rhs, start)
         coarse = self._refresh(work, min(scaled(self.rank, control.rank), rhs.shape[-1]))
-        self.last_energy = _energy(coarse.basis, work.rhs[work.alive])
+        self._memory.energy = _energy(coarse.basis, work.rhs[work.alive])
         probe = random_rows(1, rhs, self.seed)
         largest = power_iteration(lambda vector: coarse.schur(vector, work.apply(vector)), probe, POWER_ITERATIONS)
         # B vanishes when the basis is everything there is; rounding in H then sets a harmless scale.
@@ -113,11 +126,11 @@ class LowRankSplit:
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         check_state(state, self.name)
-        self.basis = None if state["basis"] is None else state["basis"].clone()
+        self._memory.basis = None if state["basis"] is None else state["basis"].clone()
 
     def _refresh(self, work: Workspace, rank: int) -> _Coarse:
         basis, fresh = random_rows(rank, work.rhs, self.seed), 4
-        known = self.basis
+        known = self._memory.basis
         if known is not None and known.shape[-1] == basis.shape[-1]:
             known = known[:rank].to(basis)
             fresh = 0 if len(known) == rank else fresh
@@ -128,13 +141,13 @@ class LowRankSplit:
             basis = orthonormal_rows(image)
             image = work.apply(basis)
         projected = (basis @ image.mT).cpu().double()
-        self.basis = None  # until there is a better one
+        self._memory.basis = None  # until there is a better one
         require_finite(projected)
         ritz, rotation = torch.linalg.eigh((projected + projected.mT) / 2)
         ritz, rotation = ritz.flip(-1).to(basis), rotation.flip(-1).to(basis)
         ritz = ritz.clamp_min(torch.finfo(ritz.dtype).eps * float(ritz[0]))
         coarse = _Coarse(rotation.mT @ basis, rotation.mT @ image, ritz)
-        self.basis = coarse.basis
+        self._memory.basis = coarse.basis
         return coarse
 
 
