@@ -11,7 +11,7 @@ from torch import nn
 from sgoif.errors import (
     NonFiniteError,
 )
-from sgoif.tracking.validation import check_finite
+from sgoif.scoring.finite_check import FiniteCheck
 
 
 @pytest.fixture
@@ -103,10 +103,10 @@ def test_a_partial_overflow_does_not_scale_the_other_examples_up() -> None:
 
 
 def test_only_float16_may_overflow() -> None:
-    flag, logits = torch.zeros(()), torch.zeros(2, 3)
+    check, logits = FiniteCheck(torch.device("cpu"), skip=False), torch.zeros(2, 3)
     infinite = torch.full((2, 3), float("inf"))
-    check_finite(logits, infinite.half(), flag, False)
-    check_finite(logits, infinite, flag, True)
+    check.note(logits, infinite.half())
+    FiniteCheck(torch.device("cpu"), skip=True).note(logits, infinite)
     for delta in (
         infinite,
         infinite.bfloat16(),
@@ -114,13 +114,13 @@ def test_only_float16_may_overflow() -> None:
         torch.full((2, 3), float("nan")).half(),
     ):
         with pytest.raises(NonFiniteError):
-            check_finite(logits, delta, flag, False)
+            check.note(logits, delta)
     with pytest.raises(NonFiniteError):
-        check_finite(infinite, torch.zeros(2, 3), flag, False)
+        check.note(infinite, torch.zeros(2, 3))
     with pytest.raises(NonFiniteError):
-        check_finite(torch.tensor([[float("inf"), float("-inf")]]), torch.zeros(1, 2), flag, False)
+        check.note(torch.tensor([[float("inf"), float("-inf")]]), torch.zeros(1, 2))
 
 
 def test_large_but_finite_numbers_are_not_mistaken_for_infinite_ones() -> None:
-    flag = torch.zeros(())
-    check_finite(torch.full((512, 1000), 1e30), torch.full((512, 1000), 1e-3), flag, False)
+    check = FiniteCheck(torch.device("cpu"), skip=False)
+    check.note(torch.full((512, 1000), 1e30), torch.full((512, 1000), 1e-3))

@@ -2,7 +2,7 @@
 
 At the start of every scored epoch e, with the weights of that moment,
 
-    g_q ← gradients of −f(q)                              anchors.anchor_pass, evaluation mode
+    g_q ← gradients of −f(q)                              anchors.gradients, evaluation mode
     H   ← K-FAC of `curvature_examples` examples          curvature.KFAC, labels drawn from the model (true Fisher)
     φ_q ← (H + λI)⁻¹ g_q                                  in closed form, K-FAC's eigenbases
 

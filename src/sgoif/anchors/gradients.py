@@ -3,9 +3,9 @@
 Gradients of a watched head are kept as factors until they are needed, which are smaller than the gradients.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -25,7 +25,6 @@ from sgoif.tracking.evaluation import evaluation, forward
 from sgoif.tracking.layers.base import WatchedLayer
 from sgoif.tracking.pass_record import PassRecord
 
-Read = TypeVar("Read")
 Gradients = Tensor | list[Factors]
 """Of some examples, [B, P]; factors where the head alone is watched."""
 LEAST_BATCH = 64
@@ -103,36 +102,43 @@ class ExampleGradients:
 
     @guarded
     @full_precision
-    def of_examples(
-        self, inputs: Any, labels: Tensor, capture: Capture | None = None, loss: Loss | None = None
-    ) -> tuple[Tensor, Tensor, Tensor]:
-        """Gradients [B, P], losses [B] and logits [B, C] of any examples; `loss` takes the place of the usual one."""
-        found = self.of(inputs, labels, capture, loss)
-        return self.joined(found.gradients), found.losses, found.logits
-
     def of_strangers(self, inputs: Any, targets: Any, loss: Loss | None = None) -> Tensor:
-        """Gradients [B, P] of examples from outside, with hooks of their own; raises where targets are wrong."""
+        """Gradients [B, P] of examples from outside, with hooks of their own; raises where targets are wrong.
+
+        `loss` takes the place of the usual one.
+        """
         with self.captured() as capture:
             count = batch_size(inputs)
             if not count:
                 raise SettingError("there are no examples; give at least one")
             known = self.objective.check_strangers(targets, count, self.device)
-            return self.of_examples(inputs, known, capture, loss)[0]
+            return self.joined(self.of(inputs, known, capture, loss).gradients)
 
     def of(self, inputs: Any, labels: Tensor, capture: Capture | None = None, loss: Loss | None = None) -> ExamplePass:
-        """What one pass over examples gives, in the form that is least."""
+        """What one pass over examples in evaluation mode gives, in the form that is least.
+
+        No parameter gradient, buffer or random state is touched, and nothing before the first watched layer is
+        differentiated.
+        """
         if self._only_batch and len(labels) != self._only_batch:
             return self._of_filled(self._only_batch, inputs, labels, capture, loss)
-        asked = loss or self.loss, inputs, labels, self.autocast
-        given = self.model, capture or self.capture, self.layers, self.objective, *asked
+        record, parts = PassRecord(differentiate=False), list[Any]()
         try:
-            if len(self.layers) == 1:
-                return ExamplePass(*anchor_pass(*given, lambda factors: factors))
-            parts, losses, logits = anchor_pass(*given, Factors.gradient)
+            with evaluation(self.model), (capture or self.capture).open(record), torch.no_grad():
+                with autocast_set(labels.device.type, self.autocast):
+                    logits = self.objective.held_out_answer(forward(self.model, inputs), len(labels))
+                with torch.enable_grad():
+                    losses = (loss or self.loss)(logits.float(), labels)
+                deltas = record.output_gradients(losses.sum(), [layer.name for layer in self.layers])
+                for layer, delta in zip(self.layers, deltas, strict=True):
+                    factors = layer.factors(record.inputs[layer.name], delta)
+                    parts.append(factors if len(self.layers) == 1 else factors.gradient())
+                    del factors  # those of convolutions are large: they go before the next layer's are made
         except RuntimeError as error:
             self.capture.conversions.explain(error)
             raise
-        return ExamplePass(self.layout.join(parts), losses, logits)
+        gradients = parts if len(self.layers) == 1 else self.layout.join(parts)
+        return ExamplePass(gradients, losses.detach().float(), self.objective.kept(logits.detach()))
 
     def _of_filled(
         self, size: int, inputs: Any, labels: Tensor, capture: Capture | None, loss: Loss | None
@@ -185,36 +191,6 @@ class ExampleGradients:
     def load_state_dict(self, state: dict[str, Any]) -> None:
         self.autocast = getattr(torch, state["autocast"]) if state["autocast"] in ("float16", "bfloat16") else None
         self.training_batch = int(state["batch"])
-
-
-def anchor_pass(
-    model: nn.Module,
-    capture: Capture,
-    layers: Sequence[WatchedLayer],
-    objective: Objective,
-    loss: Callable[[Tensor, Tensor], Tensor],
-    inputs: Any,
-    labels: Tensor,
-    autocast: torch.dtype | None,
-    read: Callable[[Factors], Read],
-) -> tuple[list[Read], Tensor, Tensor]:
-    """What `read` makes of each layer's factors, losses [B] and logits [B, C] of held-out examples, in evaluation mode.
-
-    Factors of convolutions are large, and those of one layer are gone before the next one's are made, unless `read`
-    keeps them. No parameter gradient, buffer or random state is touched, and nothing before the first watched layer is
-    differentiated.
-    """
-    record = PassRecord(differentiate=False)
-    with evaluation(model), capture.open(record), torch.no_grad():
-        with autocast_set(labels.device.type, autocast):
-            logits = objective.held_out_answer(forward(model, inputs), len(labels))
-        with torch.enable_grad():
-            losses = loss(logits.float(), labels)
-        deltas = record.output_gradients(losses.sum(), [layer.name for layer in layers])
-        parts = [
-            read(layer.factors(record.inputs[layer.name], delta)) for layer, delta in zip(layers, deltas, strict=True)
-        ]
-    return parts, losses.detach().float(), objective.kept(logits.detach())
 
 
 def _clean(gradients: Tensor, out: Tensor) -> None:

@@ -35,9 +35,7 @@ def apply_command(
 
 def _facts(applied: Any) -> dict[str, Any]:
     """The fields of what was applied, in terms of JSON; pairs of classes become lists."""
-    from dataclasses import fields
-
-    facts = {item.name: getattr(applied, item.name) for item in fields(applied)}
+    facts = dict(vars(applied))
     for name, value in facts.items():
         if isinstance(value, dict) and any(isinstance(key, tuple) for key in value):
             facts[name] = [{"from": given, "to": new, "count": count} for (given, new), count in value.items()]

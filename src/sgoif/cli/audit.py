@@ -105,7 +105,8 @@ def _audited(settings: AuditSettings, resume: bool, as_json: bool) -> int:
     if as_json:
         print_json({**result.summary, **files})
         return 0
-    print_sentence(_summary(result))
+    verdict: str = result.summary["verdict"]
+    print_sentence(f"{verdict[0].upper()}{verdict[1:]}.")
     results().print(_worst(result))
     message(f"page to look at: {result.report}")
     return 0
@@ -120,12 +121,6 @@ def _explained(settings: AuditSettings, resume: bool, as_json: bool) -> int:
     except (SgoifError, OSError) as error:
         message(f"sgoif: {sentence(error)}")
         return 2
-
-
-def _summary(result: AuditResult) -> str:
-    """What was found, in one sentence."""
-    verdict: str = result.summary["verdict"]
-    return f"{verdict[0].upper()}{verdict[1:]}."
 
 
 def _worst(result: AuditResult) -> Table:

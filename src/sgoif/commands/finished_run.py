@@ -15,7 +15,7 @@ from sgoif.audit.errors import RunDirectoryError
 from sgoif.audit.models import trusted_model
 from sgoif.audit.plan import Indices, hold_out
 from sgoif.audit.progress import Progress
-from sgoif.audit.run_directory import CACHE, IDENTITY, NEWEST, RunDirectory, raise_if_foreign, to_go_on
+from sgoif.audit.run_directory import CACHE, IDENTITY, NEWEST, RunDirectory, planted_labels, raise_if_foreign, to_go_on
 from sgoif.audit.settings import AuditSettings
 from sgoif.commands.image_batches import Preparation
 from sgoif.commands.trained_model import TrainedModel
@@ -37,6 +37,10 @@ class FinishedRun:
     pixels: Pixels
     trained: Indices
     held: Indices
+    source: Path
+    """Where its images lay."""
+    planted: bool
+    """Whether an earlier release made a few of its labels wrong on purpose."""
 
     def batches(
         self, rows: Indices, batch_size: int, what: str, show: Progress
@@ -90,4 +94,5 @@ def open_run(path: Path, model: str | None, say: Callable[[str], None]) -> Finis
     raise_if_foreign(weights, load_state(weights).get(IDENTITY), made, "Put the run's own back, or audit again")
     trained, held = hold_out(pixels.labels, settings.holdout, settings.seed, pixels.repeated())
     name = trusted_model(named, model, shown(path / SUMMARY), say)
-    return FinishedRun(name, weights, pixels, trained, held)
+    source, planted = Path(settings.path).absolute(), planted_labels(recorded)
+    return FinishedRun(name, weights, pixels, trained, held, source, planted)

@@ -1,7 +1,7 @@
 """Batches of inputs: made from items of a data set, measured, and moved to a device."""
 
-from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, Protocol
+from collections.abc import Iterable, Mapping
+from typing import Any
 
 import numpy as np
 import torch
@@ -9,19 +9,12 @@ from torch import Tensor
 from torch.utils.data import default_collate
 
 from sgoif.core.data import split_item, split_target
+from sgoif.core.objective import Objective
 from sgoif.errors import AnchorError
 
 
-class TargetReader(Protocol):
-    """How targets are read: `core.objective.Objective`."""
-
-    def read(self, raw: Any) -> Any: ...
-
-    def stack(self, targets: Sequence[Any]) -> Tensor: ...
-
-
 def read_items(
-    dataset: Any, positions: Iterable[Any], device: torch.device | None = None, reader: TargetReader | None = None
+    dataset: Any, positions: Iterable[Any], device: torch.device | None = None, reader: Objective | None = None
 ) -> tuple[Any, Tensor]:
     """Inputs and targets of some items of a data set, collated, on a device; without a reader targets are labels."""
     if reader is None:

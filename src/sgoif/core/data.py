@@ -34,8 +34,7 @@ class Indexed(Dataset[Any]):
                 " indexed(dataset), or yield the index yourself, and pass it to monitor.step(index)"
             )
         self.dataset = dataset
-        indices = getattr(dataset, "indices", None) if isinstance(dataset, Part) else None
-        self.indices: Sequence[int] | None = indices
+        self.indices: Sequence[int] | None = dataset.indices if isinstance(dataset, Part) else None
 
     def __len__(self) -> int:
         return len(self.dataset)  # type: ignore[arg-type]

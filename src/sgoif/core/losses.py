@@ -16,16 +16,20 @@ Loss = Callable[[Tensor, Tensor], Tensor]
 def per_example(loss: Loss | None) -> Loss:
     """A function of (logits [B, C], labels [B]) that gives one loss per example.
 
-    Modules with a `reduction` are copied with reduction "none"; a function that reduces is applied to one example at
-    a time through vmap. None is cross-entropy.
+    Modules with a `reduction` are copied with reduction "none", and what they give for every logit is added up; a
+    function that reduces is applied to one example at a time through vmap. None is cross-entropy.
     """
     if loss is None:
         return cross_entropy
-    if isinstance(loss, nn.Module) and hasattr(loss, "reduction"):
-        single: Any = copy.deepcopy(loss)
-        single.reduction = "none"
-        return _summed(single)
-    return one_at_a_time(loss)
+    if not (isinstance(loss, nn.Module) and hasattr(loss, "reduction")):
+        return one_at_a_time(loss)
+    single = _unreduced(loss)
+
+    def run(logits: Tensor, labels: Tensor) -> Tensor:
+        values: Tensor = single(logits, labels)
+        return values.flatten(1).sum(1) if values.dim() > 1 else values
+
+    return run
 
 
 def cross_entropy(logits: Tensor, labels: Tensor) -> Tensor:
@@ -48,8 +52,7 @@ def one_logit(loss: nn.BCEWithLogitsLoss) -> Loss | None:
     """A loss of one logit as one of two classes [0, z]: cross-entropy (None), unless it weighs classes or examples."""
     if loss.pos_weight is None and loss.weight is None:
         return None
-    single: Any = copy.deepcopy(loss)
-    single.reduction = "none"
+    single = _unreduced(loss)
     return lambda logits, labels: single(logits[..., 1] - logits[..., 0], labels.to(logits.dtype))
 
 
@@ -65,20 +68,16 @@ def negative_margin(logits: Tensor, labels: Tensor) -> Tensor:
     return -margin(logits, labels)
 
 
-def _summed(loss: Loss) -> Loss:
-    """Losses that keep the class axis (one per logit) are added up over it."""
-
-    def run(logits: Tensor, labels: Tensor) -> Tensor:
-        values = loss(logits, labels)
-        return values.flatten(1).sum(1) if values.dim() > 1 else values
-
-    return run
+def _unreduced(loss: Loss) -> Any:
+    """A copy of a module with reduction "none"."""
+    single: Any = copy.deepcopy(loss)
+    single.reduction = "none"
+    return single
 
 
 def per_token(loss: Loss) -> Loss:
     """A module with a `reduction` as a function of logits [B, T, V] and tokens [B, T]: the sum over each row."""
-    single: Any = copy.deepcopy(loss)
-    single.reduction = "none"
+    single = _unreduced(loss)
 
     def run(logits: Tensor, tokens: Tensor) -> Tensor:
         values: Tensor = single(logits.flatten(0, 1), tokens.flatten())

@@ -14,6 +14,7 @@ Vectors are [K, P] tensors laid out by `sgoif.core.parameter_layout.Layout`.
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import wraps
 from typing import Any, TypeVar
 
 import torch
@@ -43,6 +44,19 @@ def accumulate(average: Tensor, batch: Tensor, decay: float, valid: Tensor) -> N
     """In place average ← decay · average + (1 − decay) · batch, or nothing at all where `valid` is false."""
     # lerp towards itself returns the very same bits, so an invalid batch leaves no trace.
     average.lerp_(torch.where(valid, batch, average), 1 - decay)
+
+
+def until_update(build: Callable[[Any], Result]) -> Callable[[Any], Result]:
+    """Have what a method of a curvature returns computed once between two updates."""
+
+    @wraps(build)
+    def cached(self: Any) -> Result:
+        if build.__name__ not in self._cache:
+            self._cache[build.__name__] = build(self)
+        result: Result = self._cache[build.__name__]
+        return result
+
+    return cached
 
 
 @dataclass(frozen=True)
@@ -170,10 +184,3 @@ class Curvature(ABC):
     def _ridge(self, mean_diagonal: Tensor, weight: Tensor) -> Tensor:
         """λ, given the mean diagonal of H; `damping` itself while nothing was seen (`weight` zero: H = 0)."""
         return torch.where(weight > 0, (self.damping * mean_diagonal).clamp_min(RIDGE_FLOOR), self.damping)
-
-    def _cached(self, key: str, build: Callable[[], Result]) -> Result:
-        """`build()`, computed once between two updates."""
-        if key not in self._cache:
-            self._cache[key] = build()
-        result: Result = self._cache[key]
-        return result

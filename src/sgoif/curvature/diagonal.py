@@ -15,7 +15,7 @@ from torch import Tensor
 
 from sgoif.core.parameter_layout import Layout
 from sgoif.core.precision import full_precision
-from sgoif.curvature.base import Curvature, Factors, Spectrum, accumulate, all_finite
+from sgoif.curvature.base import Curvature, Factors, Spectrum, accumulate, all_finite, until_update
 
 # Entries of per-example gradients held at once (64 MiB of float32).
 CHUNK = 2**24
@@ -66,8 +66,10 @@ class Diagonal(Curvature):
         return self._vectors(vectors) / self.diagonal()
 
     @full_precision
+    @until_update
     def diagonal(self) -> Tensor:
-        return self._cached("diagonal", self._damped)
+        square = self._square / torch.where(self._weight > 0, self._weight, 1.0)
+        return square + self._ridge(square.mean(), self._weight)
 
     @full_precision
     def spectrum(self) -> Spectrum:
@@ -88,7 +90,3 @@ class Diagonal(Curvature):
         self._weight = state["weight"].to(self.device, torch.float32, copy=True)
         self.updates = int(state["updates"])
         self._cache.clear()
-
-    def _damped(self) -> Tensor:
-        square = self._square / torch.where(self._weight > 0, self._weight, 1.0)
-        return square + self._ridge(square.mean(), self._weight)

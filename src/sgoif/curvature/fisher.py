@@ -18,7 +18,7 @@ from torch import Tensor
 
 from sgoif.core.parameter_layout import Layout
 from sgoif.core.precision import full_precision
-from sgoif.curvature.base import Curvature, Factors, Spectrum, all_finite, to_float64
+from sgoif.curvature.base import Curvature, Factors, Spectrum, all_finite, to_float64, until_update
 from sgoif.errors import SettingError
 
 # Entries of a float64 copy held at once (64 MiB).
@@ -149,18 +149,21 @@ class EmpiricalFisher(Curvature):
     @full_precision
     def solve(self, vectors: Tensor) -> Tensor:
         # Scaling E by m instead of the rows by 1/√m saves a copy of the window: (E + VᵀV)⁻¹ = m (mE + mVᵀV)⁻¹.
-        inverse = (self._damping() * self._seen()).reciprocal().expand(self.layout.size)
-        rows = self._window.rows
-        cholesky = self._cached("cholesky", lambda: factor_capacitance(rows, inverse))
-        return woodbury(self._vectors(vectors), rows, inverse, cholesky) * self._seen()
+        return woodbury(self._vectors(vectors), self._window.rows, self._inverse(), self._cholesky()) * self._seen()
 
     @full_precision
     def diagonal(self) -> Tensor:
         return self._square() + self._damping()
 
     @full_precision
+    @until_update
     def spectrum(self) -> Spectrum:
-        return self._cached("spectrum", self._extremes)
+        eigenvalues = torch.linalg.eigvalsh(gram(self._window.rows)) / float(self._seen())
+        # Ascending; a window of fewer rows than weights leaves directions that no gradient has, where H is zero.
+        spare = self.window - self.layout.size
+        smallest = float(eigenvalues[spare].clamp_min(0)) if spare >= 0 else 0.0
+        damping = float(self._damping())
+        return Spectrum(smallest + damping, float(eigenvalues[-1].clamp_min(0)) + damping)
 
     def state_dict(self) -> dict[str, Any]:
         return {"name": self.name, "updates": self.updates, **self._window.state_dict()}
@@ -175,23 +178,21 @@ class EmpiricalFisher(Curvature):
         """m, at least one."""
         return self._window.count.clamp_min(1).float()
 
+    @until_update
     def _square(self) -> Tensor:
         """Diagonal of H."""
+        # The norm along a dimension does not make a squared copy of the window.
+        norms: Tensor = torch.linalg.vector_norm(self._window.rows, dim=0)
+        return norms.square() / self._seen()
 
-        def build() -> Tensor:
-            # The norm along a dimension does not make a squared copy of the window.
-            norms: Tensor = torch.linalg.vector_norm(self._window.rows, dim=0)
-            return norms.square() / self._seen()
-
-        return self._cached("square", build)
-
+    @until_update
     def _damping(self) -> Tensor:
-        return self._cached("damping", lambda: self._ridge(self._square().mean(), self._window.count))
+        return self._ridge(self._square().mean(), self._window.count)
 
-    def _extremes(self) -> Spectrum:
-        eigenvalues = torch.linalg.eigvalsh(gram(self._window.rows)) / float(self._seen())
-        # Ascending; a window of fewer rows than weights leaves directions that no gradient has, where H is zero.
-        spare = self.window - self.layout.size
-        smallest = float(eigenvalues[spare].clamp_min(0)) if spare >= 0 else 0.0
-        damping = float(self._damping())
-        return Spectrum(smallest + damping, float(eigenvalues[-1].clamp_min(0)) + damping)
+    def _inverse(self) -> Tensor:
+        """1 / mλ for every weight."""
+        return (self._damping() * self._seen()).reciprocal().expand(self.layout.size)
+
+    @until_update
+    def _cholesky(self) -> Tensor:
+        return factor_capacitance(self._window.rows, self._inverse())

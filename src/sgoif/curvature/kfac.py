@@ -23,7 +23,7 @@ from torch import Tensor
 
 from sgoif.core.parameter_layout import Layout
 from sgoif.core.precision import full_precision
-from sgoif.curvature.base import Curvature, Factors, Spectrum, accumulate, all_finite, to_float64
+from sgoif.curvature.base import Curvature, Factors, Spectrum, accumulate, all_finite, to_float64, until_update
 from sgoif.curvature.diagonal import mean_square
 from sgoif.errors import LayerError, StateError
 
@@ -128,12 +128,10 @@ class KFAC(Curvature):
         return self.layout.join(self._diagonals()) + self._ridge_vector()
 
     @full_precision
+    @until_update
     def spectrum(self) -> Spectrum:
-        def build() -> Spectrum:
-            smallest, largest = torch.stack(self._eigenvalues().aminmax()).tolist()
-            return Spectrum(smallest, largest)
-
-        return self._cached("spectrum", build)
+        smallest, largest = torch.stack(self._eigenvalues().aminmax()).tolist()
+        return Spectrum(smallest, largest)
 
     def state_dict(self) -> dict[str, Any]:
         state: dict[str, Any] = {"name": self.name, "updates": self.updates, "weight": self._weight.clone()}
@@ -160,14 +158,11 @@ class KFAC(Curvature):
         self.updates = int(state["updates"])
         self._cache.clear()
 
+    @until_update
     def _corrected(self) -> list[dict[str, Tensor]]:
         """The running averages, corrected for their start at zero."""
-
-        def build() -> list[dict[str, Tensor]]:
-            weight = torch.where(self._weight > 0, self._weight, 1.0)
-            return [{key: average / weight for key, average in block.items()} for block in self._averages]
-
-        return self._cached("corrected", build)
+        weight = torch.where(self._weight > 0, self._weight, 1.0)
+        return [{key: average / weight for key, average in block.items()} for block in self._averages]
 
     def _diagonals(self) -> list[Tensor]:
         """Diagonal of H per block, [rows, cols]."""
@@ -180,42 +175,31 @@ class KFAC(Curvature):
             for averages in self._corrected()
         ]
 
+    @until_update
     def _ridge_vector(self) -> Tensor:
         """λ of every weight, [P]; it is the same within a block."""
+        means = torch.stack([diagonal.mean() for diagonal in self._diagonals()])
+        ridges = self._ridge(means.clamp_min(DEAD_BLOCK * means.mean()), self._weight)
+        sizes = torch.tensor([block.size for block in self.layout.blocks], device=self.device)
+        return ridges.repeat_interleave(sizes, output_size=self.layout.size)
 
-        def build() -> Tensor:
-            means = torch.stack([diagonal.mean() for diagonal in self._diagonals()])
-            ridges = self._ridge(means.clamp_min(DEAD_BLOCK * means.mean()), self._weight)
-            sizes = torch.tensor([block.size for block in self.layout.blocks], device=self.device)
-            return ridges.repeat_interleave(sizes, output_size=self.layout.size)
-
-        return self._cached("ridges", build)
-
+    @until_update
     def _own(self) -> Tensor:
         """What multiplies a vector entry by entry, [P]: λ, and the squares of elementwise blocks."""
+        squares = [
+            averages[SQUARE] if SQUARE in averages else torch.zeros(block.rows, block.cols, device=self.device)
+            for block, averages in zip(self.layout.blocks, self._corrected(), strict=True)
+        ]
+        return self._ridge_vector() + self.layout.join(squares)
 
-        def build() -> Tensor:
-            squares = [
-                averages[SQUARE] if SQUARE in averages else torch.zeros(block.rows, block.cols, device=self.device)
-                for block, averages in zip(self.layout.blocks, self._corrected(), strict=True)
-            ]
-            return self._ridge_vector() + self.layout.join(squares)
-
-        return self._cached("own", build)
-
+    @until_update
     def _eigenvalues(self) -> Tensor:
         """All damped eigenvalues, float64 [P]."""
+        values = self.layout.join([eigen.values for eigen in self._eigen()])
+        return values + self._ridge_vector().to(values)
 
-        def build() -> Tensor:
-            values = self.layout.join([eigen.values for eigen in self._eigen()])
-            return values + self._ridge_vector().to(values)
-
-        return self._cached("eigenvalues", build)
-
+    @until_update
     def _eigen(self) -> list[Eigen]:
-        return self._cached("eigen", self._decompose)
-
-    def _decompose(self) -> list[Eigen]:
         """Eigenvalues and eigenvectors of every block; factors of one size are decomposed together."""
         if not self._averages:
             return [Eigen(to_float64(diagonal)) for diagonal in self._diagonals()]

@@ -21,7 +21,8 @@ from torch import Tensor
 
 from sgoif.core.parameter_layout import Layout
 from sgoif.core.precision import full_precision
-from sgoif.curvature.base import Curvature, Factors, Spectrum, accumulate, all_finite, to_float64
+from sgoif.core.serialization import nest, unnest
+from sgoif.curvature.base import Curvature, Factors, Spectrum, accumulate, all_finite, to_float64, until_update
 from sgoif.curvature.diagonal import mean_square
 from sgoif.curvature.fisher import Window, column_slices, factor_capacitance, gram, pick, woodbury
 from sgoif.errors import SettingError
@@ -120,10 +121,7 @@ class LowRankDiagonal(Curvature):
 
     @full_precision
     def solve(self, vectors: Tensor) -> Tensor:
-        inverse = self._cached("inverse", lambda: self._remainder().reciprocal())
-        rows = self._cached("scaled", self._scaled)
-        cholesky = self._cached("cholesky", lambda: factor_capacitance(rows, inverse))
-        return woodbury(self._vectors(vectors), rows, inverse, cholesky)
+        return woodbury(self._vectors(vectors), self._scaled(), self._inverse(), self._cholesky())
 
     @full_precision
     def diagonal(self) -> Tensor:
@@ -137,7 +135,7 @@ class LowRankDiagonal(Curvature):
 
     def state_dict(self) -> dict[str, Any]:
         tensors = {key: getattr(self, f"_{key}").clone() for key in self._shapes(self.rank)}
-        window = {f"window.{key}": value for key, value in self._window.state_dict().items()}
+        window = nest("window", self._window.state_dict())
         return {"name": self.name, "updates": self.updates, "rank": self.rank, **tensors, **window}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
@@ -148,7 +146,7 @@ class LowRankDiagonal(Curvature):
         self._check_state(state, {**shapes, **window})
         for key in shapes:
             setattr(self, f"_{key}", state[key].to(self.device, torch.float32, copy=True))
-        self._window.load_state_dict({key.removeprefix("window."): state[key] for key in window})
+        self._window.load_state_dict(unnest("window", state))
         self.rank = rank
         self.updates = int(state["updates"])
         self._cache.clear()
@@ -170,9 +168,19 @@ class LowRankDiagonal(Curvature):
         self._discount = torch.ones_like(self._discount)
         self._window.clear()
 
+    @until_update
     def _scaled(self) -> Tensor:
         """Λ^½ Qᵀ, [rank, P]."""
         return self._values.sqrt()[:, None] * self._rows
+
+    @until_update
+    def _inverse(self) -> Tensor:
+        """E⁻¹, [P]."""
+        return self._remainder().reciprocal()
+
+    @until_update
+    def _cholesky(self) -> Tensor:
+        return factor_capacitance(self._scaled(), self._inverse())
 
     def _low_rank_diagonal(self) -> Tensor:
         # Row by row, so that no squared copy of the whole basis is made.
@@ -181,13 +189,10 @@ class LowRankDiagonal(Curvature):
             total.addcmul_(row * value, row)
         return total
 
+    @until_update
     def _remainder(self) -> Tensor:
         """E = D + λ, [P]."""
-
-        def build() -> Tensor:
-            target = self._square / torch.where(self._weight > 0, self._weight, 1.0)
-            low_rank = self._low_rank_diagonal()
-            ridge = self._ridge(torch.maximum(target, low_rank).mean(), self._weight)
-            return (target - low_rank).clamp_min(0) + ridge
-
-        return self._cached("remainder", build)
+        target = self._square / torch.where(self._weight > 0, self._weight, 1.0)
+        low_rank = self._low_rank_diagonal()
+        ridge = self._ridge(torch.maximum(target, low_rank).mean(), self._weight)
+        return (target - low_rank).clamp_min(0) + ridge

@@ -9,10 +9,8 @@ and is exchanged at fixed moments:
     refresh                    each rank solves for its share of the anchors; residual norms are gathered, ψ_g summed up
     table                      sums of the ledgers, weighted means of their rows
 
-So every rank has the same H, τ, c_v and ψ_g, and scores are those of a single process with the whole batch. A mistake
-on one rank is told to all in the same step and raised by all: otherwise the others would wait for it for ever.
-
-A process that is alone has an object of the same kind, whose calls return what they are given.
+So every rank has the same H, τ, c_v and ψ_g; what follows from that is in docs/distributed.md. A process that is alone
+has an object of the same kind, whose calls return what they are given.
 """
 
 from collections.abc import Callable
@@ -66,11 +64,12 @@ class Communicator:
 
     def share(self, count: int) -> slice:
         """This rank's part of so many rows."""
-        return slice(0, count)
+        return slice(count * self.rank // self.size, count * (self.rank + 1) // self.size)
 
     def turns(self, count: int, batch: int) -> int:
         """Batches of this size in the largest share of so many rows."""
-        return (count + batch - 1) // batch
+        largest = (count + self.size - 1) // self.size
+        return max(1, (largest + batch - 1) // batch)
 
 
 SINGLE_PROCESS = Communicator()
@@ -136,13 +135,6 @@ class ProcessGroupCommunicator(Communicator):
         """The group that carries tensors of this device."""
         return self._host if values.device.type == "cpu" else self.group
 
-    def share(self, count: int) -> slice:
-        return slice(count * self.rank // self.size, count * (self.rank + 1) // self.size)
-
-    def turns(self, count: int, batch: int) -> int:
-        largest = (count + self.size - 1) // self.size
-        return max(1, (largest + batch - 1) // batch)
-
 
 def _joined(rows: Tensor, counts: list[int], group: Any) -> Tensor:
     """Rows of all ranks: sent with as many as the longest has, cut to what each has."""
@@ -185,12 +177,7 @@ def find_communicator(model: nn.Module, group: Any = None) -> Communicator:
         wrapper = getattr(model, "_orig_mod", model)
         if isinstance(wrapper, nn.parallel.DistributedDataParallel):
             group = wrapper.process_group
-        elif not _is_sharded(model):
-            return SINGLE_PROCESS
+        elif not any(hasattr(parameter, "device_mesh") for parameter in model.parameters()):
+            return SINGLE_PROCESS  # fully_shard has cut none of them into pieces
     several = ProcessGroupCommunicator(group)
     return several if several.size > 1 else SINGLE_PROCESS
-
-
-def _is_sharded(model: nn.Module) -> bool:
-    """Whether fully_shard has cut the parameters into pieces."""
-    return any(hasattr(parameter, "device_mesh") for parameter in model.parameters())

@@ -26,13 +26,11 @@ from sgoif.engine.group_directions import GroupDirections
 from sgoif.engine.held_out import HeldOutScorer
 from sgoif.engine.refinement import doubtful_groups, refine
 from sgoif.engine.refresh_schedule import RefreshSchedule
-from sgoif.settings import Settings
 from sgoif.solvers.base import Solution, Solver, row_norm, select_rows
 from sgoif.stability.bounds import coverage, solver_error_bound
 from sgoif.stability.controller import StabilityController
 from sgoif.stability.gates import anomalies, find_gate, group_tolerance
 from sgoif.stability.signals import observe_signals
-from sgoif.stability.step_weight import StepWeight
 from sgoif.tracking.capture import Capture
 
 
@@ -63,19 +61,17 @@ class AnchorRefresher:
         curvature: Curvature,
         solver: Solver,
         controller: StabilityController,
-        step_weight: StepWeight,
-        directions: GroupDirections,
         scorer: BlockScorer,
         held_out: HeldOutScorer,
         schedule: RefreshSchedule,
         optimizer: torch.optim.Optimizer,
-        settings: Settings,
     ) -> None:
         self.gradients, self.bank, self.communicator = gradients, gradients.bank, gradients.bank.communicator
-        self.curvature, self.solver, self.controller, self.step_weight = curvature, solver, controller, step_weight
-        self.directions, self.scorer, self.held_out, self.schedule = directions, scorer, held_out, schedule
-        self.optimizer, self.settings, self.device = optimizer, settings, directions.device
-        self.gate = find_gate(settings.gate)
+        self.curvature, self.solver, self.controller = curvature, solver, controller
+        self.scorer, self.directions, self.step_weight = scorer, scorer.directions, scorer.step_weight
+        self.held_out, self.schedule, self.optimizer = held_out, schedule, optimizer
+        self.settings, self.device = scorer.settings, scorer.device
+        self.gate = find_gate(self.settings.gate)
         self.history: list[dict[str, float]] = []
 
     @full_precision
@@ -129,12 +125,12 @@ class AnchorRefresher:
         covered = coverage(psi) if psi is not None else 0.0
         self.held_out.score_bank(gradient, found.losses, found.logits)
         probes = observe_signals(self.controller, self.curvature, self.solver, gradient, s.seed, self.communicator)
-        entry = refresh_log.entry(found.step, bank, solution, tolerance, covered, self.step_weight)
-        entry["products"] += probes
+        seen = covered, self.step_weight, self.controller, probes
+        entry = refresh_log.entry(found.step, bank, solution, tolerance, *seen)
         if replacing:
             bank.replace(s.replace_share)
         self.schedule.urgent = covered < s.coverage_floor
-        return {**entry, **refresh_log.signals(self.controller)}
+        return entry
 
     def _pace(self) -> tuple[float, float]:
         """Learning rate and weight decay of the head at this moment."""

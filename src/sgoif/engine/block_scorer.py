@@ -102,9 +102,7 @@ class BlockScorer:
         influence = groups.sum(1)
         if steps.response is not None:
             influence = influence - steps.response * directions.turns / outputs.scale
-        margins = outputs.margin, outputs.logit_margin
-        seen = outputs.loss, outputs.label, outputs.probabilities
-        scores = StepScores(index, influence, groups, *margins, *seen, share=outputs.share)
+        scores = StepScores.of(index, influence, groups, outputs.loss, outputs.columns, outputs.share)
         # Norms below the head are never formed, so only a watched head has a bound.
         error = directions.error_bound * gradient_norms(head) if self.head_alone else None
         scaling, weight = copy(self.scaling), self.step_weight.factor

@@ -85,8 +85,7 @@ def build(prepared: Prepared) -> Engine:
     classes = objective.classes
     turns = s.turns(len(layers) - 1)
     directions = GroupDirections(groups, layers, layout, device, turns, s.seed)
-    guess = objective.guess(bank.labels.to(device))
-    step_weight = StepWeight(classes, device, applied=s.weigh_steps, guess=guess)
+    step_weight = StepWeight(objective.guess(bank.labels.to(device)), device, applied=s.weigh_steps)
     curvature = make_curvature(s.curvature, layout, damping=s.damping, decay=s.decay, device=device)
     solver = choose_solver(s.solver, s.solver_steps)
     controller = StabilityController(kappa=s.kappa, pass_quantile=s.pass_quantile, gamma=s.gamma, device=device)
@@ -97,26 +96,15 @@ def build(prepared: Prepared) -> Engine:
     ledger = Ledger(groups, classes, device, prepared.size, duplicates=s.allow_duplicates)
     scaling = ScoreScaling(s.temperature, device, communicator)
     scorer = BlockScorer(ledger, scaling, directions, step_weight, finite, objective, s, communicator)
-    learner = CurvatureLearner(curvature, controller, step_weight, scorer, communicator, s.curvature_every)
+    learner = CurvatureLearner(curvature, controller, scorer)
     batches = s.anchor_batch, setup.only_batch
     gradients = ExampleGradients(prepared.model, prepared.capture, layers, layout, objective, bank, *batches)
     own_ledger, own_scaling = Ledger(groups, classes, device, setup.holdout_size), ScoreScaling(s.temperature, device)
     held_out = HeldOutScorer(own_ledger, own_scaling, directions, gradients, step_weight, s.help_weight)
-    refresher = AnchorRefresher(
-        gradients,
-        curvature,
-        solver,
-        controller,
-        step_weight,
-        directions,
-        scorer,
-        held_out,
-        schedule,
-        prepared.optimizer,
-        s,
-    )
+    solving = curvature, solver, controller
+    refresher = AnchorRefresher(gradients, *solving, scorer, held_out, schedule, prepared.optimizer)
     queue = ScoreQueue(buffered=device.type == "cpu")
-    pipeline = StepPipeline(prepared.capture, scorer, learner, refresher, queue, s, communicator)
+    pipeline = StepPipeline(prepared.capture, scorer, learner, refresher, queue)
     parts: dict[str, Stateful] = {
         "anchors": bank,
         "curvature": curvature,

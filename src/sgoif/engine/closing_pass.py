@@ -1,12 +1,9 @@
 """One more look at every training example, by the model as it is when training ends.
 
-In a run of one to three epochs most of what was seen of an example was seen by a model that knew little yet, with
-dropout, and some examples were seen later than others. So the anchors are refreshed once more, every training example
-is scored out of training, and that joins its means as one more observation, with the weight of a step of this moment
-(`stability.step_weight`). After one epoch it says nearly all, after forty next to nothing, and where the model
-memorises its weight is small, as that of the last steps is.
-
-The run is unchanged: what was learned is put back as it was.
+In a run of one to three epochs most of what was seen of an example was seen by a model that knew little yet. So the
+anchors are refreshed once more, every training example is scored out of training, and that joins its means as one more
+observation, with the weight of a step of this moment (`stability.step_weight`): after one epoch it says nearly all,
+after forty next to nothing. The run is unchanged: what was learned is put back as it was.
 """
 
 from typing import Any, NamedTuple

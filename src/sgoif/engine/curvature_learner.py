@@ -11,13 +11,11 @@ interval is the longest.
 
 from sgoif.core.precision import full_precision
 from sgoif.curvature.base import Curvature, Factors
-from sgoif.distributed.communicator import Communicator
 from sgoif.engine.block_scorer import BlockScorer
 from sgoif.scoring.influence import gradient_norms
 from sgoif.scoring.outputs import Outputs
 from sgoif.scoring.step_batch import Observation
 from sgoif.stability.controller import StabilityController
-from sgoif.stability.step_weight import StepWeight
 from sgoif.tracking.pass_record import PassRecord
 
 CURVATURE_EXAMPLES = 64
@@ -31,19 +29,11 @@ DENSE = 8
 class CurvatureLearner:
     """Folds every k-th step into the curvature."""
 
-    def __init__(
-        self,
-        curvature: Curvature,
-        controller: StabilityController,
-        step_weight: StepWeight,
-        scorer: BlockScorer,
-        communicator: Communicator,
-        every: int | None,
-    ) -> None:
-        self.curvature, self.controller, self.step_weight = curvature, controller, step_weight
-        self.scorer, self.communicator, self.device = scorer, communicator, scorer.device
-        self.layers = scorer.directions.layers
-        self.given, self.longest = every, EVERY_HEAD if len(self.layers) == 1 else EVERY_BODY
+    def __init__(self, curvature: Curvature, controller: StabilityController, scorer: BlockScorer) -> None:
+        self.curvature, self.controller, self.scorer = curvature, controller, scorer
+        self.step_weight, self.communicator, self.device = scorer.step_weight, scorer.communicator, scorer.device
+        self.layers, self.given = scorer.directions.layers, scorer.settings.curvature_every
+        self.longest = EVERY_HEAD if scorer.head_alone else EVERY_BODY
 
     def interval(self, step: int) -> int:
         """Steps between two updates at this time of the run; as given, if it was."""

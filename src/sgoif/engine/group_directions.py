@@ -46,7 +46,7 @@ class GroupDirections:
         self.lifted: dict[str, Tensor] = {}
         """Σ_g ψ_g as full weight matrices of the layers below the head."""
 
-    def put(self, psi: Tensor) -> None:
+    def put(self, psi: Tensor | None) -> None:
         """Take new directions."""
         self.psi = psi
         self.lift()
@@ -81,5 +81,4 @@ class GroupDirections:
             raise StateError("the state is damaged: its directions are missing or have another shape")
         self.support.copy_(state["support"])
         self.error_bound.copy_(state["direction_error"])
-        self.psi = None if psi is None else psi.to(self.device).clone()
-        self.lift()
+        self.put(None if psi is None else psi.to(self.device).clone())

@@ -14,7 +14,7 @@ from torch import Tensor
 from sgoif.core.logits import version_of
 from sgoif.core.precision import full_precision
 from sgoif.core.types import NO_INDICES, Flags, Indices
-from sgoif.distributed.communicator import Communicator, StepDecision
+from sgoif.distributed.communicator import StepDecision
 from sgoif.engine.anchor_refresher import AnchorPass, AnchorRefresher
 from sgoif.engine.block_scorer import BlockScorer
 from sgoif.engine.curvature_learner import CurvatureLearner
@@ -23,7 +23,6 @@ from sgoif.engine.step import ClosedStep, OpenStep
 from sgoif.errors import StepError
 from sgoif.scoring.score_queue import ScoreQueue
 from sgoif.scoring.step_batch import Observation
-from sgoif.settings import Settings
 from sgoif.tracking.capture import Capture, Owner
 from sgoif.tracking.pass_record import PassRecord
 from sgoif.tracking.validation import check_apart, check_index, check_record, check_weights
@@ -54,10 +53,8 @@ class StepPipeline:
         learner: CurvatureLearner,
         refresher: AnchorRefresher,
         queue: ScoreQueue,
-        settings: Settings,
-        communicator: Communicator,
     ) -> None:
-        self.capture, self.settings, self.communicator = capture, settings, communicator
+        self.capture, self.settings, self.communicator = capture, scorer.settings, scorer.communicator
         self.scorer, self.learner, self.refresher, self.queue = scorer, learner, refresher, queue
         self.objective = scorer.objective
         self.ledger, self.directions = scorer.ledger, scorer.directions

@@ -1,8 +1,7 @@
 """Refinement where it changes the ranking: large scores with wide intervals.
 
-The anchors behind such scores are solved further by short conjugate gradients. Only anchors that the gate already
-trusts in part (0 < c_v < 1) qualify. Anchors outside the gate are left there on purpose: on noisy hold-outs they are
-mostly the mislabelled ones, whose large gradients leave large residuals, and a better solution would let them back in.
+The anchors behind such scores are solved further by short conjugate gradients: those that the gate already trusts in
+part (0 < c_v < 1). Why others are left outside the gate is in docs/method.md.
 """
 
 import torch

@@ -1,6 +1,7 @@
 """What `monitor.history` holds: one entry per refresh of the bank."""
 
 import math
+from dataclasses import asdict
 
 import torch
 
@@ -17,8 +18,13 @@ def entry(
     tolerance: Tolerance,
     coverage: float,
     step_weight: StepWeight,
+    controller: StabilityController,
+    probes: int,
 ) -> dict[str, float]:
-    """Residuals, tolerance, confidence, cost and losses of one refresh; the solution is that of this rank's anchors."""
+    """Residuals, tolerance, confidence, cost, losses and further signals of one refresh.
+
+    The solution is that of this rank's anchors, `probes` the products that the signals took.
+    """
     odd = torch.isinf(bank.residual)
     residual = bank.residual[~odd] if bool((~odd).any()) else bank.residual.new_zeros(1)
     confidence = bank.confidence.cpu()
@@ -29,23 +35,17 @@ def entry(
         "residual_mean": float(residual.mean()),
         "residual_median": float(residual.median()),
         "residual_relative": float(residual.norm()) / max(math.sqrt(power), 1e-30),
-        "tau": tolerance.tau,
-        "kappa": tolerance.kappa,
-        "beta": tolerance.beta,
-        "condition": tolerance.condition,
+        **asdict(tolerance),
         "confidence_mean": float(confidence.mean()),
         "pass_share": float((confidence > 0).float().mean()),
         "coverage": coverage,
-        "products": used,
+        "products": used + probes,
         "anomalies": float(odd.sum()),
         "replaced": float(bank.replaced),
         "train_loss": step_weight.train_loss,
         "anchor_loss": step_weight.anchor_loss,
         "step_weight": step_weight.weight,
+        "gap": controller.signals.gap,
+        "probe_variance": controller.signals.variance,
+        "energy": controller.signals.energy,
     }
-
-
-def signals(controller: StabilityController) -> dict[str, float]:
-    """The further signals that steer the solver."""
-    found = controller.signals
-    return {"gap": found.gap, "probe_variance": found.variance, "energy": found.energy}

@@ -1,11 +1,7 @@
-"""When the bank is refreshed.
+"""When the bank is refreshed: the schedule of docs/method.md, so that directions are never older than a fifth of a run.
 
-Without further word a refresh is due at the first step, then whenever the number of examples seen has grown by a
-quarter, though not before one example per anchor, until the interval reaches two epochs or 100 examples per anchor,
-whichever is less. So at the end of a run, however short, the directions are no older than its last fifth. With the head
-watched an anchor costs about a third of a training example: a third of a percent of a long run, and a little more for
-solving. Where layers below the head are watched an anchor is dearer, and both limits are multiplied by `price`.
-`refresh_every` sets the interval in steps. `budget` sets a share of training time instead (`engine.time_budget`).
+At least one example per anchor is seen in between. Where layers below the head are watched an anchor is dearer, and
+this limit and the longest interval are multiplied by `price`. A budget is kept by `engine.time_budget`.
 """
 
 import math

@@ -4,9 +4,8 @@
 step is scored. With s the time of a scored step in the monitor, u that of another one and t that of a plain step, k is
 the least with u + (s − u) / k ≤ budget t / 2; the other half is for refreshes. Where a GPU is behind the host, a step's
 time is what the device needs, and else what the host does (`device.timing.Meter`). The first three steps, which load
-kernels and fill caches, take a hundred times as long as later ones on a GPU and would be paid off for thousands of
-steps: they are no part of the account, and have two refreshes, of which the second tells what one costs. A budget
-reacts to measured time, so runs with one are not repeatable bit for bit.
+kernels and fill caches, are no part of the account, and have two refreshes, of which the second tells what one costs. A
+budget reacts to measured time, so runs with one are not repeatable bit for bit.
 """
 
 import math

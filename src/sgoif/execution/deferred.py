@@ -1,8 +1,7 @@
 """Steps whose bookkeeping is deferred on a GPU, and done for many in a row.
 
-Training on a GPU waits for the host, and work on one step between two others takes the host several times as long as
-the same work on the next of many: what it needs has left the caches. So most steps of a long run only leave behind
-what was seen of them (`HeadSnapshot`). Nothing is decided later than it would be: none is deferred near a refresh, and
+Training on a GPU waits for the host (docs/decisions/0009-deferred-without-graphs.md), so most steps of a long run only
+leave a `HeadSnapshot` behind. Nothing is decided later than it would be: none is deferred near a refresh, and
 a complete block ends the waiting. So does a step that the curvature of layers below the head learns from, since much is
 kept of it. Indices, which are checked last, are checked at once in the first steps of a run, where mistakes in a loop
 show. The rest of a refresh, too, is done when the GPU has come that far, as long as the head alone is watched.
@@ -53,7 +52,7 @@ class DeferredExecutor(StepExecutor):
         if pipeline.capture.head_only_capture and (self.head_alone or not learning):
             directions = pipeline.directions
             body = PassRecord(directions.in_turn(pipeline.steps)) if directions.lifted else None
-            snapshot = HeadSnapshot(own, pipeline.objective.classes, learning, body)
+            snapshot = HeadSnapshot(own, (own.shape[0], pipeline.objective.classes), learning, body)
             pipeline.capture.begin(snapshot, owner)
             return snapshot
         return OpenStep(pipeline.watch(True, learning, owner), own, learning=learning)

@@ -28,7 +28,7 @@ from sgoif.errors import IndexingError, MissingExtraError, SettingError
 from sgoif.integrations.records import Records, follow
 from sgoif.integrations.steps import INDEX, OpenStep, Results, release, tell_health
 from sgoif.monitor import InfluenceMonitor
-from sgoif.tracking.hooks import uncompiled
+from sgoif.tracking.hooks import OwnHook
 
 try:
     from transformers import TrainerCallback
@@ -141,7 +141,7 @@ class InfluenceCallback(Results, TrainerCallback):  # type: ignore[misc, unused-
         except Exception as error:
             self._release(error)
             raise
-        self._handle = model.register_forward_pre_hook(uncompiled(self._before_forward), with_kwargs=True)
+        self._handle = model.register_forward_pre_hook(OwnHook(self._before_forward), with_kwargs=True)
         self.records = follow(monitor, partial(_report, self._trainer)) if self.log else None
 
     def on_step_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:

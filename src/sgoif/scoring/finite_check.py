@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from sgoif.device.async_scalar import AsyncScalar
-from sgoif.tracking.validation import check_finite, is_finite, raise_if_nonfinite
+from sgoif.errors import NonFiniteError
 
 
 class FiniteCheck:
@@ -24,12 +24,22 @@ class FiniteCheck:
         self.arrival = AsyncScalar()
 
     def note(self, logits: Tensor, delta: Tensor) -> None:
-        """Look at one or more steps; raises on the host only."""
-        self.flag.copy_(check_finite(logits, delta, self.flag, self.skip))
+        """Look at one or more steps; raises on the host only.
+
+        Infinite (not undefined) gradients in float16 are the normal overflow of a loss scaler and pass quietly: the
+        scaler skips such a step and so do the scores.
+        """
+        if self.skip:
+            return
+        gradient = delta.clamp(-1, 1) if delta.dtype == torch.float16 else delta
+        # Anything infinite or undefined makes the sum undefined after the multiplication with zero.
+        self.flag += (logits.sum(dtype=torch.float32) + gradient.sum(dtype=torch.float32)) * 0
+        if self.at_once:
+            self.raise_if_set()
 
     def to_skip(self, logits: Tensor, delta: Tensor) -> bool:
-        """Whether a step is to be dropped."""
-        return self.skip and not is_finite(logits, delta)
+        """Whether a step is to be dropped; waits for the device."""
+        return self.skip and not bool(logits.isfinite().all() & delta.isfinite().all())
 
     def send(self) -> None:
         """Have the flag on its way to the host."""
@@ -43,9 +53,14 @@ class FiniteCheck:
 
     def raise_if_set(self) -> None:
         """Raise if a step was not finite, once."""
-        note = self.flag.clone()
+        faulty = bool(self.flag.isnan())
         self.flag.zero_()
-        raise_if_nonfinite(note)
+        if faulty:
+            raise NonFiniteError(
+                "the loss or its gradient was infinite or not a number; the scores of such steps were dropped and the"
+                " monitor goes on. Lower the learning rate, clip gradients, check the inputs and that no weight is"
+                " zero; pass skip_nonfinite=True to drop such steps quietly"
+            )
 
     def state_dict(self) -> dict[str, Any]:
         return {"_nonfinite": self.flag}

@@ -8,9 +8,8 @@ size. The result does not depend on how many are taken together, since every ste
     weighed                     u_i  = Σ_g max(s_ig, 0) + h min(s_ig, 0)     h = 1: the plain sum
     squashed                    x_i  = T tanh(u_i / T q)
 
-An example that harms one class and helps its own is harmful, so help counts less than harm (h = ½). q is the running
-mean size of u, so x is measured in typical influences of its own step and no single step can dominate an average.
-Everything stays on the device; nothing here waits for it.
+q is the running mean size of u, so x is measured in typical influences of its own step. Why h = ½, and why scores are
+squashed, is in docs/method.md. Everything stays on the device; nothing here waits for it.
 
 A row of a mixture (mixup, cutmix) shows its own example by the share that its label counts in the target, so the
 observation counts by that share: by how much of it is signal, the rest being an example drawn at random.
@@ -20,11 +19,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
+from typing import Self
 
 import torch
 from torch import Tensor
 
-from sgoif.core.objective import Objective
+from sgoif.core.objective import Columns, Objective
 from sgoif.curvature.base import Factors
 from sgoif.scoring.ledger import Ledger
 from sgoif.scoring.running_means import TINY
@@ -53,6 +53,14 @@ class StepScores:
     share: Tensor | None = None
     """What the label counts in a mixture; None: all of it."""
 
+    @classmethod
+    def of(
+        cls, index: Tensor, influence: Tensor, groups: Tensor, loss: Tensor, seen: Columns, share: Tensor | None = None
+    ) -> Self:
+        """From influences, losses, and what the outputs say of classes."""
+        margins = seen.margin, seen.logit_margin
+        return cls(index, influence, groups, *margins, loss, seen.label, seen.probabilities, share)
+
     def tail(self, count: int) -> StepScores:
         """A copy of the last `count` examples, which keeps nothing of the others."""
         columns = {f.name: getattr(self, f.name) for f in fields(self)}
@@ -65,9 +73,7 @@ def held_out_scores(
     positions: Tensor, groups: Tensor, losses: Tensor, logits: Tensor, targets: Tensor, objective: Objective
 ) -> StepScores:
     """Raw scores of held-out examples from their influences by group, in the form that `remember` takes."""
-    seen = objective.columns(logits, targets)
-    margins = seen.margin, seen.logit_margin
-    return StepScores(positions, groups.sum(1), groups, *margins, losses, seen.label, seen.probabilities)
+    return StepScores.of(positions, groups.sum(1), groups, losses, objective.columns(logits, targets))
 
 
 def group_scores(factors: Factors, directions: Tensor) -> Tensor:

@@ -14,6 +14,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from sgoif.core.logits import two_classes
 from sgoif.core.objective import Classification
 from sgoif.curvature.base import Factors
 from sgoif.distributed.communicator import SINGLE_PROCESS, Communicator
@@ -66,12 +67,9 @@ class LabelScores:
         """Fold in the scores [B, L, G] of some examples whose logits and labels these are, [B, L]."""
         many, scaling = self.labels, copy(self.scaling)
         rows = (index.unsqueeze(1) * many + torch.arange(many, device=index.device)).flatten()
-        single = z.float().reshape(-1, 1)
-        seen = PRESENCE.columns(torch.cat([torch.zeros_like(single), single], 1), targets.round().long().flatten())
+        seen = PRESENCE.columns(two_classes(z.float().flatten()), targets.round().long().flatten())
         groups = scores.flatten(0, 1)
-        found = StepScores(
-            rows, groups.sum(1), groups, seen.margin, seen.logit_margin, seen.surprise, seen.label, seen.probabilities
-        )
+        found = StepScores.of(rows, groups.sum(1), groups, seen.surprise, seen)
         remember(self.ledger, scaling, found, support, weight, help_weight, sizes=[size * many for size in sizes])
         self.scaling.mean, self.scaling.updates = scaling.mean, scaling.updates
 

@@ -1,13 +1,13 @@
 """What the logits of training steps say: labels, margins, losses, and the scale of the loss of each step."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
 from sgoif.core.losses import read_labels_off
-from sgoif.core.objective import Objective
+from sgoif.core.objective import Columns, Objective
 from sgoif.stability.running_mean import finite_or_zero
 
 
@@ -30,17 +30,12 @@ def for_examples(values: Tensor, sizes: Sequence[int]) -> Tensor:
     return torch.cat([value.expand(size) for value, size in zip(values.unbind(), sizes, strict=True)])
 
 
-@dataclass
-class Outputs:
+class Outputs(NamedTuple):
     """What the logits say: labels, margins, losses, and the scale of the batch loss each example was part of."""
 
-    label: Tensor
-    rival: Tensor
-    margin: Tensor
-    logit_margin: Tensor
+    columns: Columns
     loss: Tensor
     scale: Tensor
-    probabilities: Tensor
     share: Tensor | None
     """What the label counts in the target; None: all of it."""
 
@@ -65,16 +60,8 @@ def read_outputs(
         scale = mean_scales(sizes, objective.entries(target), z.device)
     else:
         scale = torch.ones(len(sizes), device=z.device)
-    return Outputs(
-        label=columns.label,
-        rival=columns.rival,
-        margin=columns.margin,
-        logit_margin=columns.logit_margin,
-        loss=objective.losses(z, target, columns),
-        scale=for_examples(scale, sizes),
-        probabilities=columns.probabilities,
-        share=objective.share(target, columns.label),
-    )
+    losses, share = objective.losses(z, target, columns), objective.share(target, columns.label)
+    return Outputs(columns, losses, for_examples(scale, sizes), share)
 
 
 def mean_scales(sizes: Sequence[int], entries: Tensor | None, device: torch.device) -> Tensor:

@@ -207,6 +207,15 @@ def power_iteration(matvec: Callable[[Tensor], Tensor], start: Tensor, iteration
     return value
 
 
+def require_finite(products: Tensor) -> None:
+    """Raise where products with the curvature are not finite."""
+    if not bool(products.isfinite().all()):
+        raise NonFiniteError(
+            "curvature products are infinite or NaN, expected finite numbers; "
+            "its last update probably held infinite or NaN gradients"
+        )
+
+
 def largest_eigenvalue(operator: Operator) -> float:
     """λ_max as the operator reports it, refused where no step size can be made of it."""
     largest = operator.spectrum().largest

@@ -21,7 +21,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from sgoif.errors import NonFiniteError, SettingError
+from sgoif.errors import SettingError
 from sgoif.solvers.base import (
     NEUTRAL,
     Control,
@@ -31,6 +31,7 @@ from sgoif.solvers.base import (
     Workspace,
     orthonormal_rows,
     random_rows,
+    require_finite,
     row_dot,
     row_norm,
     scaled,
@@ -107,11 +108,7 @@ def _nystrom(work: Workspace, rank: int, seed: int) -> tuple[Tensor, Tensor]:
     shift = eps * float(torch.linalg.matrix_norm(image))
     image = image + shift * omega
     core = (omega @ image.mT).cpu().double()
-    if not bool(core.isfinite().all()):
-        raise NonFiniteError(
-            "curvature products are infinite or NaN, expected finite numbers; "
-            "its last update probably held infinite or NaN gradients"
-        )
+    require_finite(core)
     # An eigen-decomposition takes the inverse root of a core that is singular to rounding, where Cholesky would fail.
     weights, rotation = torch.linalg.eigh((core + core.mT) / 2)
     inverse_root = rotation / weights.clamp_min(eps * float(weights[-1])).sqrt()

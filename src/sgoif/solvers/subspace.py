@@ -22,7 +22,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from sgoif.errors import NonFiniteError, SettingError
+from sgoif.errors import SettingError
 from sgoif.solvers.base import (
     NEUTRAL,
     Control,
@@ -33,6 +33,7 @@ from sgoif.solvers.base import (
     orthonormal_rows,
     power_iteration,
     random_rows,
+    require_finite,
     row_norm,
     scaled,
 )
@@ -140,12 +141,8 @@ class LowRankSplit:
             basis = orthonormal_rows(image)
             image = work.apply(basis)
         projected = (basis @ image.mT).cpu().double()
-        if not bool(projected.isfinite().all()):
-            self._memory.basis = None
-            raise NonFiniteError(
-                "curvature products are infinite or NaN, expected finite numbers; "
-                "its last update probably held infinite or NaN gradients"
-            )
+        self._memory.basis = None  # until there is a better one
+        require_finite(projected)
         ritz, rotation = torch.linalg.eigh((projected + projected.mT) / 2)
         ritz, rotation = ritz.flip(-1).to(basis), rotation.flip(-1).to(basis)
         ritz = ritz.clamp_min(torch.finfo(ritz.dtype).eps * float(ritz[0]))

@@ -4,10 +4,8 @@
     τ_t = κ_t β̃_t Γ_t                            Γ: condition number proxy of the damped curvature
 
 κ is fixed, or tracks: it is solved for so that τ is the smoothed `pass_quantile` of the anchors' residuals, never far
-from the newest one. Three
-further signals steer the solver. The gap between Neumann and Richardson iterates says that more terms are needed
-(depth); the variance of curvature probes says that the curvature itself is uncertain (smaller steps, fewer terms); the
-share of gradient energy inside the kept subspace says whether its rank suffices.
+from the newest one. Three further signals (`stability.probes`) steer the solver: the gap of iterates its depth, the
+variance of probes step and depth, the energy in the kept subspace its rank.
 """
 
 from dataclasses import asdict, dataclass
@@ -16,6 +14,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from sgoif.core.serialization import nest, unnest
 from sgoif.solvers.base import Control
 from sgoif.stability.probes import ProbeVariance
 from sgoif.stability.running_mean import fold_mean
@@ -32,10 +31,10 @@ epochs, a smoothed tolerance that lags far behind them would close the gate."""
 class Tolerance:
     """One evaluation of τ and its parts."""
 
+    tau: float
+    kappa: float
     beta: float
     condition: float
-    kappa: float
-    tau: float
 
 
 @dataclass
@@ -87,7 +86,8 @@ class StabilityController:
                 self.target = min(max(smoothed, wanted / LAG), wanted * LAG)
                 self.kappa = self.target / (beta * condition)
         kappa = self.kappa if self.kappa else 1.0
-        return Tolerance(beta, condition, kappa, max(kappa * beta * condition, torch.finfo(torch.float32).tiny))
+        tau = max(kappa * beta * condition, torch.finfo(torch.float32).tiny)
+        return Tolerance(tau=tau, kappa=kappa, beta=beta, condition=condition)
 
     def observe_signals(self, *, gap: float, probe: float, energy: float) -> None:
         """Fold in the signals of one refresh; values that are not finite are left out."""
@@ -116,7 +116,7 @@ class StabilityController:
         return {
             "gradient_norm": self.gradient_norm,
             "numbers": torch.tensor(numbers, dtype=torch.float64),
-            **{f"probes.{key}": value for key, value in self.probes.state_dict().items()},
+            **nest("probes", self.probes.state_dict()),
         }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
@@ -125,4 +125,4 @@ class StabilityController:
         self.kappa = None if kappa != kappa else kappa
         self.target = None if target != target else target
         self.signals = Signals(*signals)
-        self.probes.load_state_dict({k[7:]: v for k, v in state.items() if k.startswith("probes.")})
+        self.probes.load_state_dict(unnest("probes", state))

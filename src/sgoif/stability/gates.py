@@ -5,9 +5,8 @@
     moving-average    c_v = clip(1 − ‖r_v‖ / 2m_v, 0, 1)      the simple rival: an anchor against its own past m_v
     none              c_v = 1
 
-τ may differ from group to group: a class that is hard to learn, or most of whose labels are wrong, has larger residuals
-throughout, and one tolerance for all would leave it without anchors. `group_tolerance` scales τ by the group's own
-quantile over that of all anchors.
+τ may differ from group to group (docs/method.md): `group_tolerance` scales it by the group's own quantile of residuals
+over that of all anchors.
 
 The anomaly gate comes first: anchors whose direction is not finite, or absurdly larger than the others', get c_v = 0
 and start again from φ_v = 0.

@@ -4,11 +4,9 @@ A step at time t gets the weight
 
     ω_t = max(ω_min, 1 − L_t / ln C)⁴
 
-with L_t the mean loss on the anchors and ln C the loss of a guess among C classes. The weight is small while the model
-knows nothing, grows as it learns, and falls again when it memorises: its loss on held-out data then rises, often past
-that of a guess. It needs no schedule and adapts to the run, since only ratios of weights matter. With the fourth power
-the first epochs count for little as soon as better ones have come, so wrong labels are found earlier than with the
-second.
+with L_t the mean loss on the anchors and ln C the loss of a guess among C classes: small while the model knows nothing,
+and again when it memorises. Only ratios of weights matter. With the fourth power the first epochs count for little as
+soon as better ones have come, so wrong labels are found earlier than with the second.
 
 Of a loss without classes the guess is the best constant answer to the anchors' targets, and its mean loss stands for
 ln C, which is that of balanced classes: of a squared error the variance of the targets, of several labels the sum of
@@ -32,12 +30,12 @@ LOSS_DECAY = 0.98
 class StepWeight:
     """Running training loss, the last anchor loss, and the weight.
 
-    `applied`: steps are weighed with it; else it is only recorded.
+    `guess` is the mean loss of a guess. `applied`: steps are weighed with it; else it is only recorded.
     """
 
-    def __init__(self, classes: int, device: torch.device, applied: bool = True, guess: float | None = None) -> None:
-        self.guess = math.log(max(classes, 2)) if guess is None else guess
-        self.applied = applied and self.guess > 0
+    def __init__(self, guess: float, device: torch.device, *, applied: bool) -> None:
+        self.guess = guess
+        self.applied = applied and guess > 0
         self.loss = torch.zeros(2, device=device)  # weighted sum and weight of the training loss
         self.train_loss = self.anchor_loss = float("nan")
         self.weight = FLOOR**POWER

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from sgoif.core.logits import same
 from sgoif.distributed.communicator import unwrapped
 from sgoif.errors import LayerError
-from sgoif.tracking.hooks import uncompiled
+from sgoif.tracking.hooks import OwnHook
 
 
 class Head(NamedTuple):
@@ -62,7 +62,7 @@ def _linear(model: nn.Module, run: Callable[[], Tensor], *, cut: bool) -> tuple[
     ran: list[_Ran] = []
 
     def recorder(name: str) -> Callable[..., Tensor | None]:
-        @uncompiled
+        @OwnHook
         def hook(module: nn.Linear, _: object, output: Tensor) -> Tensor | None:
             kept = output.detach()
             ran.append(_Ran(Head(name, module, kept.shape), kept.requires_grad_(cut)))

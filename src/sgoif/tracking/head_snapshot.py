@@ -10,7 +10,8 @@ have a `PassRecord` beside it. In place of any other step `Capture` fills a full
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import torch
 from torch import Tensor
@@ -20,39 +21,27 @@ if TYPE_CHECKING:
     from sgoif.tracking.pass_record import PassRecord
 
 
+@dataclass(slots=True, eq=False)
 class HeadSnapshot:
     """Input, output and output gradient of the head in one step."""
 
-    __slots__ = (
-        "body",
-        "gradient",
-        "indices",
-        "inputs",
-        "label",
-        "learning",
-        "output",
-        "response",
-        "shape",
-        "target",
-        "version",
-    )
-    differentiate = True
-
-    def __init__(self, indices: Tensor, classes: int, learning: bool, body: PassRecord | None = None) -> None:
-        self.indices, self.learning = indices, learning
-        self.body = body
-        """What is seen of layers below the head, while the snapshot is open."""
-        self.response: Tensor | None = None
-        """What they say, once it is closed."""
-        self.shape = (indices.shape[0], classes)
-        self.inputs: Tensor | None = None
-        self.output: Tensor | None = None
-        self.gradient: Tensor | None = None
-        """Known once the snapshot is closed, unless the output was overwritten in the step."""
-        self.target: Tensor | None = None
-        self.label: Tensor | None = None
-        self.version = 0
-        """How often the output had been overwritten when it was last looked at."""
+    differentiate: ClassVar[bool] = True
+    indices: Tensor
+    shape: tuple[int, int]
+    """Examples and classes."""
+    learning: bool
+    body: PassRecord | None = None
+    """What is seen of layers below the head, while the snapshot is open."""
+    response: Tensor | None = None
+    """What they say, once it is closed."""
+    inputs: Tensor | None = None
+    output: Tensor | None = None
+    gradient: Tensor | None = None
+    """Known once the snapshot is closed, unless the output was overwritten in the step."""
+    target: Tensor | None = None
+    label: Tensor | None = None
+    version: int = 0
+    """How often the output had been overwritten when it was last looked at."""
 
     def sees(self, args: tuple[Any, ...], output: Any) -> bool:
         """Keep what the head was given and what it gave; False, and nothing kept, if that is not as expected."""

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from sgoif.core.logits import same
 from sgoif.errors import LayerError, some_of
-from sgoif.tracking.hooks import uncompiled
+from sgoif.tracking.hooks import OwnHook
 from sgoif.tracking.layers import WatchedLayer, is_supported, watch
 
 
@@ -32,7 +32,7 @@ def trace(model: nn.Module, run: Callable[[], Tensor]) -> tuple[list[Call], Tens
     ran: list[tuple[Call, Tensor]] = []
 
     def recorder(name: str) -> Callable[..., None]:
-        @uncompiled
+        @OwnHook
         def hook(module: nn.Module, _: Any, output: Any) -> None:
             if isinstance(output, Tensor):
                 ran.append((Call(name, module, output.shape), output.detach()))

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from sgoif.core.types import Flags, Indices
-from sgoif.errors import DeviceError, IndexingError, NonFiniteError, SgoifError, StepError
+from sgoif.errors import DeviceError, IndexingError, SgoifError, StepError
 from sgoif.tracking.layers.base import WatchedLayer
 from sgoif.tracking.pass_record import PassRecord
 
@@ -164,34 +164,3 @@ class Conversions:
                     f" {name!r}), and its anchors are still for {dtype}. Convert it back with model.to({dtype}), or"
                     f" make a new monitor with anchors in {weight.dtype}; cause: {error}"
                 ) from error
-
-
-def is_finite(logits: Tensor, delta: Tensor) -> bool:
-    """Whether all logits and their gradients are finite; waits for the device."""
-    return bool(logits.isfinite().all() & delta.isfinite().all())
-
-
-def check_finite(logits: Tensor, delta: Tensor, flag: Tensor, skip: bool) -> Tensor:
-    """Raise on a non-finite loss; on a GPU only note it, so that no step waits. Returns the updated note.
-
-    Infinite (not undefined) gradients in float16 are the normal overflow of a loss scaler and pass quietly: the
-    scaler skips such a step and so do the scores.
-    """
-    if skip:
-        return flag
-    gradient = delta.clamp(-1, 1) if delta.dtype == torch.float16 else delta
-    # Anything infinite or undefined makes the sum undefined after the multiplication with zero.
-    flag = flag + (logits.sum(dtype=torch.float32) + gradient.sum(dtype=torch.float32)) * 0
-    if flag.device.type == "cpu":
-        raise_if_nonfinite(flag)
-    return flag
-
-
-def raise_if_nonfinite(flag: Tensor) -> None:
-    """Raise when steps with a non-finite loss were noted."""
-    if bool(torch.isnan(flag)):
-        raise NonFiniteError(
-            "the loss or its gradient was infinite or not a number; the scores of such steps were dropped and the"
-            " monitor goes on. Lower the learning rate, clip gradients, check the inputs and that no weight is zero;"
-            " pass skip_nonfinite=True to drop such steps quietly"
-        )

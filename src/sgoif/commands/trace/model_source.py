@@ -1,7 +1,6 @@
 """Where a model and the images it was trained on come from: a run of `sgoif audit`, or files."""
 
 from collections.abc import Iterator
-from pathlib import Path
 
 import numpy as np
 import torch
@@ -10,8 +9,7 @@ from torch import Tensor
 
 from sgoif.audit.errors import RunDirectoryError
 from sgoif.audit.progress import Progress
-from sgoif.audit.run_directory import RUN, RunDirectory, planted_labels
-from sgoif.audit.settings import AuditSettings
+from sgoif.audit.run_directory import RUN
 from sgoif.commands.finished_run import FinishedRun, open_run
 from sgoif.commands.image_batches import Unreadable, collection_batches, preparation_for, thumbnail_of
 from sgoif.commands.trace.settings import TraceSettings
@@ -38,16 +36,12 @@ class RunSource:
                 " --model and --weights"
             )
         self._run: FinishedRun = open_run(path, settings.model, show.say)
-        recorded = RunDirectory(path, AuditSettings(path)).recorded()
-        assert recorded is not None  # open_run has read it
-        audit = AuditSettings.from_record(recorded["settings"])
-        pixels = self._run.pixels
-        self.class_names, self.preparation = pixels.class_names, self._run.setup.preparation
-        self.source = Path(audit.path).absolute()
+        self.class_names, self.preparation = self._run.pixels.class_names, self._run.setup.preparation
+        self.source = self._run.source
         self._batch_size = settings.batch_size
         self.model = self._run.setup.build(choose_device(settings.device))
         self.notes: list[str] = []
-        if planted_labels(recorded):
+        if self._run.planted:
             self.notes.append(
                 "an earlier release made a few labels of this run wrong on purpose: some images may be named for that"
             )

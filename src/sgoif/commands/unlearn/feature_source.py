@@ -24,13 +24,7 @@ Array = np.ndarray[Any, Any]
 
 def fit_unlearner(settings: InitSettings, show: Progress, log: AuditLog) -> Unlearner:
     """A new unlearner with its log begun."""
-    options: dict[str, Any] = {
-        "log": log,
-        "continue_log": settings.continue_log,
-        "l2": settings.head.l2,
-        "steps": settings.head.steps,
-        "limits": settings.head.limits,
-    }
+    options = {"log": log, "continue_log": settings.continue_log, **vars(settings.head)}
     if settings.features is not None:
         return _of_archive(settings.features, settings.device, options, show)
     assert settings.run is not None

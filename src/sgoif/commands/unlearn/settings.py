@@ -1,6 +1,6 @@
 """Every setting of the unlearning commands: one place, validated when made."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import get_args
 
@@ -9,26 +9,24 @@ from sgoif.device.selection import Device
 from sgoif.errors import SettingError
 from sgoif.tasks.unlearning.settings import UnlearnerSettings
 
-STATE, LOG = Path("unlearning.npz"), Path("unlearning.jsonl")
 
-
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class InitSettings:
     """Where features come from, and where state and log go."""
 
-    run: Path | None = None
+    run: Path | None
     """Run directory of a finished `sgoif audit`."""
-    model: str | None = None
+    model: str | None
     """`package.module:factory` of the user's own network that the run trained."""
-    features: Path | None = None
+    features: Path | None
     """An .npz archive of features and labels."""
-    state: Path = STATE
-    log: Path = LOG
-    continue_log: bool = False
+    state: Path
+    log: Path
+    continue_log: bool
     """The network was trained again; the log goes on, and the state is replaced."""
-    head: UnlearnerSettings = field(default_factory=UnlearnerSettings)
-    batch_size: int = 128
-    device: Device = "auto"
+    head: UnlearnerSettings
+    batch_size: int
+    device: Device
 
     def __post_init__(self) -> None:
         if (self.run is None) == (self.features is None):

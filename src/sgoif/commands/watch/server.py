@@ -5,10 +5,8 @@
     /thumb/N        a small picture of image N
 
 Requests are read and answers written by h11, a package without dependencies that refuses what is not HTTP/1.1 to the
-letter, a line break in a header included; sockets and threads are the standard library's. Whole servers were tried and
-do less of what is needed here: for the minute of the trial uvicorn held a visitor who sent a byte every two seconds,
-uvicorn and aiohttp both held one who read ten bytes every two seconds, and both answer malformed requests themselves,
-without the headers that every answer must have. `http.server` does none of it either.
+letter, a line break in a header included; sockets and threads are the standard library's. Whole servers (uvicorn,
+aiohttp, `http.server`) set no deadline for slow visitors and answer malformed requests without the headers needed.
 
 One request a connection, a number of connections at a time, and one deadline for all that happens on each of them.
 """

@@ -96,9 +96,11 @@ class Objective(ABC):
     def check_strangers(self, targets: Any, count: int, device: torch.device) -> Tensor:
         """Targets of examples from outside, on the right device; raises where they do not fit."""
 
-    @abstractmethod
     def columns(self, z: Tensor, label: Tensor) -> Columns:
-        """What the answers [B, ...] say about classes."""
+        """What the answers [B, ...] say about classes: nothing where there are none."""
+        none = torch.full((len(z),), -1, device=z.device)
+        empty = torch.full((len(z),), torch.nan, device=z.device)
+        return Columns(none, none, empty, empty, z.new_zeros(len(z), 0), empty)
 
     def losses(self, z: Tensor, target: Tensor, columns: Columns) -> Tensor:
         """ℓ_i of every example, [B]."""

@@ -7,8 +7,8 @@ import torch
 from torch import Tensor, nn
 
 from sgoif.core.losses import Loss, one_at_a_time, per_token
-from sgoif.core.objective.base import Columns, Objective, Target
-from sgoif.core.objective.values import GUESSED_ENTRIES, best_constant, no_columns
+from sgoif.core.objective.base import Objective, Target
+from sgoif.core.objective.values import GUESSED_ENTRIES, best_constant
 from sgoif.errors import AnchorError, StepError
 
 
@@ -48,9 +48,6 @@ class Tokens(Objective):
             )
         return torch.stack(list(targets))
 
-    def key(self, target: Any) -> Any:
-        return target
-
     def answer(self, output: Tensor, count: int) -> Tensor | None:
         rows = output.dim() == 2 and count and len(output) % count == 0
         if output.shape[-1:] != (self.vocabulary,) or not (rows or (output.dim() == 3 and len(output) == count)):
@@ -77,9 +74,6 @@ class Tokens(Objective):
                 f" {tuple(given.shape)}"
             )
         return given.reshape(count, -1).long().to(device, non_blocking=True)
-
-    def columns(self, z: Tensor, label: Tensor) -> Columns:
-        return no_columns(z)
 
     def entries(self, target: Tensor) -> Tensor | None:
         return target.ne(self.ignored).sum(1).float() if self.ignored is not None else None

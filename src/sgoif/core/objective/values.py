@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from sgoif.core.losses import Loss, per_example
-from sgoif.core.objective.base import Columns, Objective, Target
+from sgoif.core.objective.base import Objective, Target
 from sgoif.errors import AnchorError, StepError
 
 GUESSED_ENTRIES = 2**22
@@ -73,9 +73,6 @@ class Values(Objective):
             raise StepError(f"target must hold {self.what} of shape {expected}; got shape {tuple(given.shape)}")
         return given.reshape(expected).float().to(device, non_blocking=True)
 
-    def columns(self, z: Tensor, label: Tensor) -> Columns:
-        return no_columns(z)
-
     def entries(self, target: Tensor) -> Tensor | None:
         return target.new_full((len(target),), float(self.shape.numel())) if self.summed else None
 
@@ -101,13 +98,6 @@ class MultiLabel(Values):
 
     def link(self, mean: Tensor) -> Tensor:
         return torch.logit(mean, eps=1e-6)
-
-
-def no_columns(z: Tensor) -> Columns:
-    """The columns of examples without classes."""
-    none = torch.full((len(z),), -1, device=z.device)
-    empty = torch.full((len(z),), torch.nan, device=z.device)
-    return Columns(none, none, empty, empty, z.new_zeros(len(z), 0), empty)
 
 
 def best_constant(loss: Callable[[Tensor], Tensor], starts: Sequence[Tensor]) -> float:

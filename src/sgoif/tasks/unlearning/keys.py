@@ -1,7 +1,5 @@
-"""The key that proves who wrote a log: 32 random bytes in a file of the user's own, outside the folder of the log.
-
-Whoever can write a run's folder can write its log; only the key tells their entries from yours. So it must not lie in
-that folder, where it would be copied, backed up and handed on with the log, and others must not be able to read it.
+"""The key that proves who wrote a log: 32 random bytes in a file of the user's own, outside the folder of the log,
+where it would be copied, backed up and handed on with it.
 """
 
 import os

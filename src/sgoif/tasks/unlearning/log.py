@@ -1,9 +1,5 @@
-"""The audit log, open for writing, and its verification; `entries` has the form of a line.
-
-Whoever changes, removes, adds or moves a line has to seal every later line anew, and then the hash of the last line,
-the *head*, is another. With a key every line also carries a proof that nobody can make who does not have the key;
-without one, anybody who can write the file can write it anew. A log that was cut off at its end looks sound either way
-to anybody who does not know a head: the state of the unlearner knows one, and others can be kept elsewhere.
+"""The audit log, open for writing, and its verification; `entries` has the form of a line, docs/unlearning.md what it
+shows. A log that was cut off at its end looks sound to anybody who does not know its *head*, the hash of the last line.
 
 A line is written in one piece and flushed to disk. Of a write that was cut short there is a line without its end, which
 the next writer takes off and mentions. A clock that was set back is mentioned too, so times that go back without a word
@@ -71,11 +67,7 @@ def read_log(path: str | os.PathLike[str], key: bytes | None = None) -> list[Ent
 
 
 def verify_log(
-    path: str | os.PathLike[str],
-    expect: str | None = None,
-    *,
-    key: bytes | None = None,
-    state_hash: str | None = None,
+    path: str | os.PathLike[str], expect: str | None = None, *, key: bytes | None = None, state_hash: str | None = None
 ) -> Verification:
     """Check every line of a log, and that it holds a hash that was noted before and the one that a state ends with.
 

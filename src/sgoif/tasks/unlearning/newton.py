@@ -147,8 +147,8 @@ class FittedHead:
         return solve(self.objective.curvature(self.w), rows, None).vectors
 
 
-def fit_head(data: HeadData, l2: float, start: Tensor | None = None, tolerance: float = TOLERANCE) -> FittedHead:
+def fit_head(data: HeadData, l2: float, start: Tensor | None = None) -> FittedHead:
     """The optimal head."""
     objective = Objective(data, l2)
-    found = minimise(objective, start, tolerance=tolerance)
+    found = minimise(objective, start)
     return FittedHead(objective, found.w, (found.value, found.gradient))

@@ -1,16 +1,8 @@
 """Which requests call for training the whole network again now, and which can wait for the next training.
 
-A removal takes the examples out of the head, with a certificate. The layers below have still seen them, and only
-training again changes that. Four measurements say how much that matters, each with a limit of the user's:
-
-    certificate   how far a logit of a typical held-out input can be from that of the retrained head
-    predictions   held-out predictions that the removal changes
-    loss          change of the mean held-out loss, as a share of that loss
-    size          examples to be deleted, as a share of all, or of their class
-
-The urgency of a request is the largest of measurement / limit. At 1 or more it is "now", below it "can wait". Small
-requests add up: where all that was deleted since the network was trained is more than the limit for the size, a request
-is "now" too, with an urgency of 1 if nothing else makes it more urgent.
+The urgency of a request is the largest of measurement / limit, over what docs/unlearning.md says is measured. At 1 or
+more it is "now", below it "can wait". Small requests add up: where all that was deleted since the network was trained
+is more than the limit for the size, a request is "now" too, with an urgency of 1 if nothing makes it more urgent.
 """
 
 import math

@@ -1,8 +1,7 @@
 """Following a log from where a state was saved: a crash or a forgotten save loses nothing that was logged.
 
-The log is written before the state. Requests and decisions are taken from it as they stand there; removals are carried
-out again, with the same steps from the same head, so that the deleted examples leave this state too. That is done only
-for entries whose proof was checked with the key: anybody can write a line that looks like a removal.
+Requests and decisions are taken from it as they stand there; removals are carried out again, with the same steps from
+the same head. Only entries whose proof was checked with the key count: anybody can write a line that looks like one.
 """
 
 import math

@@ -1,12 +1,9 @@
 """Deletion requests for one trained classifier, from the request to the evidence.
 
-The features of the training data are computed once, and the last layer of the network is fitted to them again as a
-convex head (`head`). That has one optimum, so "the head trained without these examples" means something, and how far a
-head is from it can be bounded (`removal`). Requests are judged (`priority`), carried out together, checked against
-training the head again, and every step is written to an audit log (`log`).
-
-What is certified is the head given frozen features. The layers below have seen the deleted examples and stay as they
-are until the network is trained again; `Decision.when` says whether that should happen now.
+The last layer of the network is fitted again, as a convex head on frozen features (`head`). That has one optimum, so
+how far a head is from the one trained without some examples can be bounded (`removal`). Requests are judged
+(`priority`), carried out together, checked against training the head again, and logged step by step (`log`).
+docs/unlearning.md says what is certified and what is not.
 """
 
 from __future__ import annotations
@@ -160,14 +157,11 @@ class Unlearner(UnlearnerState):
         made = cls(fitted, given, settings, **place)  # type: ignore[arg-type]
         if log is not None:
             with log.held():
-                made._begin_log(log, start)
+                earlier = log.entries() if log.exists() else []
+                check_deleted(earlier, made.ids, log)
+                made.log, made.last_hash = log, earlier[-1].hash if earlier else None
+                made.write_first(earlier, start)
         return made
-
-    def _begin_log(self, log: AuditLog, start: Tensor | None) -> None:
-        earlier = log.entries() if log.exists() else []
-        check_deleted(earlier, self.ids, log)
-        self.log, self.last_hash = log, earlier[-1].hash if earlier else None
-        self.write_first(earlier, start)
 
     # --- what people ask for ------------------------------------------------------------------------------------
 

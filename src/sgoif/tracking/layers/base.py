@@ -121,9 +121,11 @@ class WatchedLayer(ABC):
             self._prepared = direction, dtype, ready
         return self._prepared[2]
 
-    @abstractmethod
     def parameters_from(self, matrix: Tensor) -> dict[str, Tensor]:
         """The full matrix [rows, cols] as the layer's parameters, by their local names."""
+        if self.bias is None:
+            return {"weight": matrix.reshape(self.weight.shape)}
+        return {"weight": matrix[:, :-1].reshape(self.weight.shape), "bias": matrix[:, -1]}
 
     def _project_pair(self, a: Tensor, d: Tensor) -> tuple[Tensor, Tensor]:
         """Append the bias column to a [B, T, cols'] and project both sides, in float32."""

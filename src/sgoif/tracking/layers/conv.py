@@ -26,7 +26,7 @@ class ConvLayer(WatchedLayer):
         mode = "constant" if conv.padding_mode == "zeros" else conv.padding_mode
         sides = conv._reversed_padding_repeated_twice
         padded = F.pad(inputs.float(), sides, mode=mode)
-        patches = F.unfold(padded, _pair(conv.kernel_size), dilation=_pair(conv.dilation), stride=_pair(conv.stride))
+        patches = F.unfold(padded, conv.kernel_size, dilation=conv.dilation, stride=conv.stride)
         return patches.reshape(len(inputs), conv.groups, self.columns, -1)
 
     def _factors(self, inputs: Tensor, delta: Tensor) -> tuple[Tensor, Tensor]:
@@ -61,11 +61,3 @@ class ConvLayer(WatchedLayer):
     def response(self, inputs: Tensor, direction: Tensor) -> Tensor:
         weights = self._weights(direction, inputs.dtype)
         return self._conv(inputs, weights["weight"], weights.get("bias"))
-
-    def parameters_from(self, matrix: Tensor) -> dict[str, Tensor]:
-        weight = matrix[:, : self.columns].reshape(self.weight.shape)
-        return {"weight": weight} if self.bias is None else {"weight": weight, "bias": matrix[:, -1]}
-
-
-def _pair(value: int | tuple[int, ...]) -> tuple[int, int]:
-    return (value, value) if isinstance(value, int) else (value[0], value[1])

@@ -21,8 +21,3 @@ class LinearLayer(WatchedLayer):
     def response(self, inputs: Tensor, direction: Tensor) -> Tensor:
         weights = self._weights(direction, inputs.dtype)
         return F.linear(inputs, weights["weight"], weights.get("bias"))
-
-    def parameters_from(self, matrix: Tensor) -> dict[str, Tensor]:
-        if self.bias is None:
-            return {"weight": matrix}
-        return {"weight": matrix[:, :-1], "bias": matrix[:, -1]}
