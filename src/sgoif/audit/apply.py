@@ -3,8 +3,6 @@
 The copy is made in a folder beside its target and renamed when it is whole, so there is never half a copy.
 """
 
-from __future__ import annotations
-
 import hashlib
 import os
 import secrets

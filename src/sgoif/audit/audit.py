@@ -9,14 +9,12 @@ It can be stopped at any moment; `audit(settings, resume=True)` goes on where it
 outputs again.
 """
 
-from __future__ import annotations
-
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 
@@ -39,11 +37,10 @@ from sgoif.device.selection import choose_device
 from sgoif.distributed.communicator import Communicator
 from sgoif.distributed.launch import choose_gpu, joined
 from sgoif.errors import ModelError, StateError
+from sgoif.images import Collection, Pixels, open_images, prepare
 from sgoif.reports.label_report import ReportExtras, page_data, precision, sort_worst_first
 from sgoif.reports.page import write_page
-
-if TYPE_CHECKING:
-    from sgoif.images import Collection, Pixels
+from sgoif.tasks import LabelErrors
 
 
 @dataclass(frozen=True)
@@ -148,8 +145,6 @@ def _split(settings: AuditSettings, labels: Indices, copies: Sequence[int] = ())
 def _read_images(
     settings: AuditSettings, directory: RunDirectory, show: Progress, communicator: Communicator
 ) -> tuple[Collection, Pixels]:
-    from sgoif.images import open_images, prepare
-
     collection = open_images(settings.path, **settings.options)
     _split(settings, collection.labels)  # too few images are noticed before they are read
     show.stage("reading images", len(collection.names))
@@ -252,8 +247,6 @@ def _write(
     seconds: float,
     checked: Mapping[int, int] | None,
 ) -> AuditResult:
-    from sgoif.tasks import LabelErrors
-
     folder = directory.path
     show.stage("judging labels", 0)
     errors = LabelErrors(

@@ -2,8 +2,6 @@
 goes on with exactly the batches it would have seen.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Any
 
@@ -52,7 +50,7 @@ class Normalisation:
     spread: tuple[float, ...]
 
     @classmethod
-    def of(cls, pixels: Bytes) -> Normalisation:
+    def of(cls, pixels: Bytes) -> "Normalisation":
         """Exact over at most 10,000 images spread evenly over the data."""
         chosen = evenly(len(pixels), LOOKED_AT)
         channels = pixels.shape[1]
@@ -87,7 +85,7 @@ class Moves:
     columns: Tensor
 
     @classmethod
-    def drawn(cls, count: int, size: tuple[int, ...], seed: int, mirror: bool) -> Moves:
+    def drawn(cls, count: int, size: tuple[int, ...], seed: int, mirror: bool) -> "Moves":
         """Shifts by up to an eighth of a side, filled by reflection, and half of the images mirrored where wanted.
 
         Random numbers are drawn on the CPU, so that they do not depend on the device.
@@ -106,7 +104,7 @@ class Moves:
             columns = torch.where(mirrored, columns.flip(1), columns)
         return cls(rows, columns)
 
-    def part(self, which: slice) -> Moves:
+    def part(self, which: slice) -> "Moves":
         """Those of some images."""
         return Moves(self.rows[which], self.columns[which])
 

@@ -3,8 +3,6 @@
 `labels` is the new label of every image, -1 where it is dropped. Writers return what was written in words.
 """
 
-from __future__ import annotations
-
 import csv
 import errno
 import io

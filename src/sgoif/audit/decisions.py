@@ -1,7 +1,5 @@
 """Decisions that a person took about labels: read from a CSV file and checked against the data, all rows or none."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """What can go wrong in an audit, beside the mistakes that the parts below report themselves."""
 
-from __future__ import annotations
-
 import errno
 from collections.abc import Iterator
 from contextlib import contextmanager

@@ -3,23 +3,19 @@
 The file is written whole or not at all, so a reader needs no lock; a full disk never stops a run for its sake.
 """
 
-from __future__ import annotations
-
 import json
 import math
 import time
 from contextlib import suppress
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from sgoif.audit.stopping import memorises
+from sgoif.audit.training import Training
 from sgoif.core.provenance import plain
 from sgoif.core.serialization import atomic_write
-
-if TYPE_CHECKING:
-    from sgoif.audit.training import Training
-    from sgoif.images import Pixels
+from sgoif.images import Pixels
 
 LIVE = "live.json"
 EVERY = 2.0

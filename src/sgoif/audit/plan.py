@@ -4,8 +4,6 @@ The rules are meant for data of every size. Small sets need more passes for the 
 takes a larger learning rate; a set with many classes needs held-out images of each of them.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass
 from math import ceil, sqrt

@@ -4,8 +4,6 @@ It is written once. An audit that is resumed ranks anew, and may do so by what w
 the first list are a random sample of that one alone.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Sequence
 from pathlib import Path

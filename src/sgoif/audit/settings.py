@@ -1,7 +1,5 @@
 """Every setting of an audit: one place, validated when made."""
 
-from __future__ import annotations
-
 import re
 import shlex
 from dataclasses import dataclass, fields
@@ -134,7 +132,7 @@ class AuditSettings(DataSettings):
         return {name: str(value) if isinstance(value, Path) else value for name, value in values.items()}
 
     @classmethod
-    def from_record(cls, record: dict[str, Any]) -> AuditSettings:
+    def from_record(cls, record: dict[str, Any]) -> "AuditSettings":
         """What `record` wrote."""
         known = {item.name for item in fields(cls)}
         return cls(**{name: value for name, value in record.items() if name in known})

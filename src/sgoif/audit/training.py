@@ -4,8 +4,6 @@ Nothing in it remembers anything outside `state_dict`: batches, augmentation, dr
 the seed and the number of the step.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any, Protocol

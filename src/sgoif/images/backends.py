@@ -3,8 +3,6 @@
 A store decodes image i on demand from any thread, and says enough about its contents to notice a change.
 """
 
-from __future__ import annotations
-
 import os
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -38,7 +36,7 @@ class Store(Protocol):
     def fingerprint(self, update: Update) -> None:
         """Feed everything that tells these images from others."""
 
-    def pick(self, numbers: Sequence[int]) -> Store:
+    def pick(self, numbers: Sequence[int]) -> "Store":
         """The store of some of the images."""
 
 
@@ -64,7 +62,7 @@ class Files:
         for path in self._paths:
             update(stamp(path))
 
-    def pick(self, numbers: Sequence[int]) -> Files:
+    def pick(self, numbers: Sequence[int]) -> "Files":
         return Files([self._paths[number] for number in numbers])
 
 
@@ -144,6 +142,6 @@ class Arrays:
             for start in range(0, len(part), step):
                 update(np.ascontiguousarray(part[start : start + step]).tobytes())
 
-    def pick(self, numbers: Sequence[int]) -> Arrays:
+    def pick(self, numbers: Sequence[int]) -> "Arrays":
         rows = self._rows[np.asarray(numbers, dtype=np.int64)]
         return Arrays(self._parts, planes_first=self._planes_first, scale=self._scale, rows=rows.tolist())

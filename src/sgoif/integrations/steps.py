@@ -8,22 +8,18 @@ the one and after the other, and in between an error may come, or no backward at
     abandon   leave it as after an error, so that it is forgotten
 """
 
-from __future__ import annotations
-
 import logging
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from torch.utils.data import Dataset
 
+from sgoif.analysis.health import Health
 from sgoif.core.score_table import ScoreTable
 from sgoif.errors import IndexingError, SettingError, SgoifError
-
-if TYPE_CHECKING:
-    from sgoif.analysis.health import Health
-    from sgoif.monitor import InfluenceMonitor
-    from sgoif.tasks import LabelErrors
+from sgoif.monitor import InfluenceMonitor
+from sgoif.tasks import LabelErrors
 
 INDEX = "index"
 logger = logging.getLogger(__name__)
@@ -91,8 +87,6 @@ class Results:
 
     def errors(self, dataset: Dataset[Any] | None = None, **options: Any) -> LabelErrors:
         """Which labels are wrong; see `sgoif.tasks.LabelErrors`."""
-        from sgoif.tasks import LabelErrors
-
         return LabelErrors(self.monitor, dataset=dataset, **options)
 
 

@@ -5,8 +5,6 @@ security policy allows that one script and that one style sheet (by their digest
 nothing else: no network, no evaluation of strings, no markup from strings.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from pathlib import Path
 

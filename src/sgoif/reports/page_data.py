@@ -1,7 +1,5 @@
 """What the report page shows: one table of examples and the figures around it, checked when made."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple

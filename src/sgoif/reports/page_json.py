@@ -5,8 +5,6 @@ Rows are sorted by falling probability, so the page's default order needs no wor
 valid Unicode (a lone surrogate) survives.
 """
 
-from __future__ import annotations
-
 import base64
 import dataclasses
 import hashlib

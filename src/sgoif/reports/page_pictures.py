@@ -5,8 +5,6 @@ suspicious example first, followed by the held-out examples it hurts, then the n
 element or two, and a file that reaches its size limit lacks only what the least suspicious examples would show.
 """
 
-from __future__ import annotations
-
 import base64
 from collections.abc import Callable, Iterator
 

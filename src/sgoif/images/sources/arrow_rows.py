@@ -1,7 +1,5 @@
 """Encoded images in the rows of Arrow or Parquet files, fetched when asked for."""
 
-from __future__ import annotations
-
 import threading
 from collections import OrderedDict
 from collections.abc import Sequence
@@ -161,5 +159,5 @@ class Encoded:
         for file in self.table.files:
             update(file.name.encode("utf-8", "surrogateescape") + b" " + stamp(file))
 
-    def pick(self, numbers: Sequence[int]) -> Encoded:
+    def pick(self, numbers: Sequence[int]) -> "Encoded":
         return Encoded(self.table, self._name, self._root, [self._rows[number] for number in numbers])

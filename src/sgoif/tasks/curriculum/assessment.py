@@ -8,17 +8,15 @@ labels (`labels.ranking`): 1 where the noise has no structure that could be lear
 better than held-out ones, 0 where either is otherwise. Two judgements in a row must say so: the smaller counts.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from sgoif.analysis.intervals import half_width
+from sgoif.monitor import InfluenceMonitor
 from sgoif.scoring.ledger import Ledger
 from sgoif.tasks.curriculum.fading_ledgers import FadingLedgers
 from sgoif.tasks.curriculum.settings import CurriculumSettings
@@ -35,9 +33,6 @@ from sgoif.tasks.labels.channel import Array, Labels
 from sgoif.tasks.labels.evidence import Evidence, Rows, from_ledger
 from sgoif.tasks.labels.judgement import LEAST_EXAMPLES, Judgement, judge, suggestions
 
-if TYPE_CHECKING:
-    from sgoif.monitor import InfluenceMonitor
-
 
 @dataclass(frozen=True)
 class InfluenceSnapshot:
@@ -52,7 +47,7 @@ class InfluenceSnapshot:
     groups: Rows
 
     @classmethod
-    def of(cls, evidence: Evidence, width: Array) -> InfluenceSnapshot:
+    def of(cls, evidence: Evidence, width: Array) -> "InfluenceSnapshot":
         """Those of some examples, in the order of their indices."""
         return cls(evidence.index, evidence.influence, width, evidence.groups)
 
@@ -70,7 +65,7 @@ class InfluenceSnapshot:
         return {name: torch.from_numpy(part.copy()) for name, part in parts.items()}
 
     @classmethod
-    def from_state(cls, state: Mapping[str, Tensor]) -> InfluenceSnapshot:
+    def from_state(cls, state: Mapping[str, Tensor]) -> "InfluenceSnapshot":
         """What `state_dict` gave."""
         part = {name: tensor.cpu().numpy() for name, tensor in state.items()}
         return cls(part["index"], part["influence"], part["width"], Rows(part["groups"], part.get("slots")))

@@ -15,14 +15,12 @@ confidence in each of its anchors. They count alike all the same: weighted by it
 tell less.
 """
 
-from __future__ import annotations
-
 import itertools
 import os
 from collections.abc import Iterable, Iterator
 from contextlib import nullcontext
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, Self
+from typing import Any, Self
 
 import numpy as np
 import torch
@@ -31,6 +29,7 @@ from torch.utils.data import DataLoader, Dataset, IterableDataset
 
 from sgoif.core.serialization import load_state, save_state
 from sgoif.errors import LayerError, SettingError, SgoifError, StateError
+from sgoif.monitor import InfluenceMonitor
 from sgoif.tasks.argument_checks import as_numbers, check_classes, check_model
 from sgoif.tasks.ood.conformal import p_values, threshold
 from sgoif.tasks.ood.moments import LayerMoments
@@ -41,9 +40,6 @@ from sgoif.tasks.ood.reference import CalibrationSet, OneInMany, Reference, acti
 from sgoif.tasks.ood.score_graphs import GraphedScore
 from sgoif.tasks.ood.stream import ShiftWatch
 from sgoif.tracking.evaluation import evaluation
-
-if TYPE_CHECKING:
-    from sgoif.monitor import InfluenceMonitor
 
 HELD_BACK = 5
 """One example in so many, at random, is kept for the calibration where none is given."""

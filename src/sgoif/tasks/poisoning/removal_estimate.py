@@ -15,8 +15,6 @@ of what it was. As a control, as many other examples of the same labels are remo
 the count says nothing about the examples found, and there is no estimate.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
@@ -68,6 +66,32 @@ class Level:
     """[N, D]"""
     victims: Tensor
     """[V, D]"""
+
+
+class _Refit:
+    """A linear classifier on one level's features, refitted without some rows."""
+
+    def __init__(self, level: Level, labels: Tensor, classes: int, chosen: Rows, wrong: Tensor) -> None:
+        self.name = level.name
+        device = labels.device
+        rows = torch.from_numpy(chosen)
+        x = level.training[rows.to(level.training.device)].to(device).double()
+        self._centre, self._scale = x.mean(0), x.var(0, unbiased=False).mean().sqrt().clamp_min(1e-12)
+        self._x, self._y = self._prepared(x), labels[rows.to(device)]
+        self._victims, self._wrong = self._prepared(level.victims.to(device).double()), wrong.to(device)
+        self._start = x.new_zeros(classes, self._x.shape[1])
+
+    def _prepared(self, x: Tensor) -> Tensor:
+        return torch.cat([(x - self._centre) / self._scale, x.new_ones(len(x), 1)], dim=1)
+
+    def without(self, rows: Rows) -> float:
+        """Median probability of the wrong label over the victims after a refit without these rows."""
+        kept = torch.ones(len(self._x), dtype=torch.bool, device=self._x.device)
+        kept[torch.from_numpy(rows).to(kept.device)] = False
+        weights = fit_linear(self._x[kept], self._y[kept], self._start)
+        self._start = weights  # the next refit is near this one
+        wrong = (self._victims @ weights.T).softmax(1).gather(1, self._wrong.unsqueeze(1))
+        return float(wrong.median())
 
 
 def estimate_removal(
@@ -130,32 +154,6 @@ def _first(refit: _Refit, curve: dict[int, float], undone: float) -> int:
         curve[middle] = refit.without(np.arange(middle))
         low, high = (low, middle) if curve[middle] < undone else (middle, high)
     return high
-
-
-class _Refit:
-    """A linear classifier on one level's features, refitted without some rows."""
-
-    def __init__(self, level: Level, labels: Tensor, classes: int, chosen: Rows, wrong: Tensor) -> None:
-        self.name = level.name
-        device = labels.device
-        rows = torch.from_numpy(chosen)
-        x = level.training[rows.to(level.training.device)].to(device).double()
-        self._centre, self._scale = x.mean(0), x.var(0, unbiased=False).mean().sqrt().clamp_min(1e-12)
-        self._x, self._y = self._prepared(x), labels[rows.to(device)]
-        self._victims, self._wrong = self._prepared(level.victims.to(device).double()), wrong.to(device)
-        self._start = x.new_zeros(classes, self._x.shape[1])
-
-    def _prepared(self, x: Tensor) -> Tensor:
-        return torch.cat([(x - self._centre) / self._scale, x.new_ones(len(x), 1)], dim=1)
-
-    def without(self, rows: Rows) -> float:
-        """Median probability of the wrong label over the victims after a refit without these rows."""
-        kept = torch.ones(len(self._x), dtype=torch.bool, device=self._x.device)
-        kept[torch.from_numpy(rows).to(kept.device)] = False
-        weights = fit_linear(self._x[kept], self._y[kept], self._start)
-        self._start = weights  # the next refit is near this one
-        wrong = (self._victims @ weights.T).softmax(1).gather(1, self._wrong.unsqueeze(1))
-        return float(wrong.median())
 
 
 def fit_linear(x: Tensor, y: Tensor, start: Tensor, penalty: float = PENALTY) -> Tensor:

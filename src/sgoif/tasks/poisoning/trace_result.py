@@ -1,7 +1,5 @@
 """What a trace found: a score for every training example, which of them to remove, and how they belong together."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -29,18 +27,18 @@ class Thresholds:
     """Least number of examples in it."""
     share: float
     """Largest share of the class that it may be."""
-    larger: Thresholds | None = None
+    larger: "Thresholds | None" = None
     """What is asked of a mode with a larger share; None: it is a part of what the class is."""
 
     def passed(self, mixture: Mixture, members: int) -> bool:
         """Whether examples in the upper mode are to be removed."""
         return members >= self.members and self.belief(mixture) >= 0.5
 
-    def at_least(self, separation: float) -> Thresholds:
+    def at_least(self, separation: float) -> "Thresholds":
         """The same, with this separation where less was asked."""
         return replace(self, separation=max(self.separation, separation))
 
-    def judge(self, label: int, mixture: Mixture, members: int) -> Evidence:
+    def judge(self, label: int, mixture: Mixture, members: int) -> "Evidence":
         """What a label's mixture means by these thresholds."""
         return Evidence(label, mixture, members, self.belief(mixture), self.passed(mixture, members))
 

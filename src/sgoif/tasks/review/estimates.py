@@ -19,8 +19,6 @@ probability after recalibration: one look's worth of the prior, which has an ans
 as accurate as none elsewhere (root mean square errors 0.3 points smaller to 0.1 larger in the rankings tried).
 """
 
-from __future__ import annotations
-
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
@@ -49,7 +47,7 @@ class Interval(NamedTuple):
     low: float
     high: float
 
-    def over(self, size: float) -> Interval:
+    def over(self, size: float) -> "Interval":
         """The same as a share."""
         return Interval(*(value / size if size else 0.0 for value in self))
 

@@ -20,8 +20,6 @@ strata and a seed, and these alone say everything else, in any language:
 Twenty strata are enough to gain what a ranking offers, and with 40 looks there are two in each.
 """
 
-from __future__ import annotations
-
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from functools import cached_property
@@ -69,7 +67,7 @@ class ReviewPlan:
             )
 
     @classmethod
-    def of(cls, size: int, probability: Array | None = None, seed: int = 0) -> ReviewPlan:
+    def of(cls, size: int, probability: Array | None = None, seed: int = 0) -> "ReviewPlan":
         """Make a plan for a list.
 
         Args:

@@ -1,7 +1,5 @@
 """A review of examples that have indices of their own: what `plan` and `estimates` count by position in the list."""
 
-from __future__ import annotations
-
 from collections.abc import Collection, Mapping
 from itertools import islice
 from typing import Any

@@ -4,8 +4,6 @@ Platt's recalibration, logit p' = a + b logit p, with a ~ N(0, 1.5²) and b ~ N(
 some dozens what was seen decides. Lists rest on it, and estimates of blocks with hardly a look; no interval does.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np
