@@ -24,7 +24,7 @@ from sgoif.audit.errors import AuditError, AuditInterrupted
 from sgoif.audit.interruption import Interruption
 from sgoif.audit.live_status import LiveStatus
 from sgoif.audit.models import resolve
-from sgoif.audit.plan import LEAST_TRAINED, Indices, Plan, hold_out, make_plan
+from sgoif.audit.plan import LEAST_TRAINED, Plan, hold_out, make_plan
 from sgoif.audit.progress import Progress
 from sgoif.audit.review_plan import write_review_plan
 from sgoif.audit.run_directory import RunDirectory, claimed, identity
@@ -33,6 +33,7 @@ from sgoif.audit.training import Training
 from sgoif.core.data import isolated_random_state
 from sgoif.core.provenance import package_version, versions, write_json
 from sgoif.core.score_table import ScoreTable
+from sgoif.core.types import Indices
 from sgoif.device.selection import choose_device
 from sgoif.distributed.communicator import Communicator
 from sgoif.distributed.launch import choose_gpu, joined

@@ -11,10 +11,10 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch.utils.data import Dataset
 
+from sgoif.core.types import Indices
 from sgoif.distributed.communicator import SINGLE_PROCESS, Communicator
 
 Bytes = NDArray[np.uint8]
-Indices = NDArray[np.int64]
 SHUFFLE, AUGMENT, DROPOUT = 1, 2, 3
 """Names of the independent random streams of a run; 0 is the hold-out's."""
 LOOKED_AT = 10_000

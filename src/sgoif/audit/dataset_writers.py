@@ -21,6 +21,7 @@ from PIL import Image
 
 from sgoif.audit.decisions import DROPPED
 from sgoif.core.score_table import is_own, to_cell
+from sgoif.core.types import Array
 from sgoif.images.backends import Arrays
 from sgoif.images.collection import Collection
 from sgoif.images.reading import each_image
@@ -29,7 +30,6 @@ from sgoif.images.sources.base import pyarrow_for
 from sgoif.images.sources.csv_table import read_csv
 from sgoif.images.sources.manifest import PARQUET
 
-Array = np.ndarray[Any, Any]
 ARCHIVE = "clean.npz"
 LONGEST_NAME = 255
 """Bytes of one part of a path, on every usual file system."""

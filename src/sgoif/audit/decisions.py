@@ -5,17 +5,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
 from pathlib import Path
-from typing import Any
-
-import numpy as np
 
 from sgoif.core.score_table import from_cell
+from sgoif.core.types import Array
 from sgoif.errors import SgoifError
 from sgoif.images.collection import Collection
 from sgoif.images.sources.csv_table import read_csv
 from sgoif.images.text import few, plural, shown
 
-Array = np.ndarray[Any, Any]
 KEEP, RELABEL, DROP, SKIP = "keep", "relabel", "drop", "skip"
 """SKIP: somebody looked and cannot tell; the label stays, and counts as undecided."""
 NEEDED = ("path", "decision", "given_label", "new_label")

@@ -18,13 +18,14 @@ from sgoif.audit.batches import DROPOUT, Batches, LabelledPixels, Normalisation,
 from sgoif.audit.errors import AuditError
 from sgoif.audit.models import make_model
 from sgoif.audit.networks import fit_whitening
-from sgoif.audit.plan import Indices, Plan
+from sgoif.audit.plan import Plan
 from sgoif.audit.preview import Estimate, Look, estimated
 from sgoif.audit.settings import AuditSettings
 from sgoif.audit.stopping import EarlyStop
 from sgoif.backbones.weights import load_weights
 from sgoif.core.data import Part
 from sgoif.core.serialization import nest, unnest
+from sgoif.core.types import Indices
 from sgoif.distributed.communicator import SINGLE_PROCESS, Communicator
 from sgoif.errors import NonFiniteError, StateError
 from sgoif.monitor import InfluenceMonitor

@@ -6,15 +6,15 @@ A store decodes image i on demand from any thread, and says enough about its con
 import os
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Protocol
 
 import numpy as np
 from PIL import Image
 
+from sgoif.core.types import Array
 from sgoif.images.decode import STRIP, decode, size_of, to_plain
 from sgoif.images.errors import UnreadableImageError
 
-Array = np.ndarray[Any, Any]
 Update = Callable[[bytes], None]
 BLOCK = 1 << 21
 

@@ -4,18 +4,16 @@ import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 from PIL import Image
 
+from sgoif.core.types import Array
 from sgoif.images.backends import Store
 from sgoif.images.errors import ImagesError, UnreadableImageError
 from sgoif.images.text import shown
 
 __all__ = ["Collection", "ImagesError", "ManifestRows", "Skipped", "UnreadableImageError"]
-
-Array = np.ndarray[Any, Any]
 
 
 @dataclass(frozen=True)

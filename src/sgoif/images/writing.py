@@ -12,7 +12,6 @@ from sgoif.core.serialization import replace
 from sgoif.images.pixels import IMAGES, PIXELS, THUMBS
 from sgoif.images.reading import Reading
 
-Array = np.ndarray[Any, Any]
 HEADER = 128
 ROWS_AT_ONCE = 1024
 

@@ -10,6 +10,7 @@ from functools import cached_property
 from pathlib import Path
 
 from sgoif.core.serialization import write_text
+from sgoif.core.types import Indices
 from sgoif.reports.html_fragments import (
     card_html,
     facts_html,
@@ -25,7 +26,6 @@ from sgoif.reports.html_fragments import (
 )
 from sgoif.reports.templates import fill_template
 from sgoif.tasks.poisoning import Family, RemovalEstimate, TraceResult
-from sgoif.tasks.poisoning.trace_result import Rows
 
 LISTED = 120
 """Selected images on the page."""
@@ -60,7 +60,7 @@ class TraceReport:
         return {int(index): row for row, index in enumerate(self.found.index)}
 
     @cached_property
-    def families(self) -> Rows:
+    def families(self) -> Indices:
         """The family of every row; −1: none."""
         return self.found.family_of()
 

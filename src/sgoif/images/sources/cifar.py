@@ -9,13 +9,13 @@ from typing import Any, TypeGuard
 
 import numpy as np
 
+from sgoif.core.types import Array
 from sgoif.images.backends import Arrays
 from sgoif.images.errors import ImagesError
 from sgoif.images.sources.base import TRAIN, Found, Request, choose_split, numbers_as_names, refuse_split, split_note
 from sgoif.images.sources.safe_pickle import read_pickle
 from sgoif.images.text import few, shown
 
-Array = np.ndarray[Any, Any]
 PIXELS = 3 * 32 * 32
 FOLDERS = ("cifar-10-batches-bin", "cifar-10-batches-py", "cifar-100-binary", "cifar-100-python")
 BATCHES = tuple(f"data_batch_{number}" for number in range(1, 6))

@@ -10,13 +10,13 @@ from typing import Any
 import numpy as np
 
 from sgoif.core.serialization import DAMAGE, check_unpacked
+from sgoif.core.types import Array
 from sgoif.images.backends import Arrays
 from sgoif.images.errors import ImagesError
 from sgoif.images.sources.base import TRAIN, Found, Request, choose_split, split_note
 from sgoif.images.sources.spill import stored
 from sgoif.images.text import as_unicode, few, shown
 
-Array = np.ndarray[Any, Any]
 IMAGE_KEYS = ("x", "images", "image", "data", "imgs", "arr_0")
 LABEL_KEYS = ("y", "labels", "label", "targets", "target", "arr_1")
 CLASS_KEYS = ("class_names", "classes", "label_names")

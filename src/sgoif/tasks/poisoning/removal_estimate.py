@@ -20,10 +20,10 @@ from dataclasses import dataclass, field
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
 
-Rows = NDArray[np.int64]
+from sgoif.core.types import Indices
+
 PENALTY = 1e-3
 """λ, for features of unit variance."""
 ITERATIONS = 100
@@ -71,7 +71,7 @@ class Level:
 class _Refit:
     """A linear classifier on one level's features, refitted without some rows."""
 
-    def __init__(self, level: Level, labels: Tensor, classes: int, chosen: Rows, wrong: Tensor) -> None:
+    def __init__(self, level: Level, labels: Tensor, classes: int, chosen: Indices, wrong: Tensor) -> None:
         self.name = level.name
         device = labels.device
         rows = torch.from_numpy(chosen)
@@ -84,7 +84,7 @@ class _Refit:
     def _prepared(self, x: Tensor) -> Tensor:
         return torch.cat([(x - self._centre) / self._scale, x.new_ones(len(x), 1)], dim=1)
 
-    def without(self, rows: Rows) -> float:
+    def without(self, rows: Indices) -> float:
         """Median probability of the wrong label over the victims after a refit without these rows."""
         kept = torch.ones(len(self._x), dtype=torch.bool, device=self._x.device)
         kept[torch.from_numpy(rows).to(kept.device)] = False
@@ -95,7 +95,7 @@ class _Refit:
 
 
 def estimate_removal(
-    levels: Sequence[Level], labels: Tensor, classes: int, order: Rows, wrong: Tensor, most: int, seed: int = 0
+    levels: Sequence[Level], labels: Tensor, classes: int, order: Indices, wrong: Tensor, most: int, seed: int = 0
 ) -> RemovalEstimate | None:
     """How many of `order`, rows by falling score, to remove; None where no level can tell.
 
@@ -129,7 +129,7 @@ def estimate_removal(
 
 
 def _levels_with_behaviour(
-    levels: Sequence[Level], labels: Tensor, classes: int, chosen: Rows, wrong: Tensor
+    levels: Sequence[Level], labels: Tensor, classes: int, chosen: Indices, wrong: Tensor
 ) -> Iterator[tuple[_Refit, float]]:
     """Levels that show the behaviour, with its probability: the head first, then those that show it best."""
     for group in (levels[:1], levels[1:]):

@@ -22,16 +22,16 @@ as accurate as none elsewhere (root mean square errors 0.3 points smaller to 0.1
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
+from sgoif.core.types import Array
 from sgoif.errors import SettingError
 from sgoif.tasks.review.inversion import MISS, interval_of_errors
 from sgoif.tasks.review.plan import ReviewPlan
 from sgoif.tasks.review.recalibration import length_at_fdr, length_of_best_f1, prior_by_rank, recalibrated
 
-Array = np.ndarray[Any, Any]
 REVIEWED = 0.95
 FEWEST = 3
 NEXT = 100

@@ -24,11 +24,11 @@ differences covers 98% and more, at 1.3 times the width of plain looks with 40 a
 """
 
 import math
-from typing import Any
 
 import numpy as np
 
-Array = np.ndarray[Any, Any]
+from sgoif.core.types import Array
+
 MISS = 0.025
 GRID = 400
 """Sum of a_h n_h, about: finer gains nothing that one can see."""

@@ -24,13 +24,12 @@ from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import islice
-from typing import Any
 
 import numpy as np
 
+from sgoif.core.types import Array
 from sgoif.errors import SettingError
 
-Array = np.ndarray[Any, Any]
 STRATA = 20
 EVENLY, BY_RANK = 0.5, 0.25
 TOP = 500

@@ -6,11 +6,10 @@ from typing import Any
 
 import numpy as np
 
+from sgoif.core.types import Array
 from sgoif.errors import SettingError
 from sgoif.tasks.review.estimates import ReviewEstimate, estimate
 from sgoif.tasks.review.plan import ReviewPlan
-
-Array = np.ndarray[Any, Any]
 
 
 class RankedReview:
