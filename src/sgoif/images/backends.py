@@ -25,7 +25,8 @@ class Store(Protocol):
     def __len__(self) -> int: ...
 
     def file(self, number: int) -> Path | None:
-        """The file that holds exactly this image, where there is one."""
+        """The file that holds exactly this image; None where images share a file."""
+        return None
 
     def image(self, number: int, most: int | None = None) -> Image.Image:
         """Decoded, upright, mode "L" or "RGB"; `LargeImageError` where it has more than `most` pixels."""
@@ -40,7 +41,7 @@ class Store(Protocol):
         """The store of some of the images."""
 
 
-class Files:
+class Files(Store):
     """One file per image."""
 
     def __init__(self, paths: Sequence[Path | str]) -> None:
@@ -87,7 +88,7 @@ def _in_bytes(values: Array, scale: float) -> Array:
     return scaled
 
 
-class Arrays:
+class Arrays(Store):
     """Images as rows of one or more arrays [n, H, W], [n, H, W, C] or [n, C, H, W], of bytes or of numbers to scale."""
 
     def __init__(
@@ -111,9 +112,6 @@ class Arrays:
         part = int(np.searchsorted(self._starts, row, side="right")) - 1
         found: Array = self._parts[part][row - self._starts[part]]
         return found
-
-    def file(self, number: int) -> Path | None:
-        return None
 
     def image(self, number: int, most: int | None = None) -> Image.Image:
         values = self.raw(number)

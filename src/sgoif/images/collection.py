@@ -10,10 +10,8 @@ from PIL import Image
 
 from sgoif.core.types import Array
 from sgoif.images.backends import Store
-from sgoif.images.errors import ImagesError, UnreadableImageError
+from sgoif.images.errors import UnreadableImageError
 from sgoif.images.text import shown
-
-__all__ = ["Collection", "ImagesError", "ManifestRows", "Skipped", "UnreadableImageError"]
 
 
 @dataclass(frozen=True)

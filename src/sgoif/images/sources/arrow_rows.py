@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from PIL import Image
 
-from sgoif.images.backends import Update, stamp
+from sgoif.images.backends import Store, Update, stamp
 from sgoif.images.decode import decode, size_of
 from sgoif.images.errors import ImagesError, UnreadableImageError
 from sgoif.images.sources.base import check_rows, pyarrow_for
@@ -106,7 +106,7 @@ class Table:
             return self._groups[key]
 
 
-class Encoded:
+class Encoded(Store):
     """Images as cells of a table: bytes, or {bytes, path} as Hugging Face stores them."""
 
     def __init__(self, table: Table, column: str, root: Path, rows: Sequence[int]) -> None:
@@ -144,9 +144,6 @@ class Encoded:
             if isinstance(error, UnreadableImageError):
                 raise
             raise UnreadableImageError(f"the row names a file that cannot be read: {error}") from error
-
-    def file(self, number: int) -> Path | None:
-        return None
 
     def image(self, number: int, most: int | None = None) -> Image.Image:
         return decode(self.encoded(number), most)

@@ -89,8 +89,6 @@ def _files(request: Request) -> tuple[list[Path], str, list[str]]:
         here = stated if isinstance(stated, str) and stated else TRAIN
         return _saved(path), choose_split(path, request.split, [here]), []
     shards = _shards(path)
-    if not shards:
-        raise ImagesError(f"{shown(path)} holds no data set of Hugging Face: no {STATE}, {SPLITS} or Parquet files")
     split = choose_split(path, request.split, list(shards))
     return shards[split], split, split_note(split, list(shards))
 

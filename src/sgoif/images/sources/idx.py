@@ -44,12 +44,9 @@ def read(request: Request) -> Found:
         refuse_split(request)
         file, split, notes = request.path, _split(request.path.name), []
     else:
-        files = _image_files(request.path)
         by_split: dict[str, list[Path]] = {}
-        for candidate in files:
+        for candidate in _image_files(request.path):
             by_split.setdefault(_split(candidate.name), []).append(candidate)
-        if not files:
-            raise ImagesError(f"{shown(request.path)} holds no file like train-images-idx3-ubyte")
         split = choose_split(request.path, request.split, list(by_split))
         if len(by_split[split]) > 1:
             several = few(f.relative_to(request.path) for f in by_split[split])
