@@ -25,8 +25,8 @@ import torch
 from torch import nn
 
 from sgoif.errors import IndexingError, MissingExtraError, SettingError
-from sgoif.integrations.records import Records, follow
-from sgoif.integrations.steps import INDEX, OpenStep, Results, release, tell_health
+from sgoif.integrations.records import follow
+from sgoif.integrations.steps import INDEX, Results, tell_health
 from sgoif.monitor import InfluenceMonitor
 from sgoif.tracking.hooks import uncompiled
 
@@ -75,15 +75,13 @@ class InfluenceCallback(Results, TrainerCallback):  # type: ignore[misc, unused-
     def __init__(
         self, anchors: Any, *, index: str = INDEX, target: str | None = None, log: bool = False, **settings: Any
     ) -> None:
+        super().__init__()
         self.anchors = anchors
         self.index = index
         self.target = target
         self.log = log
         self.settings = settings
-        self.records: Records | None = None
         self._trainer: Any = None
-        self._monitor: InfluenceMonitor | None = None
-        self._step = OpenStep()
         self._handle: Any = None
         self._in_step = False
         """Whether a batch is being trained on, so that a forward pass belongs to it."""
@@ -195,16 +193,11 @@ class InfluenceCallback(Results, TrainerCallback):  # type: ignore[misc, unused-
             self._release(error)
             raise
 
-    def _release(self, error: BaseException | None) -> None:
-        self._step.abandon()
+    def _remove_hooks(self) -> None:
         self._in_step = False
         if self._handle is not None:
             self._handle.remove()
         self._handle = None
-        if self._monitor is not None and not self._monitor.closed:
-            release(self._monitor, error)
-        if self.records is not None:
-            self.records.close()
 
     def _restore(self, monitor: InfluenceMonitor, args: Any, state: Any) -> None:
         """Go on with the scores of the checkpoint that the Trainer goes on from."""

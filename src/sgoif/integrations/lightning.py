@@ -19,8 +19,8 @@ import torch
 from torch import Tensor, nn
 
 from sgoif.errors import MissingExtraError, SettingError, StepError
-from sgoif.integrations.records import Records, follow
-from sgoif.integrations.steps import BatchKey, OpenStep, Results, find, find_index, release, tell_health
+from sgoif.integrations.records import follow
+from sgoif.integrations.steps import BatchKey, Results, find, find_index, tell_health
 from sgoif.monitor import InfluenceMonitor
 
 try:
@@ -79,9 +79,6 @@ class InfluenceCallback(Results, Callback):  # type: ignore[misc, unused-ignore]
         self.optimizer = optimizer
         self.log = log
         self.settings = settings
-        self.records: Records | None = None
-        self._monitor: InfluenceMonitor | None = None
-        self._step = OpenStep()
         self._loss_hider: _LossHider | None = None
         self._restored: dict[str, Any] | None = None
 
@@ -143,16 +140,10 @@ class InfluenceCallback(Results, Callback):  # type: ignore[misc, unused-ignore]
         if stage == "fit" and self._step:
             self._release(StepError("the fit ended in the middle of a step"))
 
-    def _release(self, error: BaseException | None) -> None:
-        """Remove every hook, and end a step that is still open."""
-        self._step.abandon()
+    def _remove_hooks(self) -> None:
         if self._loss_hider is not None:
             self._loss_hider.remove()
         self._loss_hider = None
-        if self._monitor is not None and not self._monitor.closed:
-            release(self._monitor, error)
-        if self.records is not None:
-            self.records.close()
 
     # --- checkpoints --------------------------------------------------------------------------------------------
 

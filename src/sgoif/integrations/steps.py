@@ -18,6 +18,7 @@ from torch.utils.data import Dataset
 from sgoif.analysis.health import Health
 from sgoif.core.score_table import ScoreTable
 from sgoif.errors import IndexingError, SettingError, SgoifError
+from sgoif.integrations.records import Records
 from sgoif.monitor import InfluenceMonitor
 from sgoif.tasks import LabelErrors
 
@@ -67,8 +68,13 @@ class OpenStep:
 class Results:
     """What a callback of a framework can tell about the training that it watches."""
 
-    _monitor: InfluenceMonitor | None
     _starts: str
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.records: Records | None = None
+        self._monitor: InfluenceMonitor | None = None
+        self._step = OpenStep()
 
     @property
     def monitor(self) -> InfluenceMonitor:
@@ -89,6 +95,19 @@ class Results:
         """Which labels are wrong; see `sgoif.tasks.LabelErrors`."""
         return LabelErrors(self.monitor, dataset=dataset, **options)
 
+    def _release(self, error: BaseException | None) -> None:
+        """Remove every hook, and forget a step that is still open."""
+        self._step.abandon()
+        self._remove_hooks()
+        if self._monitor is not None and not self._monitor.closed:
+            release(self._monitor, error)
+        if self.records is not None:
+            self.records.close()
+
+    def _remove_hooks(self) -> None:
+        """Remove the hooks of this framework, beside those of the monitor."""
+        raise NotImplementedError
+
 
 def tell_health(monitor: InfluenceMonitor | None) -> None:
     """Log the health of a training that came to its end, as a warning where something is not well."""
@@ -100,10 +119,8 @@ def tell_health(monitor: InfluenceMonitor | None) -> None:
         logger.log(level, "the monitor after %d steps:\n%s", monitor.steps, health)
 
 
-def release(monitor: InfluenceMonitor | None, error: BaseException | None = None) -> None:
+def release(monitor: InfluenceMonitor, error: BaseException | None) -> None:
     """Remove a monitor's hooks. After an error nothing is allowed to hide it, and other ranks are not waited for."""
-    if monitor is None:
-        return
     if error is None:
         monitor.close()
         return
