@@ -24,7 +24,7 @@ from sgoif.audit.errors import AuditError, AuditInterrupted
 from sgoif.audit.interruption import Interruption
 from sgoif.audit.live_status import LiveStatus
 from sgoif.audit.models import resolve
-from sgoif.audit.plan import LEAST_TRAINED, Plan, hold_out, make_plan
+from sgoif.audit.plan import LEAST_TRAINED, hold_out, make_plan
 from sgoif.audit.progress import Progress
 from sgoif.audit.review_plan import write_review_plan
 from sgoif.audit.run_directory import RunDirectory, claimed, identity
@@ -124,7 +124,7 @@ def _run(
             if communicator.rank == 0:
                 with directory.explained():
                     split = rows, held
-                    written = _write(settings, directory, collection, pixels, training, show, split, seconds, checked)
+                    written = _write(directory, collection, pixels, training, show, split, seconds, checked)
 
         communicator.run_and_sync_errors(write)
         if live is not None:
@@ -238,7 +238,6 @@ REASONS = {
 
 
 def _write(
-    settings: AuditSettings,
     directory: RunDirectory,
     collection: Collection,
     pixels: Pixels,
@@ -248,18 +247,13 @@ def _write(
     seconds: float,
     checked: Mapping[int, int] | None,
 ) -> AuditResult:
-    folder = directory.path
+    folder, fdr = directory.path, training.settings.fdr
     show.stage("judging labels", 0)
-    errors = LabelErrors(
-        training.monitor,
-        dataset=training.dataset,
-        class_names=pixels.class_names,
-        checked=checked,
-    )
+    errors = LabelErrors(training.monitor, dataset=training.dataset, class_names=pixels.class_names, checked=checked)
     counts, held = (len(split[0]), len(split[1])), split[1]
     unjudged = small_classes.unjudged(pixels.labels, held, len(pixels.class_names))
     rate = errors.noise_rate().estimate
-    numbers = sort_worst_first(small_classes.without_verdict(errors.table(settings.fdr), unjudged, rate))
+    numbers = sort_worst_first(small_classes.without_verdict(errors.table(fdr), unjudged, rate))
     table = outputs.with_names(numbers, pixels.names, pixels.class_names)
     about_data = [
         *small_classes.notes(numbers, pixels.labels, held, pixels.class_names),
@@ -280,20 +274,19 @@ def _write(
         names=pixels.names.__getitem__,
         picture=pixels.thumbnails,
         source=source,
-        facts=_facts(settings, training, counts, seconds),
+        facts=_facts(training, counts, seconds),
         notes=about_data,
         copies=[group.indices for group in (*pixels.duplicates, *pixels.near_duplicates)],
         unjudged=unjudged.tolist(),
         review=review,
     )
-    write_page(folder / "report.html", page_data(errors, numbers, settings.fdr, extras), progress=show.advance)
-    summary = _summary(settings, training.plan, pixels, errors, numbers, counts, seconds)
-    summary |= {"stopped": training.stopped, "steps": training.step, "notes": notes}
+    write_page(folder / "report.html", page_data(errors, numbers, fdr, extras), progress=show.advance)
+    summary = {**_summary(training, pixels, errors, numbers, counts, seconds), "notes": notes}
     write_json(folder / "summary.json", summary)  # last, so that it says that everything else is there
     return AuditResult(folder, table, summary)
 
 
-def _facts(settings: AuditSettings, training: Training, split: tuple[int, int], seconds: float) -> dict[str, str]:
+def _facts(training: Training, split: tuple[int, int], seconds: float) -> dict[str, str]:
     plan = training.plan
     return {
         "model": plan.model,
@@ -302,7 +295,7 @@ def _facts(settings: AuditSettings, training: Training, split: tuple[int, int], 
         "epochs": f"{training.step / plan.steps_per_epoch:.0f} of {plan.epochs} ({training.stopped})",
         "batch size": str(plan.batch_size),
         "learning rate": f"{plan.learning_rate:.3g}",
-        "seed": str(settings.seed),
+        "seed": str(training.settings.seed),
         "device": plan.device.type,
         "time": f"{seconds / 60:.1f} min",
         "version": package_version(),
@@ -310,15 +303,9 @@ def _facts(settings: AuditSettings, training: Training, split: tuple[int, int], 
 
 
 def _summary(
-    settings: AuditSettings,
-    plan: Plan,
-    pixels: Pixels,
-    errors: Any,
-    table: ScoreTable,
-    split: tuple[int, int],
-    seconds: float,
+    training: Training, pixels: Pixels, errors: LabelErrors, table: ScoreTable, split: tuple[int, int], seconds: float
 ) -> dict[str, Any]:
-    rate = errors.noise_rate()
+    settings, rate = training.settings, errors.noise_rate()
     return {
         "images": len(pixels.names),
         "classes": len(pixels.class_names),
@@ -335,6 +322,8 @@ def _summary(
         "expected_precision": {str(k): value for k, value in precision(errors, table)},
         "seconds": seconds,
         "settings": settings.record(),
-        "plan": plan.record(),
+        "plan": training.plan.record(),
         "versions": versions(),
+        "stopped": training.stopped,
+        "steps": training.step,
     }

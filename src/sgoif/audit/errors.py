@@ -6,8 +6,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from sgoif.errors import SgoifError
-
-FULL = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
+from sgoif.images.errors import FULL
 
 
 class AuditError(SgoifError, RuntimeError):

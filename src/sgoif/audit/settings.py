@@ -11,8 +11,6 @@ from sgoif.errors import SettingError
 
 AUTOMATIC = "auto"
 """The model where none is named."""
-READING = ("layout", "split", "root", "image_column", "label_column", "limit")
-"""Settings that say how images are read."""
 SMALLEST_IMAGE, LARGEST_IMAGE = 8, 1024
 FREE = frozenset({"path", "out", "fdr", "checked", "nproc"})
 """Settings that may differ on resume: where things lie (the data have a digest of their own), what only the outputs
@@ -41,7 +39,7 @@ class DataSettings:
     @property
     def options(self) -> dict[str, Any]:
         """How the images are read, as `sgoif.images.open_images` takes it."""
-        return {name: getattr(self, name) for name in READING}
+        return {item.name: getattr(self, item.name) for item in fields(DataSettings) if item.name != "path"}
 
 
 @dataclass(frozen=True)
