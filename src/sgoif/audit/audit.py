@@ -105,7 +105,7 @@ def _run(
         show.say(f"{len(checked)} checked labels of held-out images are used")
     plan = make_plan(settings, len(rows), communicator.size)
     directory.identity = identity(settings, plan, pixels)
-    live = LiveStatus(directory.path, pixels) if communicator.rank == 0 else None
+    live = LiveStatus(None if communicator.rank else directory.path, pixels)
     with ExitStack() as ending:
         with interruption.deferred():  # on every process before the first one says that it trains
             training = Training(pixels, settings, plan, rows, held, communicator)
@@ -115,8 +115,7 @@ def _run(
             _train(training, directory, interruption, show, spent - start, communicator, live)
         training.monitor.unite()
         seconds = spent + time.monotonic() - start
-        if live is not None:
-            live.tell("judging", training, seconds, now=True)
+        live.tell("judging", training, seconds, now=True)
         written = AuditResult(directory.path, ScoreTable({}), {})
 
         def write() -> None:
@@ -127,8 +126,7 @@ def _run(
                     written = _write(directory, collection, pixels, training, show, split, seconds, checked)
 
         communicator.run_and_sync_errors(write)
-        if live is not None:
-            live.tell("finished", training, seconds, now=True)
+        live.tell("finished", training, seconds, now=True)
         return written
 
 
@@ -191,7 +189,7 @@ def _train(
     show: Progress,
     clock: float,
     communicator: Communicator,
-    live: LiveStatus | None,
+    live: LiveStatus,
 ) -> None:
     """Train to the end, with checkpoints; `clock` plus the time now is what the run has taken in all.
 
@@ -215,12 +213,10 @@ def _train(
     while not training.finished():
         training.advance()
         show.advance(training.step, plan.steps, f"epoch {training.epoch} of {plan.epochs}, loss {training.loss:.3f}")
-        if live is not None:
-            live.tell("training", training, clock + time.monotonic())
+        live.tell("training", training, clock + time.monotonic())
         stop, keep = wishes()
         if stop:
-            if live is not None:
-                live.tell("stopped", training, clock + time.monotonic(), now=True)
+            live.tell("stopped", training, clock + time.monotonic(), now=True)
             save()
             interruption.leaving = True
             raise KeyboardInterrupt

@@ -5,7 +5,6 @@ the seed and the number of the step.
 """
 
 from collections.abc import Mapping
-from contextlib import AbstractContextManager, nullcontext
 from typing import Any, Protocol
 
 import numpy as np
@@ -139,11 +138,12 @@ class Training:
         for group in self.optimizer.param_groups:
             group["lr"] = learning_rate(self.step, self.plan.steps, self.plan.learning_rate)
         x, y, index = self.batches.at(self.step)
+        device = self.plan.device.type
         torch.manual_seed(
             stream(self.settings.seed, DROPOUT, self.step * self.communicator.size + self.communicator.rank)
         )
         with self.monitor.step(index):
-            with self._autocast():
+            with torch.autocast(device, dtype=torch.bfloat16, enabled=device == "cuda"):
                 loss = F.cross_entropy(self.network(x).float(), y)
             (loss * self.batches.weight(self.step) if self.communicator.size > 1 else loss).backward()
         nn.utils.clip_grad_norm_(self.model.parameters(), LARGEST_GRADIENT)
@@ -177,9 +177,6 @@ class Training:
     def epoch(self) -> int:
         """Epochs begun."""
         return min(self.plan.epochs, self.step // len(self.batches) + 1)
-
-    def _autocast(self) -> AbstractContextManager[Any]:
-        return torch.autocast("cuda", dtype=torch.bfloat16) if self.plan.device.type == "cuda" else nullcontext()
 
     def state_dict(self) -> dict[str, Any]:
         """Everything needed to go on exactly: tensors and plain values."""
