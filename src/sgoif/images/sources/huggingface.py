@@ -7,7 +7,6 @@ for a DatasetDict, and the Parquet files of a repository on the hub (data/train-
 import json
 import os
 import re
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -192,13 +191,9 @@ def _features(folder: Path, table: Table) -> dict[str, dict[str, Any]]:
     features = {str(name): kind for name, kind in stated.items() if isinstance(kind, dict)}
     for kind in features.values():
         if kind.get("_type") == "ClassLabel":
-            kind["names"] = _class_names(kind)
+            names = kind.get("names")
+            kind["names"] = [str(name) for name in names] if isinstance(names, list) and names else None
     return features
-
-
-def _class_names(kind: dict[str, Any]) -> Sequence[str] | None:
-    names = kind.get("names")
-    return [str(name) for name in names] if isinstance(names, list) and names else None
 
 
 def _json(path: Path) -> dict[str, Any]:

@@ -46,11 +46,6 @@ class InfluenceSnapshot:
     width: Array
     groups: Rows
 
-    @classmethod
-    def of(cls, evidence: Evidence, width: Array) -> "InfluenceSnapshot":
-        """Those of some examples, in the order of their indices."""
-        return cls(evidence.index, evidence.influence, width, evidence.groups)
-
     def put_into(self, evidence: Evidence) -> tuple[Evidence, Array]:
         """What is known of the same examples now, with influences as they were; and their half-widths."""
         evidence = evidence.take(np.flatnonzero(np.isin(evidence.index, self.index)))
@@ -117,7 +112,8 @@ def assess_labels(
     if len(training) < LEAST_EXAMPLES or not len(anchors):
         return None
     verdict = judge(training, anchors, monitor.classes)
-    known, evidence, influences = float(verdict.knows), training, InfluenceSnapshot.of(training, width)
+    known, evidence = float(verdict.knows), training
+    influences = InfluenceSnapshot(training.index, training.influence, width, training.groups)
     probability = known * verdict.probability
     if joining:
         probability = np.concatenate([probability, known * verdict.anchor_probability])

@@ -118,7 +118,7 @@ def estimate_removal(
         curve = {0: before, most: refit.without(np.arange(most))}
         if curve[most] >= undone:
             continue
-        for count in _grid(most):
+        for count in sorted({round(float(count)) for count in np.geomspace(1, most, POINTS)}):
             if count not in curve:
                 curve[count] = refit.without(np.arange(count))
         count = _first(refit, curve, undone)
@@ -139,10 +139,6 @@ def _levels_with_behaviour(
             if (before := refit.without(np.zeros(0, dtype=np.int64))) >= SHOWN:
                 found.append((refit, before))
         yield from sorted(found, key=lambda pair: -pair[1])
-
-
-def _grid(most: int) -> list[int]:
-    return sorted({round(float(count)) for count in np.geomspace(1, most, POINTS)})
 
 
 def _first(refit: _Refit, curve: dict[int, float], undone: float) -> int:
