@@ -3,7 +3,7 @@ goes on with exactly the batches it would have seen.
 """
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 import torch
@@ -50,7 +50,7 @@ class Normalisation:
     spread: tuple[float, ...]
 
     @classmethod
-    def of(cls, pixels: Bytes) -> "Normalisation":
+    def of(cls, pixels: Bytes) -> Self:
         """Exact over at most 10,000 images spread evenly over the data."""
         chosen = evenly(len(pixels), LOOKED_AT)
         channels = pixels.shape[1]
@@ -85,7 +85,7 @@ class Moves:
     columns: Tensor
 
     @classmethod
-    def drawn(cls, count: int, size: tuple[int, ...], seed: int, mirror: bool) -> "Moves":
+    def drawn(cls, count: int, size: tuple[int, ...], seed: int, mirror: bool) -> Self:
         """Shifts by up to an eighth of a side, filled by reflection, and half of the images mirrored where wanted.
 
         Random numbers are drawn on the CPU, so that they do not depend on the device.

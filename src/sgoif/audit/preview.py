@@ -1,7 +1,7 @@
 """A look at a run that is still going on: the worst images so far, and what can be said about the whole."""
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 
@@ -34,7 +34,7 @@ class Look:
     rows: list[dict[str, Any]]
 
     @classmethod
-    def at(cls, step: int, scores: ScoreTable) -> "Look":
+    def at(cls, step: int, scores: ScoreTable) -> Self:
         """The most harmful images."""
         influence = np.nan_to_num(scores["influence"], nan=-np.inf)
         worst = np.argsort(-influence, kind="stable")[:SHOWN]

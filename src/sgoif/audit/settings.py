@@ -4,7 +4,7 @@ import re
 import shlex
 from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import Any, get_args
+from typing import Any, Self, get_args
 
 from sgoif.device.selection import Device
 from sgoif.errors import SettingError
@@ -130,7 +130,7 @@ class AuditSettings(DataSettings):
         return {name: str(value) if isinstance(value, Path) else value for name, value in values.items()}
 
     @classmethod
-    def from_record(cls, record: dict[str, Any]) -> "AuditSettings":
+    def from_record(cls, record: dict[str, Any]) -> Self:
         """What `record` wrote."""
         known = {item.name for item in fields(cls)}
         return cls(**{name: value for name, value in record.items() if name in known})

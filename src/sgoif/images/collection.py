@@ -4,6 +4,7 @@ import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Self
 
 import numpy as np
 from PIL import Image
@@ -78,7 +79,7 @@ class Collection:
         self.store.fingerprint(sha.update)
         return sha.hexdigest()
 
-    def pick(self, numbers: Sequence[int]) -> "Collection":
+    def pick(self, numbers: Sequence[int]) -> Self:
         """Some of the images, with all classes."""
         chosen = [int(number) for number in numbers]
         manifest = self.manifest

@@ -6,7 +6,7 @@ a block of steps. Of several ranks the first sends.
 """
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 
@@ -48,7 +48,7 @@ class Records:
         self._sent = len(monitor.history)
         monitor.observers.append(self._observe)
 
-    def __enter__(self) -> "Records":
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:

@@ -10,6 +10,7 @@ better than held-out ones, 0 where either is otherwise. Two judgements in a row 
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from typing import Self
 
 import numpy as np
 import torch
@@ -60,7 +61,7 @@ class InfluenceSnapshot:
         return {name: torch.from_numpy(part.copy()) for name, part in parts.items()}
 
     @classmethod
-    def from_state(cls, state: Mapping[str, Tensor]) -> "InfluenceSnapshot":
+    def from_state(cls, state: Mapping[str, Tensor]) -> Self:
         """What `state_dict` gave."""
         part = {name: tensor.cpu().numpy() for name, tensor in state.items()}
         return cls(part["index"], part["influence"], part["width"], Rows(part["groups"], part.get("slots")))

@@ -13,6 +13,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, reduce
+from typing import Self
 
 import torch
 from torch import Tensor
@@ -70,7 +71,7 @@ class LayerMoments:
         with torch.autocast(activations.device.type, enabled=False):
             return MeanDistance([self]).mean(activations.unsqueeze(1)).clamp_min(0)
 
-    def scaled(self, activations: Tensor) -> "LayerMoments":
+    def scaled(self, activations: Tensor) -> Self:
         """The same with r̄ from these rows."""
         return replace(self, scale=max(float(replace(self, scale=1.0).distance(activations).mean()), SMALLEST))
 
@@ -131,7 +132,7 @@ class _Centres:
     """‖o‖²: [K]"""
 
     @classmethod
-    def of(cls, layer: LayerMoments, number: int, root: Tensor) -> "_Centres":
+    def of(cls, layer: LayerMoments, number: int, root: Tensor) -> Self:
         others = (layer.centres - layer.centres.mean(0)) @ root[: len(layer.root)]
         return cls(number, others.T.contiguous(), others.square().sum(1))
 

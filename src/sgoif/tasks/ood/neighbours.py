@@ -14,6 +14,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Self
 
 import torch
 from torch import Tensor, nn
@@ -76,7 +77,7 @@ class Neighbours:
     """D of every layer."""
 
     @classmethod
-    def of(cls, parts: Sequence[Tensor]) -> "Neighbours":
+    def of(cls, parts: Sequence[Tensor]) -> Self:
         """These activations, [M, D] of every layer."""
         units = [nn.functional.normalize(part, eps=SMALLEST) / math.sqrt(len(parts)) for part in parts]
         # Rounded as they are stored, so that a sentinel from a file says exactly what it said before.

@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from typing import Self
 
 import numpy as np
 
@@ -29,7 +30,7 @@ class Thresholds:
     larger: "Thresholds | None" = None
     """What is asked of a mode with a larger share; None: it is a part of what the class is."""
 
-    def at_least(self, separation: float) -> "Thresholds":
+    def at_least(self, separation: float) -> Self:
         """The same, with this separation where less was asked."""
         return replace(self, separation=max(self.separation, separation))
 

@@ -24,6 +24,7 @@ from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import islice
+from typing import Self
 
 import numpy as np
 
@@ -66,7 +67,7 @@ class ReviewPlan:
             )
 
     @classmethod
-    def of(cls, size: int, probability: Array | None = None, seed: int = 0) -> "ReviewPlan":
+    def of(cls, size: int, probability: Array | None = None, seed: int = 0) -> Self:
         """Make a plan for a list.
 
         Args:
