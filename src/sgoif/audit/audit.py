@@ -80,7 +80,7 @@ def audit(settings: AuditSettings, progress: Progress | None = None, *, resume: 
         show = Progress() if progress is None or communicator.rank else progress
         try:
             with isolated_random_state(device):
-                return _run(settings, directory, interruption, show, communicator)
+                return _run(directory, interruption, show, communicator)
         except (KeyboardInterrupt, RuntimeError) as stop:
             if not isinstance(stop, KeyboardInterrupt) and (interruption.asked is None or communicator.size == 1):
                 raise  # else another process was quicker to leave, which ends what this one waits for
@@ -90,14 +90,10 @@ def audit(settings: AuditSettings, progress: Progress | None = None, *, resume: 
 
 
 def _run(
-    settings: AuditSettings,
-    directory: RunDirectory,
-    interruption: Interruption,
-    show: Progress,
-    communicator: Communicator,
+    directory: RunDirectory, interruption: Interruption, show: Progress, communicator: Communicator
 ) -> AuditResult:
-    start = time.monotonic()
-    collection, pixels = _read_images(settings, directory, show, communicator)
+    start, settings = time.monotonic(), directory.settings
+    collection, pixels = _read_images(directory, show, communicator)
     rows, held = _split(settings, pixels.labels, pixels.repeated())
     checked = None
     if settings.checked is not None:
@@ -112,7 +108,7 @@ def _run(
             ending.callback(training.close)
             _reopen(training, directory, show)
             spent = training.seconds
-            _train(training, directory, interruption, show, spent - start, communicator, live)
+            _train(training, directory, interruption, show, spent - start, live)
         training.monitor.unite()
         seconds = spent + time.monotonic() - start
         live.tell("judging", training, seconds, now=True)
@@ -141,9 +137,8 @@ def _split(settings: AuditSettings, labels: Indices, copies: Sequence[int] = ())
     return rows, held
 
 
-def _read_images(
-    settings: AuditSettings, directory: RunDirectory, show: Progress, communicator: Communicator
-) -> tuple[Collection, Pixels]:
+def _read_images(directory: RunDirectory, show: Progress, communicator: Communicator) -> tuple[Collection, Pixels]:
+    settings = directory.settings
     collection = open_images(settings.path, **settings.options)
     _split(settings, collection.labels)  # too few images are noticed before they are read
     show.stage("reading images", len(collection.names))
@@ -188,7 +183,6 @@ def _train(
     interruption: Interruption,
     show: Progress,
     clock: float,
-    communicator: Communicator,
     live: LiveStatus,
 ) -> None:
     """Train to the end, with checkpoints; `clock` plus the time now is what the run has taken in all.
@@ -198,7 +192,7 @@ def _train(
     """
     if training.finished():
         return
-    plan = training.plan
+    plan, communicator = training.plan, training.communicator
     show.stage(f"training {plan.model}", plan.steps, training.step)
 
     def save() -> None:

@@ -154,9 +154,8 @@ class Batches:
         if epoch != self._epoch:
             generator = np.random.default_rng((self.seed, SHUFFLE, epoch))
             self._epoch, self._order = epoch, generator.permutation(self.rows)
-        whole = np.sort(
-            self._order[self._place(position)]
-        )  # sorted: the pixels are read from the disk in one direction
+        # Sorted: the pixels are read from the disk in one direction.
+        whole = np.sort(self._order[self._place(position)])
         mine = self.communicator.share(len(whole))
         chosen = whole[mine]
         images = self._read(chosen)

@@ -88,12 +88,10 @@ def new_labels(decisions: Sequence[Decision], collection: Collection, path: str 
             labels[number[decision.path]] = classes[decision.new_label]
     if problems:
         rest = len(problems) - LISTED
-        listed = "\n".join(f"  {problem}" for problem in problems[:LISTED]) + (
-            f"\n  and {rest} more" if rest > 0 else ""
-        )
+        listed = [*problems[:LISTED], *([f"and {rest} more"] if rest > 0 else [])]
         raise DecisionsError(
             f"{plural(len(problems), 'row')} of {shown(path)} cannot be applied to {shown(collection.source)}; nothing"
-            f" was written:\n{listed}"
+            " was written:\n" + "\n".join(f"  {line}" for line in listed)
         )
     if (labels == DROPPED).all():
         raise DecisionsError(

@@ -38,20 +38,18 @@ class Look:
         """The most harmful images."""
         influence = np.nan_to_num(scores["influence"], nan=-np.inf)
         worst = np.argsort(-influence, kind="stable")[:SHOWN]
-        return cls(
-            step,
-            [
-                {
-                    "row": int(scores["index"][k]),
-                    "influence": float(scores["influence"][k]),
-                    "low": float(scores["interval_low"][k]),
-                    "high": float(scores["interval_high"][k]),
-                    "harmed": int(scores["group"][k]),
-                }
-                for k in worst
-                if np.isfinite(influence[k])
-            ],
-        )
+        rows = [
+            {
+                "row": int(scores["index"][k]),
+                "influence": float(scores["influence"][k]),
+                "low": float(scores["interval_low"][k]),
+                "high": float(scores["interval_high"][k]),
+                "harmed": int(scores["group"][k]),
+            }
+            for k in worst
+            if np.isfinite(influence[k])
+        ]
+        return cls(step, rows)
 
 
 def estimated(step: int, monitor: InfluenceMonitor) -> Estimate | None:

@@ -139,9 +139,8 @@ class Training:
             group["lr"] = learning_rate(self.step, self.plan.steps, self.plan.learning_rate)
         x, y, index = self.batches.at(self.step)
         device = self.plan.device.type
-        torch.manual_seed(
-            stream(self.settings.seed, DROPOUT, self.step * self.communicator.size + self.communicator.rank)
-        )
+        draw = self.step * self.communicator.size + self.communicator.rank
+        torch.manual_seed(stream(self.settings.seed, DROPOUT, draw))
         with self.monitor.step(index):
             with torch.autocast(device, dtype=torch.bfloat16, enabled=device == "cuda"):
                 loss = F.cross_entropy(self.network(x).float(), y)
