@@ -185,11 +185,8 @@ def _family(page: TraceReport, number: int, family: Family) -> str:
 def _restore(restore: RemovalEstimate | None) -> str:
     if restore is None:
         return ""
-    where = (
-        "the last layer"
-        if restore.level == "head"
-        else f"a linear layer on the output of {isolated_text(restore.level)}"
-    )
+    stage = f"a linear layer on the output of {isolated_text(restore.level)}"
+    where = "the last layer" if restore.level == "head" else stage
     rows = "".join(
         f'<tr class="{"picked" if count == restore.count else "tried"}"><td>{count:,}</td><td>{value:.3f}</td>'
         f'<td><meter min="0" max="1" value="{value:.3f}">{value:.3f}</meter></td></tr>'

@@ -6,13 +6,8 @@ z are the logits, z̄ their mean (softmax does not see it, and E ≥ ln C withou
 layer lie from the reference in units of their curvature, about 1 for inputs that belong (`moments`), and ν how far the
 directions of all activations together lie from those of the nearest example that belongs (`neighbours`). The layers are
 the pooled stages of the network, each with one centre, and the input of its head with one centre for every class.
-Nothing is weighed by hand: exp(s) is √(κν)/E^g, so an answer that is given with conviction by activations never seen
-before counts no more than a doubtful one. κ sees what leaves the space that the reference fills, ν what lies in its
-gaps. That ν belongs to the score, and what g is, was chosen looking at outlier sets; docs/benchmarks/ood.md says which.
-
-g is the gate: 1 where the labels are right, less where the network outvotes them (`reference`). A monitor also has a
-confidence in each of its anchors. They count alike all the same: weighted by it, those of a network that knows little
-tell less.
+g is the gate: 1 where the labels are right, less where the network outvotes them (`reference`). κ sees what leaves the
+space that the reference fills, ν what lies in its gaps. docs/sentinel.md says what was chosen looking at outlier sets.
 """
 
 import itertools
