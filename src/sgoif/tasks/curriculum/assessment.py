@@ -175,9 +175,6 @@ def _weigh(
         evidence.given,
         suggestions(evidence, by_group=by_class),
         class_limits(verdict.joint, held_out, rate, sizes),
-        harmful=harmfulness(evidence.influence, width),
-        floor=settings.floor,
-        class_floor=settings.class_floor,
-        boost=settings.boost,
-        balance=settings.balance,
+        settings,
+        harmfulness(evidence.influence, width),
     )
