@@ -145,17 +145,18 @@ def _read_images(directory: RunDirectory, show: Progress, communicator: Communic
 
     found: list[Pixels] = []
 
-    def read(here: bool) -> None:
-        if here:
-            found.append(prepare(collection, directory.cache, size=settings.image_size, progress=show.advance))
+    def read() -> None:
+        found.append(prepare(collection, directory.cache, size=settings.image_size, progress=show.advance))
 
     def first() -> None:
         if communicator.rank == 0:
             directory.record(collection.digest())
-        read(communicator.rank == 0)
+            read()
 
     communicator.run_and_sync_errors(first)
-    communicator.run_and_sync_errors(lambda: read(communicator.rank > 0))  # what the first has prepared is only opened
+    communicator.run_and_sync_errors(
+        lambda: read() if communicator.rank else None
+    )  # what the first has prepared is only opened
     return collection, found[0]
 
 

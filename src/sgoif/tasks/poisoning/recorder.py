@@ -52,13 +52,7 @@ class PoisonWatch:
         ```
     """
 
-    def __init__(
-        self,
-        monitor: InfluenceMonitor,
-        *,
-        memory: int = MEMORY,
-        seed: int = 0,
-    ) -> None:
+    def __init__(self, monitor: InfluenceMonitor, *, memory: int = MEMORY, seed: int = 0) -> None:
         if memory < 1:
             raise SettingError(f"memory={memory!r} is not valid: expected a number of bytes")
         check_classes(monitor, "a poison watch")
