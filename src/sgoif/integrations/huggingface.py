@@ -133,12 +133,9 @@ class InfluenceCallback(Results, TrainerCallback):  # type: ignore[misc, unused-
             **self.settings,
         )
         self._monitor, self._in_step = monitor, False
-        try:
-            if state.global_step > 0:
+        if state.global_step > 0:
+            with self._releasing_on_error():
                 self._restore(monitor, args, state)
-        except Exception as error:
-            self._release(error)
-            raise
         self._handle = model.register_forward_pre_hook(uncompiled(self._before_forward), with_kwargs=True)
         self.records = follow(monitor, partial(_report, self._trainer)) if self.log else None
 
@@ -174,24 +171,18 @@ class InfluenceCallback(Results, TrainerCallback):  # type: ignore[misc, unused-
         found = self.index in kwargs
         index = kwargs.get(self.index)
         if self._in_step and not self._step and model.training and torch.is_grad_enabled():
-            try:
+            with self._releasing_on_error():
                 if not found:
                     raise IndexingError(
                         f"the batch has no {self.index!r}: its keys are {', '.join(kwargs)}. Give the Trainer"
                         " indexed(train_set), and a data collator that keeps the key"
                     )
                 self._step.open(self.monitor, index, None if self.target is None else kwargs.get(self.target))
-            except Exception as error:
-                self._release(error)
-                raise
         return (args, {name: value for name, value in kwargs.items() if name != self.index}) if found else None
 
     def _after_backward(self) -> None:
-        try:
+        with self._releasing_on_error():
             self._step.close()
-        except Exception as error:
-            self._release(error)
-            raise
 
     def _remove_hooks(self) -> None:
         self._in_step = False

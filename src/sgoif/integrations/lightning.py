@@ -90,12 +90,9 @@ class InfluenceCallback(Results, Callback):  # type: ignore[misc, unused-ignore]
         group = torch.distributed.group.WORLD if trainer.world_size > 1 else None
         monitor = InfluenceMonitor(model, self._optimizer_of(trainer), self.anchors, group=group, **self.settings)
         self._monitor = monitor
-        try:
-            if self._restored is not None:
+        if self._restored is not None:
+            with self._releasing_on_error():
                 monitor.load_state_dict(self._restored)
-        except Exception as error:
-            self._release(error)
-            raise
         self._restored = None
         wrapped = model is pl_module and trainer.strategy.model is not pl_module
         self._loss_hider = _LossHider(model) if wrapped else None

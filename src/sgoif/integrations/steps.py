@@ -9,8 +9,8 @@ the one and after the other, and in between an error may come, or no backward at
 """
 
 import logging
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from typing import Any
 
 from torch.utils.data import Dataset
@@ -103,6 +103,15 @@ class Results:
             release(self._monitor, error)
         if self.records is not None:
             self.records.close()
+
+    @contextmanager
+    def _releasing_on_error(self) -> Iterator[None]:
+        """Remove every hook where something goes wrong inside."""
+        try:
+            yield
+        except Exception as error:
+            self._release(error)
+            raise
 
     def _remove_hooks(self) -> None:
         """Remove the hooks of this framework, beside those of the monitor."""
