@@ -93,19 +93,11 @@ class AuditSettings(DataSettings):
             if not ok:
                 raise SettingError(f"{name}={getattr(self, name)!r} is not valid: expected {expected}")
 
-        def at_least(least: int, name: str) -> None:
+        for name, least in (("epochs", 1), ("batch_size", 2), ("image_size", SMALLEST_IMAGE), ("limit", 2)):
             value = getattr(self, name)
-            need(
-                value is None or (isinstance(value, int) and value >= least),
-                name,
-                f"a whole number of at least {least}, or nothing to have it chosen",
-            )
-
-        at_least(1, "epochs")
-        at_least(2, "batch_size")
-        at_least(SMALLEST_IMAGE, "image_size")
+            valid = value is None or (isinstance(value, int) and value >= least)
+            need(valid, name, f"a whole number of at least {least}, or nothing to have it chosen")
         need((self.image_size or 0) <= LARGEST_IMAGE, "image_size", f"at most {LARGEST_IMAGE} pixels")
-        at_least(2, "limit")
         need(isinstance(self.nproc, int) and self.nproc >= 1, "nproc", "a whole number of at least 1")
         need(self.learning_rate is None or 0 < self.learning_rate < 100, "learning_rate", "a number between 0 and 100")
         need(0 < self.holdout <= 1 / 3, "holdout", "a share in (0, 1/3]")
