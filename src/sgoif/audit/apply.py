@@ -3,8 +3,6 @@
 The copy is made in a folder beside its target and renamed when it is whole, so there is never half a copy.
 """
 
-from __future__ import annotations
-
 import hashlib
 import os
 import secrets
@@ -18,15 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from sgoif.audit.dataset_writers import ARCHIVE, WRITERS, Cleaning
-from sgoif.audit.decisions import (
-    DROPPED,
-    SKIP,
-    Decision,
-    DecisionsError,
-    common_first_part,
-    new_labels,
-    read_decisions,
-)
+from sgoif.audit.decisions import DROPPED, SKIP, Decision, DecisionsError, common_first_part, new_labels, read_decisions
 from sgoif.audit.progress import Progress
 from sgoif.core.locks import lock
 from sgoif.core.serialization import replace

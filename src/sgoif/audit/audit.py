@@ -9,14 +9,12 @@ It can be stopped at any moment; `audit(settings, resume=True)` goes on where it
 outputs again.
 """
 
-from __future__ import annotations
-
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 
@@ -26,7 +24,7 @@ from sgoif.audit.errors import AuditError, AuditInterrupted
 from sgoif.audit.interruption import Interruption
 from sgoif.audit.live_status import LiveStatus
 from sgoif.audit.models import resolve
-from sgoif.audit.plan import LEAST_TRAINED, Indices, Plan, hold_out, make_plan
+from sgoif.audit.plan import LEAST_TRAINED, hold_out, make_plan
 from sgoif.audit.progress import Progress
 from sgoif.audit.review_plan import write_review_plan
 from sgoif.audit.run_directory import RunDirectory, claimed, identity
@@ -35,15 +33,15 @@ from sgoif.audit.training import Training
 from sgoif.core.data import isolated_random_state
 from sgoif.core.provenance import package_version, versions, write_json
 from sgoif.core.score_table import ScoreTable
+from sgoif.core.types import Indices
 from sgoif.device.selection import choose_device
 from sgoif.distributed.communicator import Communicator
 from sgoif.distributed.launch import choose_gpu, joined
 from sgoif.errors import ModelError, StateError
+from sgoif.images import Collection, Pixels, open_images, prepare
 from sgoif.reports.label_report import ReportExtras, page_data, precision, sort_worst_first
 from sgoif.reports.page import write_page
-
-if TYPE_CHECKING:
-    from sgoif.images import Collection, Pixels
+from sgoif.tasks import LabelErrors
 
 
 @dataclass(frozen=True)
@@ -82,7 +80,7 @@ def audit(settings: AuditSettings, progress: Progress | None = None, *, resume: 
         show = Progress() if progress is None or communicator.rank else progress
         try:
             with isolated_random_state(device):
-                return _run(settings, directory, interruption, show, communicator)
+                return _run(directory, interruption, show, communicator)
         except (KeyboardInterrupt, RuntimeError) as stop:
             if not isinstance(stop, KeyboardInterrupt) and (interruption.asked is None or communicator.size == 1):
                 raise  # else another process was quicker to leave, which ends what this one waits for
@@ -92,14 +90,10 @@ def audit(settings: AuditSettings, progress: Progress | None = None, *, resume: 
 
 
 def _run(
-    settings: AuditSettings,
-    directory: RunDirectory,
-    interruption: Interruption,
-    show: Progress,
-    communicator: Communicator,
+    directory: RunDirectory, interruption: Interruption, show: Progress, communicator: Communicator
 ) -> AuditResult:
-    start = time.monotonic()
-    collection, pixels = _read_images(settings, directory, show, communicator)
+    start, settings = time.monotonic(), directory.settings
+    collection, pixels = _read_images(directory, show, communicator)
     rows, held = _split(settings, pixels.labels, pixels.repeated())
     checked = None
     if settings.checked is not None:
@@ -107,18 +101,17 @@ def _run(
         show.say(f"{len(checked)} checked labels of held-out images are used")
     plan = make_plan(settings, len(rows), communicator.size)
     directory.identity = identity(settings, plan, pixels)
-    live = LiveStatus(directory.path, pixels) if communicator.rank == 0 else None
+    live = LiveStatus(None if communicator.rank else directory.path, pixels)
     with ExitStack() as ending:
         with interruption.deferred():  # on every process before the first one says that it trains
             training = Training(pixels, settings, plan, rows, held, communicator)
             ending.callback(training.close)
             _reopen(training, directory, show)
             spent = training.seconds
-            _train(training, directory, interruption, show, spent - start, communicator, live)
+            _train(training, directory, interruption, show, spent - start, live)
         training.monitor.unite()
         seconds = spent + time.monotonic() - start
-        if live is not None:
-            live.tell("judging", training, seconds, now=True)
+        live.tell("judging", training, seconds, now=True)
         written = AuditResult(directory.path, ScoreTable({}), {})
 
         def write() -> None:
@@ -126,11 +119,10 @@ def _run(
             if communicator.rank == 0:
                 with directory.explained():
                     split = rows, held
-                    written = _write(settings, directory, collection, pixels, training, show, split, seconds, checked)
+                    written = _write(directory, collection, pixels, training, show, split, seconds, checked)
 
         communicator.run_and_sync_errors(write)
-        if live is not None:
-            live.tell("finished", training, seconds, now=True)
+        live.tell("finished", training, seconds, now=True)
         return written
 
 
@@ -145,28 +137,26 @@ def _split(settings: AuditSettings, labels: Indices, copies: Sequence[int] = ())
     return rows, held
 
 
-def _read_images(
-    settings: AuditSettings, directory: RunDirectory, show: Progress, communicator: Communicator
-) -> tuple[Collection, Pixels]:
-    from sgoif.images import open_images, prepare
-
+def _read_images(directory: RunDirectory, show: Progress, communicator: Communicator) -> tuple[Collection, Pixels]:
+    settings = directory.settings
     collection = open_images(settings.path, **settings.options)
     _split(settings, collection.labels)  # too few images are noticed before they are read
     show.stage("reading images", len(collection.names))
 
     found: list[Pixels] = []
 
-    def read(here: bool) -> None:
-        if here:
-            found.append(prepare(collection, directory.cache, size=settings.image_size, progress=show.advance))
+    def read() -> None:
+        found.append(prepare(collection, directory.cache, size=settings.image_size, progress=show.advance))
 
     def first() -> None:
         if communicator.rank == 0:
             directory.record(collection.digest())
-        read(communicator.rank == 0)
+            read()
 
     communicator.run_and_sync_errors(first)
-    communicator.run_and_sync_errors(lambda: read(communicator.rank > 0))  # what the first has prepared is only opened
+    communicator.run_and_sync_errors(
+        lambda: read() if communicator.rank else None
+    )  # what the first has prepared is only opened
     return collection, found[0]
 
 
@@ -194,8 +184,7 @@ def _train(
     interruption: Interruption,
     show: Progress,
     clock: float,
-    communicator: Communicator,
-    live: LiveStatus | None,
+    live: LiveStatus,
 ) -> None:
     """Train to the end, with checkpoints; `clock` plus the time now is what the run has taken in all.
 
@@ -204,7 +193,7 @@ def _train(
     """
     if training.finished():
         return
-    plan = training.plan
+    plan, communicator = training.plan, training.communicator
     show.stage(f"training {plan.model}", plan.steps, training.step)
 
     def save() -> None:
@@ -219,12 +208,10 @@ def _train(
     while not training.finished():
         training.advance()
         show.advance(training.step, plan.steps, f"epoch {training.epoch} of {plan.epochs}, loss {training.loss:.3f}")
-        if live is not None:
-            live.tell("training", training, clock + time.monotonic())
+        live.tell("training", training, clock + time.monotonic())
         stop, keep = wishes()
         if stop:
-            if live is not None:
-                live.tell("stopped", training, clock + time.monotonic(), now=True)
+            live.tell("stopped", training, clock + time.monotonic(), now=True)
             save()
             interruption.leaving = True
             raise KeyboardInterrupt
@@ -242,7 +229,6 @@ REASONS = {
 
 
 def _write(
-    settings: AuditSettings,
     directory: RunDirectory,
     collection: Collection,
     pixels: Pixels,
@@ -252,20 +238,13 @@ def _write(
     seconds: float,
     checked: Mapping[int, int] | None,
 ) -> AuditResult:
-    from sgoif.tasks import LabelErrors
-
-    folder = directory.path
+    folder, fdr = directory.path, training.settings.fdr
     show.stage("judging labels", 0)
-    errors = LabelErrors(
-        training.monitor,
-        dataset=training.dataset,
-        class_names=pixels.class_names,
-        checked=checked,
-    )
+    errors = LabelErrors(training.monitor, dataset=training.dataset, class_names=pixels.class_names, checked=checked)
     counts, held = (len(split[0]), len(split[1])), split[1]
     unjudged = small_classes.unjudged(pixels.labels, held, len(pixels.class_names))
     rate = errors.noise_rate().estimate
-    numbers = sort_worst_first(small_classes.without_verdict(errors.table(settings.fdr), unjudged, rate))
+    numbers = sort_worst_first(small_classes.without_verdict(errors.table(fdr), unjudged, rate))
     table = outputs.with_names(numbers, pixels.names, pixels.class_names)
     about_data = [
         *small_classes.notes(numbers, pixels.labels, held, pixels.class_names),
@@ -286,20 +265,19 @@ def _write(
         names=pixels.names.__getitem__,
         picture=pixels.thumbnails,
         source=source,
-        facts=_facts(settings, training, counts, seconds),
+        facts=_facts(training, counts, seconds),
         notes=about_data,
         copies=[group.indices for group in (*pixels.duplicates, *pixels.near_duplicates)],
         unjudged=unjudged.tolist(),
         review=review,
     )
-    write_page(folder / "report.html", page_data(errors, numbers, settings.fdr, extras), progress=show.advance)
-    summary = _summary(settings, training.plan, pixels, errors, numbers, counts, seconds)
-    summary |= {"stopped": training.stopped, "steps": training.step, "notes": notes}
+    write_page(folder / "report.html", page_data(errors, numbers, fdr, extras), progress=show.advance)
+    summary = {**_summary(training, pixels, errors, numbers, counts, seconds), "notes": notes}
     write_json(folder / "summary.json", summary)  # last, so that it says that everything else is there
     return AuditResult(folder, table, summary)
 
 
-def _facts(settings: AuditSettings, training: Training, split: tuple[int, int], seconds: float) -> dict[str, str]:
+def _facts(training: Training, split: tuple[int, int], seconds: float) -> dict[str, str]:
     plan = training.plan
     return {
         "model": plan.model,
@@ -308,7 +286,7 @@ def _facts(settings: AuditSettings, training: Training, split: tuple[int, int], 
         "epochs": f"{training.step / plan.steps_per_epoch:.0f} of {plan.epochs} ({training.stopped})",
         "batch size": str(plan.batch_size),
         "learning rate": f"{plan.learning_rate:.3g}",
-        "seed": str(settings.seed),
+        "seed": str(training.settings.seed),
         "device": plan.device.type,
         "time": f"{seconds / 60:.1f} min",
         "version": package_version(),
@@ -316,15 +294,9 @@ def _facts(settings: AuditSettings, training: Training, split: tuple[int, int], 
 
 
 def _summary(
-    settings: AuditSettings,
-    plan: Plan,
-    pixels: Pixels,
-    errors: Any,
-    table: ScoreTable,
-    split: tuple[int, int],
-    seconds: float,
+    training: Training, pixels: Pixels, errors: LabelErrors, table: ScoreTable, split: tuple[int, int], seconds: float
 ) -> dict[str, Any]:
-    rate = errors.noise_rate()
+    settings, rate = training.settings, errors.noise_rate()
     return {
         "images": len(pixels.names),
         "classes": len(pixels.class_names),
@@ -341,6 +313,8 @@ def _summary(
         "expected_precision": {str(k): value for k, value in precision(errors, table)},
         "seconds": seconds,
         "settings": settings.record(),
-        "plan": plan.record(),
+        "plan": training.plan.record(),
         "versions": versions(),
+        "stopped": training.stopped,
+        "steps": training.step,
     }

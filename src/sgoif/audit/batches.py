@@ -2,10 +2,8 @@
 goes on with exactly the batches it would have seen.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 import torch
@@ -13,10 +11,10 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch.utils.data import Dataset
 
+from sgoif.core.types import Indices
 from sgoif.distributed.communicator import SINGLE_PROCESS, Communicator
 
 Bytes = NDArray[np.uint8]
-Indices = NDArray[np.int64]
 SHUFFLE, AUGMENT, DROPOUT = 1, 2, 3
 """Names of the independent random streams of a run; 0 is the hold-out's."""
 LOOKED_AT = 10_000
@@ -52,7 +50,7 @@ class Normalisation:
     spread: tuple[float, ...]
 
     @classmethod
-    def of(cls, pixels: Bytes) -> Normalisation:
+    def of(cls, pixels: Bytes) -> Self:
         """Exact over at most 10,000 images spread evenly over the data."""
         chosen = evenly(len(pixels), LOOKED_AT)
         channels = pixels.shape[1]
@@ -87,7 +85,7 @@ class Moves:
     columns: Tensor
 
     @classmethod
-    def drawn(cls, count: int, size: tuple[int, ...], seed: int, mirror: bool) -> Moves:
+    def drawn(cls, count: int, size: tuple[int, ...], seed: int, mirror: bool) -> Self:
         """Shifts by up to an eighth of a side, filled by reflection, and half of the images mirrored where wanted.
 
         Random numbers are drawn on the CPU, so that they do not depend on the device.
@@ -106,7 +104,7 @@ class Moves:
             columns = torch.where(mirrored, columns.flip(1), columns)
         return cls(rows, columns)
 
-    def part(self, which: slice) -> Moves:
+    def part(self, which: slice) -> "Moves":
         """Those of some images."""
         return Moves(self.rows[which], self.columns[which])
 
@@ -156,9 +154,8 @@ class Batches:
         if epoch != self._epoch:
             generator = np.random.default_rng((self.seed, SHUFFLE, epoch))
             self._epoch, self._order = epoch, generator.permutation(self.rows)
-        whole = np.sort(
-            self._order[self._place(position)]
-        )  # sorted: the pixels are read from the disk in one direction
+        # Sorted: the pixels are read from the disk in one direction.
+        whole = np.sort(self._order[self._place(position)])
         mine = self.communicator.share(len(whole))
         chosen = whole[mine]
         images = self._read(chosen)

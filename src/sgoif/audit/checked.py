@@ -5,21 +5,16 @@ exports them (decisions.csv), or as to_check.csv, a list of held-out images in t
 Decisions about other images are for `sgoif apply` and are left alone here.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from sgoif.audit.decisions import DROPPED, NEEDED, SKIP, DecisionsError, new_labels, read_decisions
 from sgoif.core.score_table import write_csv
 from sgoif.errors import SgoifError
+from sgoif.images import Pixels
 from sgoif.images.collection import Collection
 from sgoif.images.text import plural, shown
-
-if TYPE_CHECKING:
-    from sgoif.images import Pixels
-    from sgoif.tasks import LabelErrors
+from sgoif.tasks import LabelErrors
 
 TO_CHECK = "to_check.csv"
 

@@ -3,8 +3,6 @@
 `labels` is the new label of every image, -1 where it is dropped. Writers return what was written in words.
 """
 
-from __future__ import annotations
-
 import csv
 import errno
 import io
@@ -16,13 +14,13 @@ from collections.abc import Callable
 from contextlib import closing, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 from PIL import Image
 
 from sgoif.audit.decisions import DROPPED
 from sgoif.core.score_table import is_own, to_cell
+from sgoif.core.types import Array
 from sgoif.images.backends import Arrays
 from sgoif.images.collection import Collection
 from sgoif.images.reading import each_image
@@ -31,7 +29,6 @@ from sgoif.images.sources.base import pyarrow_for
 from sgoif.images.sources.csv_table import read_csv
 from sgoif.images.sources.manifest import PARQUET
 
-Array = np.ndarray[Any, Any]
 ARCHIVE = "clean.npz"
 LONGEST_NAME = 255
 """Bytes of one part of a path, on every usual file system."""
@@ -225,24 +222,17 @@ def _write_parquet(
 
 def write_arrays(cleaning: Cleaning, target: Path | None) -> str:
     """clean.npz with x, y, names and class_names; encoded images of different sizes become files."""
-    store, remaining, colour = cleaning.collection.store, cleaning.remaining, cleaning.colour
+    store, mode = cleaning.collection.store, "RGB" if cleaning.colour else "L"
     if isinstance(store, Arrays):
         if target is not None:
-            row = store.raw(remaining[0])
-            _write_archive(cleaning, target, remaining, row.shape, row.dtype, store.raw)
+            _write_archive(cleaning, target, store.raw)
         return ARCHIVE
     assert isinstance(store, Encoded)
     if len(cleaning.sizes) > 1:
         _write_encoded(cleaning, store, target)
         return "one folder per class, since the images differ in size"
     if target is not None:
-        [(width, height)] = cleaning.sizes
-        shape = (height, width, 3) if colour else (height, width)
-
-        def row_of(number: int) -> Array:
-            return np.asarray(store.image(number).convert("RGB" if colour else "L"))
-
-        _write_archive(cleaning, target, remaining, shape, np.dtype(np.uint8), row_of)
+        _write_archive(cleaning, target, lambda number: np.asarray(store.image(number).convert(mode)))
     return ARCHIVE
 
 
@@ -261,16 +251,10 @@ def _write_encoded(cleaning: Cleaning, store: Encoded, target: Path | None) -> N
             cleaning.ways["copied"] += 1
 
 
-def _write_archive(
-    cleaning: Cleaning,
-    target: Path,
-    numbers: list[int],
-    shape: tuple[int, ...],
-    dtype: np.dtype[Any],
-    row_of: Callable[[int], Array],
-) -> None:
-    """Row after row, so that the images are never all in memory."""
-    collection = cleaning.collection
+def _write_archive(cleaning: Cleaning, target: Path, row_of: Callable[[int], Array]) -> None:
+    """Row after row, so that the images, which are alike in shape and type, are never all in memory."""
+    collection, numbers = cleaning.collection, cleaning.remaining
+    first = row_of(numbers[0])
     parts = {
         "y": cleaning.labels[numbers].astype(np.int64),
         "names": np.array([collection.names[number] for number in numbers]),
@@ -278,8 +262,8 @@ def _write_archive(
     }
     with zipfile.ZipFile(target / ARCHIVE, "w", zipfile.ZIP_STORED, allowZip64=True) as archive:
         with archive.open("x.npy", "w", force_zip64=True) as entry:
-            description = np.lib.format.dtype_to_descr(dtype)
-            header = {"descr": description, "fortran_order": False, "shape": (len(numbers), *shape)}
+            description = np.lib.format.dtype_to_descr(first.dtype)
+            header = {"descr": description, "fortran_order": False, "shape": (len(numbers), *first.shape)}
             np.lib.format.write_array_header_1_0(entry, header)
             for number in numbers:
                 entry.write(np.ascontiguousarray(row_of(number)).tobytes())

@@ -1,23 +1,18 @@
 """Decisions that a person took about labels: read from a CSV file and checked against the data, all rows or none."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
 from pathlib import Path
-from typing import Any
-
-import numpy as np
 
 from sgoif.core.score_table import from_cell
+from sgoif.core.types import Array
 from sgoif.errors import SgoifError
 from sgoif.images.collection import Collection
 from sgoif.images.sources.csv_table import read_csv
 from sgoif.images.text import few, plural, shown
 
-Array = np.ndarray[Any, Any]
 KEEP, RELABEL, DROP, SKIP = "keep", "relabel", "drop", "skip"
 """SKIP: somebody looked and cannot tell; the label stays, and counts as undecided."""
 NEEDED = ("path", "decision", "given_label", "new_label")
@@ -93,12 +88,10 @@ def new_labels(decisions: Sequence[Decision], collection: Collection, path: str 
             labels[number[decision.path]] = classes[decision.new_label]
     if problems:
         rest = len(problems) - LISTED
-        listed = "\n".join(f"  {problem}" for problem in problems[:LISTED]) + (
-            f"\n  and {rest} more" if rest > 0 else ""
-        )
+        listed = [*problems[:LISTED], *([f"and {rest} more"] if rest > 0 else [])]
         raise DecisionsError(
             f"{plural(len(problems), 'row')} of {shown(path)} cannot be applied to {shown(collection.source)}; nothing"
-            f" was written:\n{listed}"
+            " was written:\n" + "\n".join(f"  {line}" for line in listed)
         )
     if (labels == DROPPED).all():
         raise DecisionsError(

@@ -1,15 +1,12 @@
 """What can go wrong in an audit, beside the mistakes that the parts below report themselves."""
 
-from __future__ import annotations
-
 import errno
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 from sgoif.errors import SgoifError
-
-FULL = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
+from sgoif.images.errors import FULL
 
 
 class AuditError(SgoifError, RuntimeError):

@@ -1,7 +1,5 @@
 """Hands what an audit found to the tools people already use: cleanlab's Datalab and FiftyOne."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any

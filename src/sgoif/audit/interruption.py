@@ -1,7 +1,5 @@
 """Ctrl-C and SIGTERM: the run finishes its step, saves, and leaves."""
 
-from __future__ import annotations
-
 import signal
 import threading
 from collections.abc import Iterator

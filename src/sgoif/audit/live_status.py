@@ -3,23 +3,19 @@
 The file is written whole or not at all, so a reader needs no lock; a full disk never stops a run for its sake.
 """
 
-from __future__ import annotations
-
 import json
 import math
 import time
 from contextlib import suppress
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from sgoif.audit.stopping import memorises
+from sgoif.audit.training import Training
 from sgoif.core.provenance import plain
 from sgoif.core.serialization import atomic_write
-
-if TYPE_CHECKING:
-    from sgoif.audit.training import Training
-    from sgoif.images import Pixels
+from sgoif.images import Pixels
 
 LIVE = "live.json"
 EVERY = 2.0
@@ -30,20 +26,20 @@ FEW_BELIEVED, THIN = 0.05, 0.1
 
 
 class LiveStatus:
-    """Writes live.json for one run."""
+    """Writes live.json for one run; without a folder, as on all processes but the first, nothing."""
 
-    def __init__(self, folder: Path, pixels: Pixels) -> None:
-        self._path, self._pixels = folder / LIVE, pixels
+    def __init__(self, folder: Path | None, pixels: Pixels) -> None:
+        self._folder, self._pixels = folder, pixels
         self._next = 0.0
 
     def tell(self, state: str, training: Training, seconds: float, *, now: bool = False) -> None:
         """Write how the run is, at most every two seconds unless it must be `now`."""
-        if not now and time.monotonic() < self._next:
+        if self._folder is None or (not now and time.monotonic() < self._next):
             return
         self._next = time.monotonic() + EVERY
         text = json.dumps(plain(self._content(state, training, seconds)), allow_nan=False)
         with suppress(OSError):
-            atomic_write(self._path, lambda file: file.write(text), text=True)
+            atomic_write(self._folder / LIVE, lambda file: file.write(text), text=True)
 
     def _content(self, state: str, training: Training, seconds: float) -> dict[str, Any]:
         plan, history = training.plan, training.monitor.history

@@ -1,7 +1,5 @@
 """The model of an audit: a built-in network, one of timm, or the user's own; with fresh weights."""
 
-from __future__ import annotations
-
 import inspect
 import re
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """Small residual networks for images, without pretrained weights; the audit and the benchmarks train them."""
 
-from __future__ import annotations
-
 from math import ceil, log2
 
 import torch

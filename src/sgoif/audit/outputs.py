@@ -1,16 +1,13 @@
 """The tables that an audit leaves behind, and what it says about the data."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from sgoif.core.score_table import Array, ScoreTable, texts, write_csv
-
-if TYPE_CHECKING:
-    from sgoif.images.pixels import Duplicate, Pixels
+from sgoif.images.pixels import Duplicate, Pixels
+from sgoif.images.text import plural, shown
 
 COLUMNS = (
     "path",
@@ -68,8 +65,6 @@ def write_copies(folder: Path, pixels: Pixels) -> None:
 
 def data_notes(pixels: Pixels, notes: Sequence[str]) -> list[str]:
     """What a person should know about the data: files left out, copies, choices made on the way."""
-    from sgoif.images.text import plural
-
     found = list(notes)
     if pixels.skipped:
         found.append(f"{len(pixels.skipped)} files could not be used; skipped.csv names them and says why")
@@ -91,8 +86,6 @@ def further(groups: Sequence[Duplicate]) -> int:
 
 def _contradictions(pixels: Pixels, groups: Sequence[Duplicate], what: str) -> list[str]:
     """A sentence for each of the first groups whose labels differ, and one for the others."""
-    from sgoif.images.text import plural, shown
-
     found = []
     conflicting = [group for group in groups if group.conflicting]
     for group in conflicting[:NAMED]:

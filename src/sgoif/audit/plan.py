@@ -4,8 +4,6 @@ The rules are meant for data of every size. Small sets need more passes for the 
 takes a larger learning rate; a set with many classes needs held-out images of each of them.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass
 from math import ceil, sqrt
@@ -13,12 +11,12 @@ from typing import Any
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 
 from sgoif.audit.batches import batches_per_epoch
 from sgoif.audit.errors import AuditError
 from sgoif.audit.models import BUILT_IN, resolve
 from sgoif.audit.settings import AuditSettings
+from sgoif.core.types import Indices
 from sgoif.device.selection import choose_device
 
 HELD_PER_CLASS, MOST_HELD = 20, 2000
@@ -34,8 +32,6 @@ SMALLEST_BATCH, PARTS = 16, 16
 """Sets so small that an epoch would have fewer than 16 batches get smaller ones."""
 PEAK, PEAK_OWN, PEAK_LOADED = 0.2, 0.05, 0.01
 """Peak learning rate at a batch of 128: built-in model, the user's own, and one that starts from trained weights."""
-
-Indices = NDArray[np.int64]
 
 
 @dataclass(frozen=True)

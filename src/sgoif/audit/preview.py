@@ -1,18 +1,14 @@
 """A look at a run that is still going on: the worst images so far, and what can be said about the whole."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any, Self
 
 import numpy as np
 
+from sgoif.core.score_table import ScoreTable
+from sgoif.monitor import InfluenceMonitor
 from sgoif.tasks.labels.evidence import from_ledger, training_evidence
 from sgoif.tasks.labels.judgement import LEAST_EXAMPLES, judge
-
-if TYPE_CHECKING:
-    from sgoif.core.score_table import ScoreTable
-    from sgoif.monitor import InfluenceMonitor
 
 SHOWN = 24
 """Images in a look."""
@@ -38,24 +34,22 @@ class Look:
     rows: list[dict[str, Any]]
 
     @classmethod
-    def at(cls, step: int, scores: ScoreTable) -> Look:
+    def at(cls, step: int, scores: ScoreTable) -> Self:
         """The most harmful images."""
         influence = np.nan_to_num(scores["influence"], nan=-np.inf)
         worst = np.argsort(-influence, kind="stable")[:SHOWN]
-        return cls(
-            step,
-            [
-                {
-                    "row": int(scores["index"][k]),
-                    "influence": float(scores["influence"][k]),
-                    "low": float(scores["interval_low"][k]),
-                    "high": float(scores["interval_high"][k]),
-                    "harmed": int(scores["group"][k]),
-                }
-                for k in worst
-                if np.isfinite(influence[k])
-            ],
-        )
+        rows = [
+            {
+                "row": int(scores["index"][k]),
+                "influence": float(scores["influence"][k]),
+                "low": float(scores["interval_low"][k]),
+                "high": float(scores["interval_high"][k]),
+                "harmed": int(scores["group"][k]),
+            }
+            for k in worst
+            if np.isfinite(influence[k])
+        ]
+        return cls(step, rows)
 
 
 def estimated(step: int, monitor: InfluenceMonitor) -> Estimate | None:

@@ -1,7 +1,5 @@
 """How far an audit is, for the person who waits: a bar on a terminal, now and then a line elsewhere, or nothing."""
 
-from __future__ import annotations
-
 import sys
 import time
 from typing import Any

@@ -4,8 +4,6 @@ It is written once. An audit that is resumed ranks anew, and may do so by what w
 the first list are a random sample of that one alone.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Sequence
 from pathlib import Path
@@ -22,21 +20,20 @@ REVIEW = "review.json"
 DIGITS = 4
 
 
-def write_review_plan(folder: Path, paths: Sequence[str], probability: Sequence[float], seed: int = 0) -> RankedReview:
+def write_review_plan(folder: Path, paths: Sequence[str], probability: Sequence[float]) -> RankedReview:
     """Write the plan of a review for a list, the most suspicious first, unless there is one for the same images.
 
     Args:
         folder: the run directory.
         paths: what the images are called, in the order of the list.
         probability: of a wrong label, in the same order; nan where it is not known.
-        seed: another one draws other images.
     """
     if (folder / REVIEW).exists():
         kept = read_review_plan(folder)
         if sorted(kept.index.tolist()) == sorted(paths):
             return kept
     rounded = np.round(np.asarray(probability, dtype=np.float64), DIGITS)
-    plan = ReviewPlan.of(len(paths), rounded, seed)
+    plan = ReviewPlan.of(len(paths), rounded)
     known = [None if np.isnan(value) else value for value in rounded.tolist()]
     record = {"size": plan.size, "seed": plan.seed, "ends": plan.ends, "paths": list(paths), "probability": known}
     write_json(folder / REVIEW, record)

@@ -11,8 +11,6 @@ disk or a damaged file costs the work since the last checkpoint at most. It carr
 plan, digests of the data and of the prepared images), and that of another run is refused.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import time
@@ -21,10 +19,11 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from sgoif.audit.errors import RunDirectoryError, explained_writes
 from sgoif.audit.models import is_harmless, name_from_file
+from sgoif.audit.plan import Plan
 from sgoif.audit.settings import AUTOMATIC, FREE, AuditSettings
 from sgoif.core.locks import lock
 from sgoif.core.provenance import versions, write_json
@@ -32,11 +31,8 @@ from sgoif.core.serialization import load_state, save_state
 from sgoif.core.serialization import replace as move
 from sgoif.distributed.communicator import Communicator
 from sgoif.errors import SgoifError, StateError
+from sgoif.images import Pixels
 from sgoif.images.text import shown
-
-if TYPE_CHECKING:
-    from sgoif.audit.plan import Plan
-    from sgoif.images import Pixels
 
 RUN, LOCK, CACHE = "run.json", "lock", "cache"
 IDENTITY = "run"

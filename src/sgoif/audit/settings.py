@@ -1,20 +1,16 @@
 """Every setting of an audit: one place, validated when made."""
 
-from __future__ import annotations
-
 import re
 import shlex
 from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import Any, get_args
+from typing import Any, Self, get_args
 
 from sgoif.device.selection import Device
 from sgoif.errors import SettingError
 
 AUTOMATIC = "auto"
 """The model where none is named."""
-READING = ("layout", "split", "root", "image_column", "label_column", "limit")
-"""Settings that say how images are read."""
 SMALLEST_IMAGE, LARGEST_IMAGE = 8, 1024
 FREE = frozenset({"path", "out", "fdr", "checked", "nproc"})
 """Settings that may differ on resume: where things lie (the data have a digest of their own), what only the outputs
@@ -43,7 +39,7 @@ class DataSettings:
     @property
     def options(self) -> dict[str, Any]:
         """How the images are read, as `sgoif.images.open_images` takes it."""
-        return {name: getattr(self, name) for name in READING}
+        return {item.name: getattr(self, item.name) for item in fields(DataSettings) if item.name != "path"}
 
 
 @dataclass(frozen=True)
@@ -97,19 +93,11 @@ class AuditSettings(DataSettings):
             if not ok:
                 raise SettingError(f"{name}={getattr(self, name)!r} is not valid: expected {expected}")
 
-        def at_least(least: int, name: str) -> None:
+        for name, least in (("epochs", 1), ("batch_size", 2), ("image_size", SMALLEST_IMAGE), ("limit", 2)):
             value = getattr(self, name)
-            need(
-                value is None or (isinstance(value, int) and value >= least),
-                name,
-                f"a whole number of at least {least}, or nothing to have it chosen",
-            )
-
-        at_least(1, "epochs")
-        at_least(2, "batch_size")
-        at_least(SMALLEST_IMAGE, "image_size")
+            valid = value is None or (isinstance(value, int) and value >= least)
+            need(valid, name, f"a whole number of at least {least}, or nothing to have it chosen")
         need((self.image_size or 0) <= LARGEST_IMAGE, "image_size", f"at most {LARGEST_IMAGE} pixels")
-        at_least(2, "limit")
         need(isinstance(self.nproc, int) and self.nproc >= 1, "nproc", "a whole number of at least 1")
         need(self.learning_rate is None or 0 < self.learning_rate < 100, "learning_rate", "a number between 0 and 100")
         need(0 < self.holdout <= 1 / 3, "holdout", "a share in (0, 1/3]")
@@ -134,7 +122,7 @@ class AuditSettings(DataSettings):
         return {name: str(value) if isinstance(value, Path) else value for name, value in values.items()}
 
     @classmethod
-    def from_record(cls, record: dict[str, Any]) -> AuditSettings:
+    def from_record(cls, record: dict[str, Any]) -> Self:
         """What `record` wrote."""
         known = {item.name for item in fields(cls)}
         return cls(**{name: value for name, value in record.items() if name in known})

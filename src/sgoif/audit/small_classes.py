@@ -5,8 +5,6 @@ of it looks wrong. Such labels are as likely wrong as any: what is believed of a
 probability, and none is listed.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any
 

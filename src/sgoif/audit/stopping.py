@@ -10,8 +10,6 @@ Two things end a run early, both looked at after every epoch:
   with those of the epoch before. The run stops when the two sets have agreed for several epochs in a row.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from itertools import pairwise
 from typing import Any

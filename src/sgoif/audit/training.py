@@ -4,10 +4,7 @@ Nothing in it remembers anything outside `state_dict`: batches, augmentation, dr
 the seed and the number of the step.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
-from contextlib import AbstractContextManager, nullcontext
 from typing import Any, Protocol
 
 import numpy as np
@@ -20,13 +17,14 @@ from sgoif.audit.batches import DROPOUT, Batches, LabelledPixels, Normalisation,
 from sgoif.audit.errors import AuditError
 from sgoif.audit.models import make_model
 from sgoif.audit.networks import fit_whitening
-from sgoif.audit.plan import Indices, Plan
+from sgoif.audit.plan import Plan
 from sgoif.audit.preview import Estimate, Look, estimated
 from sgoif.audit.settings import AuditSettings
 from sgoif.audit.stopping import EarlyStop
 from sgoif.backbones.weights import load_weights
 from sgoif.core.data import Part
 from sgoif.core.serialization import nest, unnest
+from sgoif.core.types import Indices
 from sgoif.distributed.communicator import SINGLE_PROCESS, Communicator
 from sgoif.errors import NonFiniteError, StateError
 from sgoif.monitor import InfluenceMonitor
@@ -140,11 +138,11 @@ class Training:
         for group in self.optimizer.param_groups:
             group["lr"] = learning_rate(self.step, self.plan.steps, self.plan.learning_rate)
         x, y, index = self.batches.at(self.step)
-        torch.manual_seed(
-            stream(self.settings.seed, DROPOUT, self.step * self.communicator.size + self.communicator.rank)
-        )
+        device = self.plan.device.type
+        draw = self.step * self.communicator.size + self.communicator.rank
+        torch.manual_seed(stream(self.settings.seed, DROPOUT, draw))
         with self.monitor.step(index):
-            with self._autocast():
+            with torch.autocast(device, dtype=torch.bfloat16, enabled=device == "cuda"):
                 loss = F.cross_entropy(self.network(x).float(), y)
             (loss * self.batches.weight(self.step) if self.communicator.size > 1 else loss).backward()
         nn.utils.clip_grad_norm_(self.model.parameters(), LARGEST_GRADIENT)
@@ -178,9 +176,6 @@ class Training:
     def epoch(self) -> int:
         """Epochs begun."""
         return min(self.plan.epochs, self.step // len(self.batches) + 1)
-
-    def _autocast(self) -> AbstractContextManager[Any]:
-        return torch.autocast("cuda", dtype=torch.bfloat16) if self.plan.device.type == "cuda" else nullcontext()
 
     def state_dict(self) -> dict[str, Any]:
         """Everything needed to go on exactly: tensors and plain values."""

@@ -1,7 +1,5 @@
 """A pretrained network of images: what it wants to see, the features it gives, a copy that can be trained further."""
 
-from __future__ import annotations
-
 import copy
 import hashlib
 from collections import OrderedDict

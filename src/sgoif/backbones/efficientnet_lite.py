@@ -4,8 +4,6 @@ Inverted residual blocks (Tan and Le, 2019) without squeeze-and-excitation and w
 stages below; the stem, the head and the depth of the first and last stage stay as they are.
 """
 
-from __future__ import annotations
-
 import hashlib
 import io
 from collections import OrderedDict

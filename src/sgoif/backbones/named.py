@@ -1,7 +1,5 @@
 """Backbones by name: of this package, timm, torchvision, transformers, or with weights of a local file."""
 
-from __future__ import annotations
-
 import importlib
 import re
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """Weights from a safetensors file into a network."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 from torch import nn

@@ -13,13 +13,14 @@ from torch import Tensor
 from sgoif.audit.batches import Normalisation
 from sgoif.audit.errors import RunDirectoryError
 from sgoif.audit.models import trusted_model
-from sgoif.audit.plan import Indices, hold_out
+from sgoif.audit.plan import hold_out
 from sgoif.audit.progress import Progress
 from sgoif.audit.run_directory import CACHE, IDENTITY, NEWEST, RunDirectory, planted_labels, raise_if_foreign, to_go_on
 from sgoif.audit.settings import AuditSettings
 from sgoif.commands.image_batches import Preparation
 from sgoif.commands.trained_model import TrainedModel
 from sgoif.core.serialization import load_state
+from sgoif.core.types import Indices
 from sgoif.images import ImagesError, Pixels, open_pixels
 from sgoif.images.errors import ChangedImagesError
 from sgoif.images.text import shown

@@ -10,10 +10,10 @@ import torch
 from torch import nn
 
 from sgoif.audit.models import BUILT_IN, make_model, resolve
-from sgoif.audit.plan import Indices
 from sgoif.backbones.weights import load_weights
 from sgoif.commands.image_batches import Preparation
 from sgoif.core.serialization import load_state, unnest
+from sgoif.core.types import Indices
 from sgoif.errors import ModelError, SettingError
 from sgoif.images import Collection, ImagesError
 from sgoif.images.text import few, shown

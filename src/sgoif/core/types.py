@@ -4,6 +4,7 @@ from typing import Any
 
 import numpy as np
 
+Array = np.ndarray[Any, Any]
 Indices = np.ndarray[Any, np.dtype[np.int64]]
 """Numbers of examples."""
 Flags = np.ndarray[Any, np.dtype[np.bool_]]

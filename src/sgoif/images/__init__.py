@@ -7,7 +7,8 @@ try:
 except ImportError as error:
     raise MissingExtraError("pillow", "audit", "Reading images") from error
 
-from sgoif.images.collection import Collection, ImagesError, Skipped, UnreadableImageError
+from sgoif.images.collection import Collection, Skipped
+from sgoif.images.errors import ImagesError, UnreadableImageError
 from sgoif.images.open import open_images, open_unlabelled
 from sgoif.images.pixels import Duplicate, Pixels, open_pixels
 from sgoif.images.preparation import prepare

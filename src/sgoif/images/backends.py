@@ -3,20 +3,18 @@
 A store decodes image i on demand from any thread, and says enough about its contents to notice a change.
 """
 
-from __future__ import annotations
-
 import os
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Protocol
 
 import numpy as np
 from PIL import Image
 
+from sgoif.core.types import Array
 from sgoif.images.decode import STRIP, decode, size_of, to_plain
 from sgoif.images.errors import UnreadableImageError
 
-Array = np.ndarray[Any, Any]
 Update = Callable[[bytes], None]
 BLOCK = 1 << 21
 
@@ -27,7 +25,8 @@ class Store(Protocol):
     def __len__(self) -> int: ...
 
     def file(self, number: int) -> Path | None:
-        """The file that holds exactly this image, where there is one."""
+        """The file that holds exactly this image; None where images share a file."""
+        return None
 
     def image(self, number: int, most: int | None = None) -> Image.Image:
         """Decoded, upright, mode "L" or "RGB"; `LargeImageError` where it has more than `most` pixels."""
@@ -38,11 +37,11 @@ class Store(Protocol):
     def fingerprint(self, update: Update) -> None:
         """Feed everything that tells these images from others."""
 
-    def pick(self, numbers: Sequence[int]) -> Store:
+    def pick(self, numbers: Sequence[int]) -> "Store":
         """The store of some of the images."""
 
 
-class Files:
+class Files(Store):
     """One file per image."""
 
     def __init__(self, paths: Sequence[Path | str]) -> None:
@@ -64,7 +63,7 @@ class Files:
         for path in self._paths:
             update(stamp(path))
 
-    def pick(self, numbers: Sequence[int]) -> Files:
+    def pick(self, numbers: Sequence[int]) -> "Files":
         return Files([self._paths[number] for number in numbers])
 
 
@@ -89,7 +88,7 @@ def _in_bytes(values: Array, scale: float) -> Array:
     return scaled
 
 
-class Arrays:
+class Arrays(Store):
     """Images as rows of one or more arrays [n, H, W], [n, H, W, C] or [n, C, H, W], of bytes or of numbers to scale."""
 
     def __init__(
@@ -113,9 +112,6 @@ class Arrays:
         part = int(np.searchsorted(self._starts, row, side="right")) - 1
         found: Array = self._parts[part][row - self._starts[part]]
         return found
-
-    def file(self, number: int) -> Path | None:
-        return None
 
     def image(self, number: int, most: int | None = None) -> Image.Image:
         values = self.raw(number)
@@ -144,6 +140,6 @@ class Arrays:
             for start in range(0, len(part), step):
                 update(np.ascontiguousarray(part[start : start + step]).tobytes())
 
-    def pick(self, numbers: Sequence[int]) -> Arrays:
+    def pick(self, numbers: Sequence[int]) -> "Arrays":
         rows = self._rows[np.asarray(numbers, dtype=np.int64)]
         return Arrays(self._parts, planes_first=self._planes_first, scale=self._scale, rows=rows.tolist())

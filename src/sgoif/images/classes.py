@@ -7,9 +7,8 @@ from typing import Any
 
 import numpy as np
 
+from sgoif.core.types import Array
 from sgoif.images.text import FEW, few, plural, shown
-
-Array = np.ndarray[Any, Any]
 
 
 def class_text(value: Any) -> str | None:

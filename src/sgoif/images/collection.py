@@ -1,26 +1,18 @@
 """A labelled collection of images, wherever they lie: names, labels, and every image on demand."""
 
-from __future__ import annotations
-
 import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Self
 
 import numpy as np
+from PIL import Image
 
-from sgoif.images.errors import ImagesError, UnreadableImageError
+from sgoif.core.types import Array
+from sgoif.images.backends import Store
+from sgoif.images.errors import UnreadableImageError
 from sgoif.images.text import shown
-
-if TYPE_CHECKING:
-    from PIL import Image
-
-    from sgoif.images.backends import Store
-
-__all__ = ["Collection", "ImagesError", "ManifestRows", "Skipped", "UnreadableImageError"]
-
-Array = np.ndarray[Any, Any]
 
 
 @dataclass(frozen=True)
@@ -87,7 +79,7 @@ class Collection:
         self.store.fingerprint(sha.update)
         return sha.hexdigest()
 
-    def pick(self, numbers: Sequence[int]) -> Collection:
+    def pick(self, numbers: Sequence[int]) -> Self:
         """Some of the images, with all classes."""
         chosen = [int(number) for number in numbers]
         manifest = self.manifest

@@ -8,11 +8,11 @@ their colour nothing is left to compare.
 """
 
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any
 
 import numpy as np
 
-Array = np.ndarray[Any, Any]
+from sgoif.core.types import Array
+
 SIDE = 8
 """Averages a side of the first look."""
 FLAT = 8.0

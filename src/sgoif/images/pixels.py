@@ -20,12 +20,12 @@ import numpy as np
 from PIL import Image, features
 
 from sgoif.core.serialization import DAMAGE
+from sgoif.core.types import Array
 from sgoif.images.collection import Skipped
 from sgoif.images.containment import contained_file
 from sgoif.images.errors import ChangedImagesError, ImagesError
 from sgoif.images.text import shown
 
-Array = np.ndarray[Any, Any]
 VERSION = 1
 PIXELS, THUMBS, IMAGES = "pixels.npy", "thumbs.bin", "images.json"
 WEBP = bool(features.check("webp"))

@@ -98,6 +98,7 @@ def _write(collection: Collection, folder: Path, digest: str, asked: int | None,
         check(survivors)
         written = file.finish()
         duplicates = _duplicates(contents, survivors.labels)
+        near = _near_duplicates(folder, duplicates, survivors.labels)
         record: dict[str, Any] = {
             "version": VERSION,
             "digest": digest,
@@ -108,9 +109,7 @@ def _write(collection: Collection, folder: Path, digest: str, asked: int | None,
             "class_names": survivors.class_names,
             "skipped": [[entry.name, entry.reason] for entry in survivors.skipped],
             "duplicates": [[group.indices, group.conflicting] for group in duplicates],
-            "alike": [
-                [group.indices, group.conflicting] for group in _near_duplicates(folder, duplicates, survivors.labels)
-            ],
+            "alike": [[group.indices, group.conflicting] for group in near],
             "thumbnails": {"type": THUMBNAIL_TYPE, "lengths": file.lengths},
             "names": survivors.names,
             "labels": survivors.labels.tolist(),
@@ -136,10 +135,8 @@ def _near_duplicates(folder: Path, duplicates: list[Duplicate], labels: Any) -> 
     """Images that are nearly the same; of those with the same pixels the first stands for all."""
     further = {row for group in duplicates for row in group.indices[1:]}
     pixels = np.load(folder / PIXELS, mmap_mode="r", allow_pickle=False)
-    return [
-        _duplicate(rows, labels)
-        for rows in find_near_duplicates(pixels, [row for row in range(len(pixels)) if row not in further])
-    ]
+    compared = [row for row in range(len(pixels)) if row not in further]
+    return [_duplicate(rows, labels) for rows in find_near_duplicates(pixels, compared)]
 
 
 def _duplicate(rows: Sequence[int], labels: Any) -> Duplicate:

@@ -8,17 +8,17 @@ from collections import deque
 from collections.abc import Callable, Generator
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import numpy as np
 from PIL import Image
 
+from sgoif.core.types import Array
 from sgoif.images.backends import Store
 from sgoif.images.decode import LargeImageError, strips
 from sgoif.images.errors import UnreadableImageError
 from sgoif.images.pixels import thumbnail
 
-Array = np.ndarray[Any, Any]
 Seen = TypeVar("Seen")
 SMALL, MEDIUM = 32, 64
 SMALL_LIMIT, LEAST_NATIVE = 48, 8

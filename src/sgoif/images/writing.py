@@ -3,6 +3,7 @@
 import os
 import secrets
 import struct
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,6 @@ from sgoif.core.serialization import replace
 from sgoif.images.pixels import IMAGES, PIXELS, THUMBS
 from sgoif.images.reading import Reading
 
-Array = np.ndarray[Any, Any]
 HEADER = 128
 ROWS_AT_ONCE = 1024
 
@@ -96,12 +96,9 @@ def _part(folder: Path, name: str) -> Any:
 
 
 def _remove(file: Any) -> None:
-    try:
+    with suppress(OSError):  # where the last buffer no longer fits on the disk
         file.close()
-    except OSError:  # the last buffer no longer fits on the disk
-        pass
-    finally:
-        Path(file.name).unlink(missing_ok=True)
+    Path(file.name).unlink(missing_ok=True)
 
 
 def _header(shape: tuple[int, ...]) -> bytes:

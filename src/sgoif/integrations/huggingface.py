@@ -25,8 +25,8 @@ import torch
 from torch import nn
 
 from sgoif.errors import IndexingError, MissingExtraError, SettingError
-from sgoif.integrations.records import Records, follow
-from sgoif.integrations.steps import INDEX, OpenStep, Results, release, tell_health
+from sgoif.integrations.records import follow
+from sgoif.integrations.steps import INDEX, Results, tell_health
 from sgoif.monitor import InfluenceMonitor
 from sgoif.tracking.hooks import OwnHook
 
@@ -75,15 +75,13 @@ class InfluenceCallback(Results, TrainerCallback):  # type: ignore[misc, unused-
     def __init__(
         self, anchors: Any, *, index: str = INDEX, target: str | None = None, log: bool = False, **settings: Any
     ) -> None:
+        super().__init__()
         self.anchors = anchors
         self.index = index
         self.target = target
         self.log = log
         self.settings = settings
-        self.records: Records | None = None
         self._trainer: Any = None
-        self._monitor: InfluenceMonitor | None = None
-        self._step = OpenStep()
         self._handle: Any = None
         self._in_step = False
         """Whether a batch is being trained on, so that a forward pass belongs to it."""
@@ -135,12 +133,9 @@ class InfluenceCallback(Results, TrainerCallback):  # type: ignore[misc, unused-
             **self.settings,
         )
         self._monitor, self._in_step = monitor, False
-        try:
-            if state.global_step > 0:
+        if state.global_step > 0:
+            with self._releasing_on_error():
                 self._restore(monitor, args, state)
-        except Exception as error:
-            self._release(error)
-            raise
         self._handle = model.register_forward_pre_hook(OwnHook(self._before_forward), with_kwargs=True)
         self.records = follow(monitor, partial(_report, self._trainer)) if self.log else None
 
@@ -176,35 +171,24 @@ class InfluenceCallback(Results, TrainerCallback):  # type: ignore[misc, unused-
         found = self.index in kwargs
         index = kwargs.get(self.index)
         if self._in_step and not self._step and model.training and torch.is_grad_enabled():
-            try:
+            with self._releasing_on_error():
                 if not found:
                     raise IndexingError(
                         f"the batch has no {self.index!r}: its keys are {', '.join(kwargs)}. Give the Trainer"
                         " indexed(train_set), and a data collator that keeps the key"
                     )
                 self._step.open(self.monitor, index, None if self.target is None else kwargs.get(self.target))
-            except Exception as error:
-                self._release(error)
-                raise
         return (args, {name: value for name, value in kwargs.items() if name != self.index}) if found else None
 
     def _after_backward(self) -> None:
-        try:
+        with self._releasing_on_error():
             self._step.close()
-        except Exception as error:
-            self._release(error)
-            raise
 
-    def _release(self, error: BaseException | None) -> None:
-        self._step.abandon()
+    def _remove_hooks(self) -> None:
         self._in_step = False
         if self._handle is not None:
             self._handle.remove()
         self._handle = None
-        if self._monitor is not None and not self._monitor.closed:
-            release(self._monitor, error)
-        if self.records is not None:
-            self.records.close()
 
     def _restore(self, monitor: InfluenceMonitor, args: Any, state: Any) -> None:
         """Go on with the scores of the checkpoint that the Trainer goes on from."""

@@ -19,8 +19,8 @@ import torch
 from torch import Tensor, nn
 
 from sgoif.errors import MissingExtraError, SettingError, StepError
-from sgoif.integrations.records import Records, follow
-from sgoif.integrations.steps import BatchKey, OpenStep, Results, find, find_index, release, tell_health
+from sgoif.integrations.records import follow
+from sgoif.integrations.steps import BatchKey, Results, find, find_index, tell_health
 from sgoif.monitor import InfluenceMonitor
 
 try:
@@ -79,9 +79,6 @@ class InfluenceCallback(Results, Callback):  # type: ignore[misc, unused-ignore]
         self.optimizer = optimizer
         self.log = log
         self.settings = settings
-        self.records: Records | None = None
-        self._monitor: InfluenceMonitor | None = None
-        self._step = OpenStep()
         self._loss_hider: _LossHider | None = None
         self._restored: dict[str, Any] | None = None
 
@@ -93,12 +90,9 @@ class InfluenceCallback(Results, Callback):  # type: ignore[misc, unused-ignore]
         group = torch.distributed.group.WORLD if trainer.world_size > 1 else None
         monitor = InfluenceMonitor(model, self._optimizer_of(trainer), self.anchors, group=group, **self.settings)
         self._monitor = monitor
-        try:
-            if self._restored is not None:
+        if self._restored is not None:
+            with self._releasing_on_error():
                 monitor.load_state_dict(self._restored)
-        except Exception as error:
-            self._release(error)
-            raise
         self._restored = None
         wrapped = model is pl_module and trainer.strategy.model is not pl_module
         self._loss_hider = _LossHider(model) if wrapped else None
@@ -143,16 +137,10 @@ class InfluenceCallback(Results, Callback):  # type: ignore[misc, unused-ignore]
         if stage == "fit" and self._step:
             self._release(StepError("the fit ended in the middle of a step"))
 
-    def _release(self, error: BaseException | None) -> None:
-        """Remove every hook, and end a step that is still open."""
-        self._step.abandon()
+    def _remove_hooks(self) -> None:
         if self._loss_hider is not None:
             self._loss_hider.remove()
         self._loss_hider = None
-        if self._monitor is not None and not self._monitor.closed:
-            release(self._monitor, error)
-        if self.records is not None:
-            self.records.close()
 
     # --- checkpoints --------------------------------------------------------------------------------------------
 

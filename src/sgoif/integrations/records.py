@@ -5,25 +5,20 @@ with the newest quantiles of the anchors' confidences. A loop need not call it: 
 a block of steps. Of several ranks the first sends.
 """
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING, Any
+from collections.abc import Sequence
+from typing import Any, Self
 
 import numpy as np
 
 from sgoif.integrations.sinks import Sink, as_sink
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from sgoif.monitor import InfluenceMonitor
+from sgoif.monitor import InfluenceMonitor
 
 PREFIX = "sgoif/"
 QUANTILES = (10, 50, 90)
 """Percent of the anchors' confidences that are sent."""
 
 
-def follow(monitor: InfluenceMonitor, *sinks: Any) -> Records:
+def follow(monitor: InfluenceMonitor, *sinks: Any) -> "Records":
     """Send the history of a monitor to experiment trackers from now on.
 
     Args:
@@ -53,7 +48,7 @@ class Records:
         self._sent = len(monitor.history)
         monitor.observers.append(self._observe)
 
-    def __enter__(self) -> Records:
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:

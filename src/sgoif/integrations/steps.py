@@ -8,22 +8,19 @@ the one and after the other, and in between an error may come, or no backward at
     abandon   leave it as after an error, so that it is forgotten
 """
 
-from __future__ import annotations
-
 import logging
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from typing import Any
 
 from torch.utils.data import Dataset
 
+from sgoif.analysis.health import Health
 from sgoif.core.score_table import ScoreTable
 from sgoif.errors import IndexingError, SettingError, SgoifError
-
-if TYPE_CHECKING:
-    from sgoif.analysis.health import Health
-    from sgoif.monitor import InfluenceMonitor
-    from sgoif.tasks import LabelErrors
+from sgoif.integrations.records import Records
+from sgoif.monitor import InfluenceMonitor
+from sgoif.tasks import LabelErrors
 
 INDEX = "index"
 logger = logging.getLogger(__name__)
@@ -71,8 +68,13 @@ class OpenStep:
 class Results:
     """What a callback of a framework can tell about the training that it watches."""
 
-    _monitor: InfluenceMonitor | None
     _starts: str
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.records: Records | None = None
+        self._monitor: InfluenceMonitor | None = None
+        self._step = OpenStep()
 
     @property
     def monitor(self) -> InfluenceMonitor:
@@ -91,9 +93,29 @@ class Results:
 
     def errors(self, dataset: Dataset[Any] | None = None, **options: Any) -> LabelErrors:
         """Which labels are wrong; see `sgoif.tasks.LabelErrors`."""
-        from sgoif.tasks import LabelErrors
-
         return LabelErrors(self.monitor, dataset=dataset, **options)
+
+    def _release(self, error: BaseException | None) -> None:
+        """Remove every hook, and forget a step that is still open."""
+        self._step.abandon()
+        self._remove_hooks()
+        if self._monitor is not None and not self._monitor.closed:
+            release(self._monitor, error)
+        if self.records is not None:
+            self.records.close()
+
+    @contextmanager
+    def _releasing_on_error(self) -> Iterator[None]:
+        """Remove every hook where something goes wrong inside."""
+        try:
+            yield
+        except Exception as error:
+            self._release(error)
+            raise
+
+    def _remove_hooks(self) -> None:
+        """Remove the hooks of this framework, beside those of the monitor."""
+        raise NotImplementedError
 
 
 def tell_health(monitor: InfluenceMonitor | None) -> None:
@@ -106,10 +128,8 @@ def tell_health(monitor: InfluenceMonitor | None) -> None:
         logger.log(level, "the monitor after %d steps:\n%s", monitor.steps, health)
 
 
-def release(monitor: InfluenceMonitor | None, error: BaseException | None = None) -> None:
+def release(monitor: InfluenceMonitor, error: BaseException | None) -> None:
     """Remove a monitor's hooks. After an error nothing is allowed to hide it, and other ranks are not waited for."""
-    if monitor is None:
-        return
     if error is None:
         monitor.close()
         return

@@ -1,7 +1,5 @@
 """Pieces of HTML that the pages without a script share: texts from the data, numbers, pictures, notes."""
 
-from __future__ import annotations
-
 import base64
 import math
 from collections.abc import Mapping, Sequence

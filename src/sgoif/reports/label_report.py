@@ -1,7 +1,5 @@
 """From `LabelErrors` to the page, for an audit as for any training loop."""
 
-from __future__ import annotations
-
 import io
 import math
 import os

@@ -4,8 +4,6 @@ Everything that comes from data is escaped; the content security policy allows t
 inside the file, and nothing else.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path

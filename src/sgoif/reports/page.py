@@ -5,8 +5,6 @@ security policy allows that one script and that one style sheet (by their digest
 nothing else: no network, no evaluation of strings, no markup from strings.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -38,12 +36,7 @@ def write_page(
 
     The table is always stored; pictures beyond `max_bytes` are left out, those of the least suspicious examples first.
     """
-
-    def write(file: object) -> None:
-        for part in _parts(data, max_bytes, progress):
-            file.write(part)  # type: ignore[attr-defined]
-
-    atomic_write(Path(path), write, text=True)
+    atomic_write(Path(path), lambda file: file.writelines(_parts(data, max_bytes, progress)), text=True)
 
 
 def page_html(data: PageData, *, max_bytes: int = MAX_BYTES) -> str:

@@ -1,26 +1,23 @@
 """What the report page shows: one table of examples and the figures around it, checked when made."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
 
+from sgoif.core.types import Flags, Indices
 from sgoif.errors import SettingError
 from sgoif.tasks.review import RankedReview
 
-IntArray = np.ndarray[Any, np.dtype[np.int64]]
 FloatArray = np.ndarray[Any, np.dtype[np.float64]]
-BoolArray = np.ndarray[Any, np.dtype[np.bool_]]
 
 
 class Pairs(NamedTuple):
     """A matrix of classes by its entries; one that is there more than once counts as their sum."""
 
-    given: IntArray
-    true: IntArray
+    given: Indices
+    true: Indices
     number: FloatArray
 
 
@@ -34,17 +31,17 @@ class PageData:
     class_names: Sequence[str]
     names: Sequence[str]
     """Path or index of each example."""
-    given: IntArray
-    suggested: IntArray
+    given: Indices
+    suggested: Indices
     probability: FloatArray
     """Calibrated probability that the given label is wrong."""
     confidence: FloatArray
     influence: FloatArray
     interval_low: FloatArray
     interval_high: FloatArray
-    observations: IntArray
-    selected: BoolArray
-    harmed: IntArray
+    observations: Indices
+    selected: Flags
+    harmed: Indices
     """[n, k] rows of the held-out examples that each example hurts most; -1 = none."""
     thumbnail: Callable[[int], bytes | None] | None
     """JPEG, PNG, WebP or GIF bytes of a row; None where there are no pictures."""

@@ -5,8 +5,6 @@ Rows are sorted by falling probability, so the page's default order needs no wor
 valid Unicode (a lone surrogate) survives.
 """
 
-from __future__ import annotations
-
 import base64
 import dataclasses
 import hashlib
@@ -17,7 +15,8 @@ from typing import Any
 
 import numpy as np
 
-from sgoif.reports.page_data import FloatArray, IntArray, PageData, Pairs
+from sgoif.core.types import Indices
+from sgoif.reports.page_data import FloatArray, PageData, Pairs
 
 FULL_MATRIX = 16
 """Up to so many classes the matrix is shown whole; above it shows the classes with most wrong labels."""
@@ -31,12 +30,12 @@ CURVES = (
 TYPES = {"u1": "u8", "u2": "u16", "i4": "i32", "f4": "f32"}
 
 
-def suspicion_order(data: PageData) -> IntArray:
+def suspicion_order(data: PageData) -> Indices:
     """Rows by falling probability, then by falling influence; unknown values come last."""
     return order_by_suspicion(data.probability, data.influence)
 
 
-def order_by_suspicion(probability: FloatArray, influence: FloatArray) -> IntArray:
+def order_by_suspicion(probability: FloatArray, influence: FloatArray) -> Indices:
     """The order of every list of suspicious examples; what is alike stays in its order."""
     known = np.nan_to_num(influence.astype(np.float64), nan=-np.inf)
     return np.lexsort((-known, -np.nan_to_num(probability.astype(np.float64), nan=-1.0)))
@@ -48,7 +47,7 @@ def to_json(value: Any) -> str:
     return text.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")
 
 
-def build_payload(data: PageData, order: IntArray, slots: IntArray | None) -> dict[str, Any]:
+def build_payload(data: PageData, order: Indices, slots: Indices | None) -> dict[str, Any]:
     """The object the page's script reads. `slots` are the places of the sorted rows in the store of pictures."""
     place = np.empty(len(order), dtype=np.int64)
     place[order] = np.arange(len(order))
@@ -108,7 +107,7 @@ def finite_or_none(value: Any) -> float | None:
     return float(f"{number:.7g}") if math.isfinite(number) else None
 
 
-def pack_integers(values: IntArray) -> dict[str, str]:
+def pack_integers(values: Indices) -> dict[str, str]:
     """Whole numbers in the smallest type that holds them."""
     low, high = (int(values.min()), int(values.max())) if values.size else (0, 0)
     kind = "u1" if low >= 0 and high < 2**8 else "u2" if low >= 0 and high < 2**16 else "i4"
@@ -125,7 +124,7 @@ def pack_array(values: Any, kind: str) -> dict[str, str]:
     return {"type": TYPES[kind], "data": base64.b64encode(values.astype(f"<{kind}").tobytes()).decode("ascii")}
 
 
-def natural_order(names: list[str]) -> IntArray:
+def natural_order(names: list[str]) -> Indices:
     """Rows sorted by name, numbers inside names by their value and before letters: 7, img2, img10."""
     keys = [
         [(0, int(part), "") if part.isascii() and part.isdecimal() else (1, 0, part) for part in _split_digits(name)]

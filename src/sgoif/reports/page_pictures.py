@@ -5,14 +5,13 @@ suspicious example first, followed by the held-out examples it hurts, then the n
 element or two, and a file that reaches its size limit lacks only what the least suspicious examples would show.
 """
 
-from __future__ import annotations
-
 import base64
 from collections.abc import Callable, Iterator
 
 import numpy as np
 
-from sgoif.reports.page_data import IntArray, PageData
+from sgoif.core.types import Indices
+from sgoif.reports.page_data import PageData
 from sgoif.reports.page_json import to_json
 
 CHUNK = 256
@@ -23,7 +22,7 @@ FRAME = 80
 """Room for the tags around a chunk."""
 
 
-def order_by_need(order: IntArray, harmed: IntArray) -> IntArray:
+def order_by_need(order: Indices, harmed: Indices) -> Indices:
     """All rows, each where it is first needed when `order` is read with the rows that each of its examples hurts."""
     if harmed.shape[1] == 0:
         return order
@@ -45,7 +44,7 @@ def image_format(picture: bytes) -> str | None:
 
 
 def picture_blocks(
-    data: PageData, sequence: IntArray, room: int, progress: Callable[[int, int], None] | None
+    data: PageData, sequence: Indices, room: int, progress: Callable[[int, int], None] | None
 ) -> Iterator[str]:
     """Script elements with the pictures of `sequence`, at most `room` bytes, and one that says what is missing."""
     assert data.thumbnail is not None

@@ -1,7 +1,5 @@
 """What every page of the package shares: its assets, their digests for the content security policy, text made safe."""
 
-from __future__ import annotations
-
 import base64
 import hashlib
 import html

@@ -4,14 +4,13 @@ Everything that comes from data is escaped; the content security policy allows t
 inside the file, and nothing else.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
 from sgoif.core.serialization import write_text
+from sgoif.core.types import Indices
 from sgoif.reports.html_fragments import (
     card_html,
     facts_html,
@@ -27,7 +26,6 @@ from sgoif.reports.html_fragments import (
 )
 from sgoif.reports.templates import fill_template
 from sgoif.tasks.poisoning import Family, RemovalEstimate, TraceResult
-from sgoif.tasks.poisoning.trace_result import Rows
 
 LISTED = 120
 """Selected images on the page."""
@@ -62,7 +60,7 @@ class TraceReport:
         return {int(index): row for row, index in enumerate(self.found.index)}
 
     @cached_property
-    def families(self) -> Rows:
+    def families(self) -> Indices:
         """The family of every row; −1: none."""
         return self.found.family_of()
 
@@ -187,11 +185,8 @@ def _family(page: TraceReport, number: int, family: Family) -> str:
 def _restore(restore: RemovalEstimate | None) -> str:
     if restore is None:
         return ""
-    where = (
-        "the last layer"
-        if restore.level == "head"
-        else f"a linear layer on the output of {isolated_text(restore.level)}"
-    )
+    stage = f"a linear layer on the output of {isolated_text(restore.level)}"
+    where = "the last layer" if restore.level == "head" else stage
     rows = "".join(
         f'<tr class="{"picked" if count == restore.count else "tried"}"><td>{count:,}</td><td>{value:.3f}</td>'
         f'<td><meter min="0" max="1" value="{value:.3f}">{value:.3f}</meter></td></tr>'

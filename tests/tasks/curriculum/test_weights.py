@@ -10,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
+from sgoif.tasks.curriculum.settings import CurriculumSettings
 from sgoif.tasks.curriculum.weights import (
     ExampleWeights,
     believed_share,
@@ -30,7 +31,7 @@ def by(p: list[float], given_: list[int], suggested: list[int], limits: Any = No
         np.array(given_),
         np.array(suggested),
         np.ones(classes) if limits is None else np.array(limits),
-        **{**FREE, **options},
+        CurriculumSettings(**{**FREE, **options}),
     )
 
 
@@ -65,7 +66,12 @@ def test_helpful_examples_keep_their_weight_however_improbable_their_label() -> 
     h = harmfulness(np.array([0.5, 0.0, -0.1, -0.2, np.nan]), np.array([0.2, 0.2, 0.2, 0.2, np.inf]))
     np.testing.assert_allclose(h, [1, 1, 0.5, 0, 1])
     found = weigh(
-        np.full(4, 0.9), np.array([0, 0, 0, 1]), np.array([1, 1, 1, 0]), np.ones(2), harmful=np.zeros(4), **FREE
+        np.full(4, 0.9),
+        np.array([0, 0, 0, 1]),
+        np.array([1, 1, 1, 0]),
+        np.ones(2),
+        CurriculumSettings(**FREE),
+        np.zeros(4),
     )
     np.testing.assert_allclose(found.weights, 1)
 
@@ -91,10 +97,16 @@ def test_no_class_falls_below_its_floor() -> None:
     p = np.where(given_ == 2, 0.95, 0.02)
     suggested = np.where(given_ == 2, 0, 2)
     for balance in (0.0, 0.5, 1.0):
-        found = weigh(p, given_, suggested, np.ones(3), floor=0.05, boost=3.0, class_floor=0.7, balance=balance)
+        found = weigh(
+            p,
+            given_,
+            suggested,
+            np.ones(3),
+            CurriculumSettings(floor=0.05, boost=3.0, class_floor=0.7, balance=balance),
+        )
         totals = np.bincount(given_, weights=found.weights)
         assert totals[2] / 50 >= (0.7 if balance else 1.0) - 1e-9
-    without = weigh(p, given_, suggested, np.ones(3), **FREE)
+    without = weigh(p, given_, suggested, np.ones(3), CurriculumSettings(**FREE))
     assert np.bincount(given_, weights=without.weights)[2] < 0.1 * 50
 
 
@@ -108,7 +120,7 @@ def test_exchange_between_classes_leaves_their_weights() -> None:
     """Under symmetric noise classes lose and gain alike: every wrong label can be weighed down."""
     p = np.array([0.9] * 4 + [0.0] * 6)
     given_, other = np.array([0, 0, 1, 1, 0, 0, 0, 1, 1, 1]), np.array([1, 1, 0, 0, 1, 1, 1, 0, 0, 0])
-    found = weigh(p, given_, other, np.ones(2), floor=0.05, class_floor=0.7, boost=3.0, balance=1.0)
+    found = weigh(p, given_, other, np.ones(2), CurriculumSettings(floor=0.05, class_floor=0.7, boost=3.0, balance=1.0))
     np.testing.assert_allclose(found.taken[:4], 0.9)
     np.testing.assert_allclose(np.bincount(given_, weights=found.weights), 5)
 
@@ -131,7 +143,11 @@ def test_weighted_loss_estimates_the_loss_on_right_labels() -> None:
     others[np.arange(len(true)), given_] = 0
     suggested = (generator.random(len(true))[:, None] > (others / np.maximum(p, 1e-12)[:, None]).cumsum(1)).sum(1)
     found = weigh(
-        p, given_, np.minimum(suggested, 2), np.ones(3), floor=1e-6, class_floor=0.0, boost=100.0, balance=1.0
+        p,
+        given_,
+        np.minimum(suggested, 2),
+        np.ones(3),
+        CurriculumSettings(floor=1e-6, class_floor=0.0, boost=100.0, balance=1.0),
     )
     np.testing.assert_allclose(
         np.bincount(given_, weights=found.weights) / len(true), np.bincount(true) / len(true), atol=0.004
@@ -159,7 +175,13 @@ def test_whatever_is_believed(
     given_ = generator.integers(0, 4, 60)
     suggested = (given_ + generator.integers(1, 4, 60)) % 4
     limits = generator.random(4)
-    found = weigh(p, given_, suggested, limits, floor=floor, class_floor=class_floor, boost=boost, balance=balance)
+    found = weigh(
+        p,
+        given_,
+        suggested,
+        limits,
+        CurriculumSettings(floor=floor, class_floor=class_floor, boost=boost, balance=balance),
+    )
     assert found.weights.mean() == pytest.approx(1, abs=1e-12)
     assert (found.weights > 0).all()
     assert (found.taken <= np.minimum(p, 1 - floor) + 1e-12).all()
@@ -173,7 +195,7 @@ def test_whatever_is_believed(
 
 
 def test_classes_without_examples_are_no_trouble() -> None:
-    found = weigh(np.array([0.5, 0.5]), np.array([3, 3]), np.array([1, 1]), np.ones(5), **FREE)
+    found = weigh(np.array([0.5, 0.5]), np.array([3, 3]), np.array([1, 1]), np.ones(5), CurriculumSettings(**FREE))
     np.testing.assert_allclose(found.weights, 1)
 
 

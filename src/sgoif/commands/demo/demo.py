@@ -5,8 +5,6 @@ watch the same run, one with the stability gate and one without, beside the mean
 of what the training batches themselves say about a label. At the end a page shows the most suspicious digits.
 """
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable
 from contextlib import ExitStack

@@ -1,7 +1,5 @@
 """scikit-learn's handwritten digits, digits taken for others that look alike, and a network small enough for them."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 
 import numpy as np

@@ -8,11 +8,11 @@ from typing import Any
 import numpy as np
 import torch
 
-from sgoif.audit.plan import Indices
 from sgoif.audit.progress import Progress
 from sgoif.commands.finished_run import open_run
 from sgoif.commands.unlearn.settings import InitSettings
 from sgoif.core.serialization import DAMAGE, check_unpacked
+from sgoif.core.types import Indices
 from sgoif.device.selection import choose_device
 from sgoif.errors import SettingError
 from sgoif.tasks.unlearning import AuditLog, Unlearner

@@ -1,7 +1,5 @@
 """Encoded images in the rows of Arrow or Parquet files, fetched when asked for."""
 
-from __future__ import annotations
-
 import threading
 from collections import OrderedDict
 from collections.abc import Sequence
@@ -11,7 +9,7 @@ from typing import Any
 import numpy as np
 from PIL import Image
 
-from sgoif.images.backends import Update, stamp
+from sgoif.images.backends import Store, Update, stamp
 from sgoif.images.decode import decode, size_of
 from sgoif.images.errors import ImagesError, UnreadableImageError
 from sgoif.images.sources.base import check_rows, pyarrow_for
@@ -108,7 +106,7 @@ class Table:
             return self._groups[key]
 
 
-class Encoded:
+class Encoded(Store):
     """Images as cells of a table: bytes, or {bytes, path} as Hugging Face stores them."""
 
     def __init__(self, table: Table, column: str, root: Path, rows: Sequence[int]) -> None:
@@ -147,9 +145,6 @@ class Encoded:
                 raise
             raise UnreadableImageError(f"the row names a file that cannot be read: {error}") from error
 
-    def file(self, number: int) -> Path | None:
-        return None
-
     def image(self, number: int, most: int | None = None) -> Image.Image:
         return decode(self.encoded(number), most)
 
@@ -161,5 +156,5 @@ class Encoded:
         for file in self.table.files:
             update(file.name.encode("utf-8", "surrogateescape") + b" " + stamp(file))
 
-    def pick(self, numbers: Sequence[int]) -> Encoded:
+    def pick(self, numbers: Sequence[int]) -> "Encoded":
         return Encoded(self.table, self._name, self._root, [self._rows[number] for number in numbers])

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from sgoif.core.serialization import DENSEST, LARGE
+from sgoif.errors import MissingExtraError
 from sgoif.images.backends import Store
 from sgoif.images.collection import Skipped
 from sgoif.images.errors import ImagesError
@@ -109,7 +110,5 @@ def pyarrow_for(purpose: str) -> Any:
         import pyarrow.compute
         import pyarrow.parquet
     except ImportError as error:
-        from sgoif.errors import MissingExtraError
-
         raise MissingExtraError("pyarrow", "tables", purpose) from error
     return pyarrow

@@ -9,13 +9,13 @@ from typing import Any, TypeGuard
 
 import numpy as np
 
+from sgoif.core.types import Array
 from sgoif.images.backends import Arrays
 from sgoif.images.errors import ImagesError
 from sgoif.images.sources.base import TRAIN, Found, Request, choose_split, numbers_as_names, refuse_split, split_note
 from sgoif.images.sources.safe_pickle import read_pickle
 from sgoif.images.text import few, shown
 
-Array = np.ndarray[Any, Any]
 PIXELS = 3 * 32 * 32
 FOLDERS = ("cifar-10-batches-bin", "cifar-10-batches-py", "cifar-100-binary", "cifar-100-python")
 BATCHES = tuple(f"data_batch_{number}" for number in range(1, 6))
@@ -34,12 +34,9 @@ def read(request: Request) -> Found:
     """Images and labels of one split, in the order of the files."""
     if request.path.is_file():
         return _read_file(request)
-    folder = _folder(request.path)
-    if folder is None:
-        raise ImagesError(f"{shown(request.path)} is not in CIFAR's layout; expected is a folder like {FOLDERS[0]}")
-    kind = _kind(folder)
-    assert kind is not None
-    classes, binary = kind
+    here = _folder(request.path)
+    assert here is not None, "it matches"
+    folder, classes, binary = here
     split = choose_split(request.path, request.split, SPLITS)
     stems = (BATCHES if split == TRAIN else ("test_batch",)) if classes == 10 else (split,)
     files = [folder / (f"{stem}.bin" if binary else stem) for stem in stems]
@@ -67,12 +64,13 @@ def _found(parts: Sequence[tuple[Array, Array]], prefix: str, names: list[str]) 
     return Found(numbers_as_names(prefix, len(labels)), labels.tolist(), store, known_classes=names)
 
 
-def _folder(path: Path) -> Path | None:
+def _folder(path: Path) -> tuple[Path, int, bool] | None:
+    """The folder of the files, the number of classes, and whether the files are binary."""
     candidates = [path, *(path / name for name in FOLDERS)]
-    here = [folder for folder in candidates if folder.is_dir() and _kind(folder) is not None]
+    here = [(folder, *kind) for folder in candidates if folder.is_dir() and (kind := _kind(folder)) is not None]
     if len(here) > 1:
         raise ImagesError(
-            f"{shown(path)} holds several versions of CIFAR: {few(f.name for f in here)}; give one of them"
+            f"{shown(path)} holds several versions of CIFAR: {few(found[0].name for found in here)}; give one of them"
         )
     return here[0] if here else None
 

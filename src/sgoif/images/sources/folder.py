@@ -70,7 +70,11 @@ def _read_all(request: Request, walk: Walk) -> Found:
 
 def _base(request: Request, walk: Walk) -> tuple[Path, str | None, list[str]]:
     """The folder that holds the classes: the path itself, or the split below it; and all splits there are."""
-    folders = [entry for entry in listing(request.path) if _is_folder(entry) and not _stray(entry, walk)]
+    folders = [
+        entry
+        for entry in listing(request.path)
+        if _is_folder(entry) and not (is_link(entry) and walk.refusal(entry.path))
+    ]
     splits = [e.name for e in folders if e.name.lower() in SPLIT_NAMES and _holds_classes(e.path)]
     if request.split is None:
         # A split may lack classes, as a test set often does; it is still no class.
@@ -89,10 +93,6 @@ def _base(request: Request, walk: Walk) -> tuple[Path, str | None, list[str]]:
 def _is_folder(entry: os.DirEntry[str]) -> bool:
     """Whether an entry is a folder or leads to one; a link that leads nowhere, or to itself, does not."""
     return os.path.isdir(entry.path) if is_link(entry) else entry.is_dir()
-
-
-def _stray(entry: os.DirEntry[str], walk: Walk) -> bool:
-    return is_link(entry) and walk.refusal(entry.path) is not None
 
 
 def _holds_classes(folder: str) -> bool:

@@ -7,7 +7,6 @@ for a DatasetDict, and the Parquet files of a repository on the hub (data/train-
 import json
 import os
 import re
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -89,8 +88,6 @@ def _files(request: Request) -> tuple[list[Path], str, list[str]]:
         here = stated if isinstance(stated, str) and stated else TRAIN
         return _saved(path), choose_split(path, request.split, [here]), []
     shards = _shards(path)
-    if not shards:
-        raise ImagesError(f"{shown(path)} holds no data set of Hugging Face: no {STATE}, {SPLITS} or Parquet files")
     split = choose_split(path, request.split, list(shards))
     return shards[split], split, split_note(split, list(shards))
 
@@ -194,13 +191,9 @@ def _features(folder: Path, table: Table) -> dict[str, dict[str, Any]]:
     features = {str(name): kind for name, kind in stated.items() if isinstance(kind, dict)}
     for kind in features.values():
         if kind.get("_type") == "ClassLabel":
-            kind["names"] = _class_names(kind)
+            names = kind.get("names")
+            kind["names"] = [str(name) for name in names] if isinstance(names, list) and names else None
     return features
-
-
-def _class_names(kind: dict[str, Any]) -> Sequence[str] | None:
-    names = kind.get("names")
-    return [str(name) for name in names] if isinstance(names, list) and names else None
 
 
 def _json(path: Path) -> dict[str, Any]:

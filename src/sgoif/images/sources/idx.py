@@ -7,10 +7,10 @@ import re
 import struct
 import zlib
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
+from sgoif.core.types import Array
 from sgoif.images.backends import Arrays
 from sgoif.images.errors import ImagesError
 from sgoif.images.sources.base import (
@@ -26,7 +26,6 @@ from sgoif.images.sources.base import (
 from sgoif.images.sources.spill import stored
 from sgoif.images.text import few, shown
 
-Array = np.ndarray[Any, Any]
 IMAGES = re.compile(r"^(?P<stem>.*)images(?P<dots>[-.]idx)\d-ubyte(\.gz)?$")
 TYPES = {0x08: ">u1", 0x09: ">i1", 0x0B: ">i2", 0x0C: ">i4", 0x0D: ">f4", 0x0E: ">f8"}
 PLACES = (".", "raw", "MNIST/raw", "FashionMNIST/raw", "KMNIST/raw", "QMNIST/raw", "EMNIST/raw")
@@ -45,12 +44,9 @@ def read(request: Request) -> Found:
         refuse_split(request)
         file, split, notes = request.path, _split(request.path.name), []
     else:
-        files = _image_files(request.path)
         by_split: dict[str, list[Path]] = {}
-        for candidate in files:
+        for candidate in _image_files(request.path):
             by_split.setdefault(_split(candidate.name), []).append(candidate)
-        if not files:
-            raise ImagesError(f"{shown(request.path)} holds no file like train-images-idx3-ubyte")
         split = choose_split(request.path, request.split, list(by_split))
         if len(by_split[split]) > 1:
             several = few(f.relative_to(request.path) for f in by_split[split])

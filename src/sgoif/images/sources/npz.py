@@ -10,13 +10,13 @@ from typing import Any
 import numpy as np
 
 from sgoif.core.serialization import DAMAGE, check_unpacked
+from sgoif.core.types import Array
 from sgoif.images.backends import Arrays
 from sgoif.images.errors import ImagesError
 from sgoif.images.sources.base import TRAIN, Found, Request, choose_split, split_note
 from sgoif.images.sources.spill import stored
 from sgoif.images.text import as_unicode, few, shown
 
-Array = np.ndarray[Any, Any]
 IMAGE_KEYS = ("x", "images", "image", "data", "imgs", "arr_0")
 LABEL_KEYS = ("y", "labels", "label", "targets", "target", "arr_1")
 CLASS_KEYS = ("class_names", "classes", "label_names")
@@ -80,10 +80,7 @@ def _choose(keys: Sequence[str], request: Request) -> tuple[str, str | None, str
     if not keys:
         raise ImagesError(f"{shown(request.path)} is empty: there is no array in it")
     lower = [key.lower() for key in keys]
-    splits = [
-        s for s in SPLITS for name in IMAGE_KEYS[:-1] if f"{name}_{s}" in lower or f"{s}_{name}" in lower
-    ]  # fmt: skip
-    splits = list(dict.fromkeys(splits))
+    splits = [s for s in SPLITS if any(f"{name}_{s}" in lower or f"{s}_{name}" in lower for name in IMAGE_KEYS[:-1])]
     split = None
     if request.split is not None or (splits and not _named(keys, IMAGE_KEYS, None)):
         if not splits:
@@ -185,12 +182,8 @@ def _scale(images: Array, path: Path, key: str) -> float | None:
 def _labels(labels: Array, path: Path, key: str) -> Array:
     if labels.ndim == 2 and labels.shape[1] == 1:
         labels = labels[:, 0]
-    if (
-        labels.ndim == 2
-        and labels.dtype.kind in "iufb"
-        and (labels.sum(axis=1) == 1).all()
-        and (labels.max(1) == 1).all()
-    ):
+    matrix = labels.ndim == 2 and labels.dtype.kind in "iufb"
+    if matrix and (labels.sum(axis=1) == 1).all() and (labels.max(1) == 1).all():
         labels = labels.argmax(axis=1)
     if labels.ndim != 1 or labels.dtype.kind not in "iufUSb":
         raise ImagesError(

@@ -8,8 +8,8 @@ from typing import IO, Any
 import numpy as np
 
 from sgoif.core.serialization import DENSEST, LARGE
+from sgoif.core.types import Array
 
-Array = np.ndarray[Any, Any]
 IN_MEMORY = 1 << 28
 BLOCK = 1 << 22
 

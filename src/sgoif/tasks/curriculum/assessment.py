@@ -8,17 +8,16 @@ labels (`labels.ranking`): 1 where the noise has no structure that could be lear
 better than held-out ones, 0 where either is otherwise. Two judgements in a row must say so: the smaller counts.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from typing import Self
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from sgoif.analysis.intervals import half_width
+from sgoif.monitor import InfluenceMonitor
 from sgoif.scoring.ledger import Ledger
 from sgoif.tasks.curriculum.fading_ledgers import FadingLedgers
 from sgoif.tasks.curriculum.settings import CurriculumSettings
@@ -35,9 +34,6 @@ from sgoif.tasks.labels.channel import Array, Labels
 from sgoif.tasks.labels.evidence import Evidence, Rows, from_ledger
 from sgoif.tasks.labels.judgement import LEAST_EXAMPLES, Judgement, judge, suggestions
 
-if TYPE_CHECKING:
-    from sgoif.monitor import InfluenceMonitor
-
 
 @dataclass(frozen=True)
 class InfluenceSnapshot:
@@ -50,11 +46,6 @@ class InfluenceSnapshot:
     influence: Array
     width: Array
     groups: Rows
-
-    @classmethod
-    def of(cls, evidence: Evidence, width: Array) -> InfluenceSnapshot:
-        """Those of some examples, in the order of their indices."""
-        return cls(evidence.index, evidence.influence, width, evidence.groups)
 
     def put_into(self, evidence: Evidence) -> tuple[Evidence, Array]:
         """What is known of the same examples now, with influences as they were; and their half-widths."""
@@ -70,7 +61,7 @@ class InfluenceSnapshot:
         return {name: torch.from_numpy(part.copy()) for name, part in parts.items()}
 
     @classmethod
-    def from_state(cls, state: Mapping[str, Tensor]) -> InfluenceSnapshot:
+    def from_state(cls, state: Mapping[str, Tensor]) -> Self:
         """What `state_dict` gave."""
         part = {name: tensor.cpu().numpy() for name, tensor in state.items()}
         return cls(part["index"], part["influence"], part["width"], Rows(part["groups"], part.get("slots")))
@@ -122,7 +113,8 @@ def assess_labels(
     if len(training) < LEAST_EXAMPLES or not len(anchors):
         return None
     verdict = judge(training, anchors, monitor.classes)
-    known, evidence, influences = float(verdict.knows), training, InfluenceSnapshot.of(training, width)
+    known, evidence = float(verdict.knows), training
+    influences = InfluenceSnapshot(training.index, training.influence, width, training.groups)
     probability = known * verdict.probability
     if joining:
         probability = np.concatenate([probability, known * verdict.anchor_probability])
@@ -183,9 +175,6 @@ def _weigh(
         evidence.given,
         suggestions(evidence, by_group=by_class),
         class_limits(verdict.joint, held_out, rate, sizes),
-        harmful=harmfulness(evidence.influence, width),
-        floor=settings.floor,
-        class_floor=settings.class_floor,
-        boost=settings.boost,
-        balance=settings.balance,
+        settings,
+        harmfulness(evidence.influence, width),
     )

@@ -37,13 +37,11 @@ once more, reads the ledger and sorts it a few times, on the CPU; `report()` say
 a batch costs one gather, and a second ledger (`fading_ledgers`) is kept beside the monitor's.
 """
 
-from __future__ import annotations
-
 import os
 import warnings
 from dataclasses import asdict
 from time import perf_counter
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import torch
@@ -56,6 +54,7 @@ from sgoif.core.serialization import load_state, nest, save_state, unnest
 from sgoif.core.types import NO_INDICES, Indices
 from sgoif.distributed.communicator import StepDecision
 from sgoif.errors import SettingError, SgoifError, StateError
+from sgoif.monitor import InfluenceMonitor
 from sgoif.tasks.argument_checks import check_classes
 from sgoif.tasks.curriculum.assessment import Assessment, InfluenceSnapshot, assess_labels
 from sgoif.tasks.curriculum.epoch_counter import EpochCounter
@@ -66,9 +65,6 @@ from sgoif.tasks.curriculum.summary import CurriculumReport, changes, summarise
 from sgoif.tasks.curriculum.targets import blend_targets, doubt_by_index, one_hot_answers, revise
 from sgoif.tasks.labels.channel import Array, Labels
 from sgoif.tracking.validation import check_index
-
-if TYPE_CHECKING:
-    from sgoif.monitor import InfluenceMonitor
 
 VERSION = 5
 NOT_ASKED = (

@@ -8,20 +8,16 @@ them. Here the warm-up, in which little is known, counts like one pass over the 
 when it is new, and all of them `fade` times as much at each judgement that follows.
 """
 
-from __future__ import annotations
-
 from copy import copy
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from torch import Tensor
 
 from sgoif.core.serialization import nest, unnest
+from sgoif.monitor import InfluenceMonitor
 from sgoif.scoring.influence import StepScores, remember
 from sgoif.scoring.ledger import SUMS, Ledger, merged
 from sgoif.scoring.step_batch import Observation
-
-if TYPE_CHECKING:
-    from sgoif.monitor import InfluenceMonitor
 
 SQUARED = SUMS.index("weight2")
 

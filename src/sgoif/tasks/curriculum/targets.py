@@ -20,9 +20,7 @@ doubt the second should not be sure. A network that is being trained confirms it
 answers has learned nothing from its own answers.
 """
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import torch
@@ -35,11 +33,9 @@ from sgoif.core.data import isolated_random_state
 from sgoif.core.logits import two_classes
 from sgoif.core.objective import check_labels
 from sgoif.errors import SettingError
+from sgoif.monitor import InfluenceMonitor
 from sgoif.tasks.labels.channel import Array, Labels
 from sgoif.tracking.evaluation import evaluation, forward
-
-if TYPE_CHECKING:
-    from sgoif.monitor import InfluenceMonitor
 
 BATCH = 256
 

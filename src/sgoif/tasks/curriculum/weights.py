@@ -37,6 +37,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from sgoif.tasks.curriculum.settings import CurriculumSettings
 from sgoif.tasks.labels.calibration import sigmoid
 from sgoif.tasks.labels.channel import Array, Labels
 
@@ -69,21 +70,18 @@ def weigh(
     given: Labels,
     suggested: Labels,
     limits: Array,
-    *,
+    settings: CurriculumSettings,
     harmful: Array | None = None,
-    floor: float,
-    class_floor: float,
-    boost: float,
-    balance: float,
 ) -> ExampleWeights:
     """Weights from probabilities of wrong labels [n], given and suggested labels [n] and η [C]; `harmful` is h."""
-    classes = len(limits)
+    classes, boost = len(limits), settings.boost
     sizes: Array = np.bincount(given, minlength=classes).astype(np.float64)
-    taken = np.minimum(probability if harmful is None else probability * harmful, 1 - floor)
+    taken = np.minimum(probability if harmful is None else probability * harmful, 1 - settings.floor)
     taken = _limit_by_class(taken, given, np.minimum(limits, 1 - 1 / boost) * sizes)
     lost, gained = (np.bincount(label, weights=taken, minlength=classes) for label in (given, suggested))
     left = np.maximum(sizes - lost, np.finfo(float).tiny)
-    factor = np.minimum(boost, _totals((left + gained) / np.maximum(sizes, 1), sizes, class_floor, balance) / left)
+    growth = (left + gained) / np.maximum(sizes, 1)
+    factor = np.minimum(boost, _totals(growth, sizes, settings.class_floor, settings.balance) / left)
     weights = (1 - taken) * factor[given]
     mean = float(weights.mean())
     return ExampleWeights(weights / mean, factor / mean, taken, left + gained)

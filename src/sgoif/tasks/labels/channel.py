@@ -11,8 +11,6 @@ The channel T[y, ỹ] that follows turns p(ỹ|x) of any example into what is be
     P(y|x, ỹ) ∝ q(y|x) T[y, ỹ]
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

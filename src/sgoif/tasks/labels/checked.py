@@ -12,8 +12,6 @@ that somebody has looked at settle it. With p_v the probabilities of held-out ex
 and the joint of given and true labels counts q by given label. A class of which nothing was checked starts unchecked.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 
 import numpy as np

@@ -1,7 +1,5 @@
 """All steps from evidence to probabilities, without a model: what `LabelErrors` and the benchmarks share."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import NamedTuple

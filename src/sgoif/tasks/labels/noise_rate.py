@@ -21,8 +21,6 @@ than a third of the way from chance to always. The list of surely wrong labels g
 estimate (`listed`): by the low end alone it would be short wherever errors follow looks.
 """
 
-from __future__ import annotations
-
 from typing import NamedTuple
 
 import numpy as np

@@ -12,8 +12,6 @@ that has learned little says one and the same. It is near 1 where every wrong ca
 told once by margins and once by influence, and s is the mean of both: margins miss errors that the model has learned.
 """
 
-from __future__ import annotations
-
 import numpy as np
 
 from sgoif.tasks.labels.channel import Array, Labels

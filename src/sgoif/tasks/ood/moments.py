@@ -9,12 +9,11 @@ Chen et al. (Shrinkage Algorithms for MMSE Covariance Estimation, 2010), which n
 examples, larger with few. r̄ is the mean over examples that took no part in C, so r is about 1 for inputs that belong.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, reduce
+from typing import Self
 
 import torch
 from torch import Tensor
@@ -44,7 +43,7 @@ class MomentSums:
         self.first.index_add_(0, classes, w[:, None] * a)
         self.second += a.T @ (w[:, None] * a)
 
-    def layer(self) -> LayerMoments:
+    def layer(self) -> "LayerMoments":
         """The reference seen so far; classes without weight have no centre."""
         present = self.weight > 0
         total = self.weight.sum()
@@ -72,7 +71,7 @@ class LayerMoments:
         with torch.autocast(activations.device.type, enabled=False):
             return MeanDistance([self]).mean(activations.unsqueeze(1)).clamp_min(0)
 
-    def scaled(self, activations: Tensor) -> LayerMoments:
+    def scaled(self, activations: Tensor) -> Self:
         """The same with r̄ from these rows."""
         return replace(self, scale=max(float(replace(self, scale=1.0).distance(activations).mean()), SMALLEST))
 
@@ -113,7 +112,7 @@ class MeanDistance:
         return self.matrix.join([layer.centres.mean(0, keepdim=True) for layer in self.layers])[0]
 
     @cached_property
-    def _several(self) -> list[_Centres]:
+    def _several(self) -> "list[_Centres]":
         """Of the layers with more than one centre."""
         return [
             _Centres.of(layer, number, self._roots[number])
@@ -133,7 +132,7 @@ class _Centres:
     """‖o‖²: [K]"""
 
     @classmethod
-    def of(cls, layer: LayerMoments, number: int, root: Tensor) -> _Centres:
+    def of(cls, layer: LayerMoments, number: int, root: Tensor) -> Self:
         others = (layer.centres - layer.centres.mean(0)) @ root[: len(layer.root)]
         return cls(number, others.T.contiguous(), others.square().sum(1))
 

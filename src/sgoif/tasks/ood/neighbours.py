@@ -10,12 +10,11 @@ The examples are stored in half precision. A GPU multiplies them so too, and add
 directions, which are at most 1, that leaves three digits in each of hundreds of terms, far more than ν needs.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Self
 
 import torch
 from torch import Tensor, nn
@@ -63,7 +62,7 @@ class RandomSample:
             keys, rows = keys[stay], [part[stay.to(part.device)] for part in rows]
         self._keys, self._rows = keys, rows
 
-    def neighbours(self) -> Neighbours:
+    def neighbours(self) -> "Neighbours":
         """The sample, ready to be compared with."""
         return Neighbours.of(self.rows)
 
@@ -78,7 +77,7 @@ class Neighbours:
     """D of every layer."""
 
     @classmethod
-    def of(cls, parts: Sequence[Tensor]) -> Neighbours:
+    def of(cls, parts: Sequence[Tensor]) -> Self:
         """These activations, [M, D] of every layer."""
         units = [nn.functional.normalize(part, eps=SMALLEST) / math.sqrt(len(parts)) for part in parts]
         # Rounded as they are stored, so that a sentinel from a file says exactly what it said before.

@@ -40,10 +40,8 @@ class OodScore:
     def __call__(self, rows: Tensor) -> Tensor:
         """s, [n]."""
         with torch.autocast(rows.device.type, enabled=False):
-            matrix, measured = (
-                self._matrix.from_rows(rows),
-                torch.empty(3, len(rows), dtype=rows.dtype, device=rows.device),
-            )
+            matrix = self._matrix.from_rows(rows)
+            measured = torch.empty(3, len(rows), dtype=rows.dtype, device=rows.device)
             self._spread.mean(matrix, out=measured[0])
             self._neighbours.nearest(matrix, out=measured[1])
             minus_energy(rows[:, self._matrix.columns : -1], out=measured[2])

@@ -50,7 +50,7 @@ class Reference:
         """Fold a batch in: those `chosen`, by what each counts."""
         device = seen.logits.device
         classes = max(2, self.network.classes)
-        answers = probabilities_of(seen.logits)
+        answers = two_classes(seen.logits).softmax(1)
         y = answers.argmax(1) if labels is None else checked(labels, len(seen), classes).to(device)
         finite = torch.isfinite(answers).all(1)
         here = finite if chosen is None else finite & chosen.to(device)
@@ -129,8 +129,3 @@ class CalibrationSet:
 def activations_of(seen: Seen) -> tuple[Tensor, ...]:
     """What is compared with the reference: pooled stages, and last the input of the head."""
     return (*seen.pooled, seen.features.flatten(1))
-
-
-def probabilities_of(logits: Tensor) -> Tensor:
-    """Probabilities [n, C]."""
-    return two_classes(logits).softmax(1)

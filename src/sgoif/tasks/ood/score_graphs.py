@@ -9,10 +9,12 @@ of rows, operations are launched one by one; the figures are the same.
 from collections import Counter
 from collections.abc import Hashable, Sequence
 from threading import Lock
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
+
+from sgoif.tasks.ood.ood_score import OodScore
 
 AFTER = 2
 """Calls of one kind before they are captured."""
@@ -24,16 +26,6 @@ LARGEST = 2**22
 """Values in the rows of a graph: with more, operations are not small, and the memory would be large."""
 _one_at_a_time = Lock()
 """All captures use one stream, and the input of a graph must stay as it is until that is replayed."""
-
-
-class ScoreSteps(Protocol):
-    """A function of images and of tensors that a network made of them, with a row for each image."""
-
-    def columns(self, images: Tensor, made: Sequence[Tensor]) -> list[Tensor]:
-        """What is needed of both, [n, …] each."""
-
-    def __call__(self, rows: Tensor) -> Tensor:
-        """The result, [n], of those columns side by side."""
 
 
 class Graph(NamedTuple):
@@ -48,7 +40,7 @@ class Graph(NamedTuple):
 class GraphedScore:
     """The same function, captured where that is possible; no later call changes a result."""
 
-    def __init__(self, steps: ScoreSteps) -> None:
+    def __init__(self, steps: OodScore) -> None:
         self.steps = steps
         self.kept: dict[Hashable, Graph | None] = {}
         """By stream and number of rows; the least recently used one makes room for another. None: cannot be had."""
@@ -98,7 +90,7 @@ def can_capture(device: torch.device) -> bool:
     return device.type == "cuda" and not torch.cuda.is_current_stream_capturing()
 
 
-def capture(steps: ScoreSteps, rows: Tensor) -> Graph | None:
+def capture(steps: OodScore, rows: Tensor) -> Graph | None:
     """The function captured for such rows, with which it must have been called before; None where that fails."""
     graph = torch.cuda.CUDAGraph()
     try:

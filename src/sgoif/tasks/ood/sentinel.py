@@ -6,23 +6,16 @@ z are the logits, z̄ their mean (softmax does not see it, and E ≥ ln C withou
 layer lie from the reference in units of their curvature, about 1 for inputs that belong (`moments`), and ν how far the
 directions of all activations together lie from those of the nearest example that belongs (`neighbours`). The layers are
 the pooled stages of the network, each with one centre, and the input of its head with one centre for every class.
-Nothing is weighed by hand: exp(s) is √(κν)/E^g, so an answer that is given with conviction by activations never seen
-before counts no more than a doubtful one. κ sees what leaves the space that the reference fills, ν what lies in its
-gaps. That ν belongs to the score, and what g is, was chosen looking at outlier sets; docs/benchmarks/ood.md says which.
-
-g is the gate: 1 where the labels are right, less where the network outvotes them (`reference`). A monitor also has a
-confidence in each of its anchors. They count alike all the same: weighted by it, those of a network that knows little
-tell less.
+g is the gate: 1 where the labels are right, less where the network outvotes them (`reference`). κ sees what leaves the
+space that the reference fills, ν what lies in its gaps. docs/sentinel.md says what was chosen looking at outlier sets.
 """
-
-from __future__ import annotations
 
 import itertools
 import os
 from collections.abc import Iterable, Iterator
 from contextlib import nullcontext
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, Self
+from typing import Any, Self
 
 import numpy as np
 import torch
@@ -31,6 +24,7 @@ from torch.utils.data import DataLoader, Dataset, IterableDataset
 
 from sgoif.core.serialization import load_state, save_state
 from sgoif.errors import LayerError, SettingError, SgoifError, StateError
+from sgoif.monitor import InfluenceMonitor
 from sgoif.tasks.argument_checks import as_numbers, check_classes, check_model
 from sgoif.tasks.ood.conformal import p_values, threshold
 from sgoif.tasks.ood.moments import LayerMoments
@@ -41,9 +35,6 @@ from sgoif.tasks.ood.reference import CalibrationSet, OneInMany, Reference, acti
 from sgoif.tasks.ood.score_graphs import GraphedScore
 from sgoif.tasks.ood.stream import ShiftWatch
 from sgoif.tracking.evaluation import evaluation
-
-if TYPE_CHECKING:
-    from sgoif.monitor import InfluenceMonitor
 
 HELD_BACK = 5
 """One example in so many, at random, is kept for the calibration where none is given."""

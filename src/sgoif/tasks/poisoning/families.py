@@ -14,10 +14,10 @@ from typing import Any
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
 
-Rows = NDArray[np.int64]
+from sgoif.core.types import Indices
+
 MOST_GROUPS = 4
 DISTINCT = 0.5
 """Least silhouette at which one group becomes several."""
@@ -31,13 +31,13 @@ REPRESENTATIVES = 8
 class Family:
     """Examples that push towards one label in the same way."""
 
-    index: Rows
+    index: Indices
     """The members, most probable first."""
     label: int
     """The label that they have and push to."""
     cohesion: float
     """Mean cosine between the ways in which members differ from their class and their common one; 1 = all alike."""
-    representatives: Rows
+    representatives: Indices
     """A few members in the middle of the family."""
     resembles: dict[int, int] = field(default_factory=dict)
     """How many of them the model takes for each other label, were it not for the one they have; most first."""
@@ -62,7 +62,7 @@ class Family:
         return f"{self.size} {noun} labelled {named(self.label)}, cohesion {self.cohesion:.2f}{resembling}"
 
 
-def find_families(index: Rows, labels: Rows, whitened: Tensor, second: Rows, seed: int = 0) -> list[Family]:
+def find_families(index: Indices, labels: Indices, whitened: Tensor, second: Indices, seed: int = 0) -> list[Family]:
     """Families of the found examples, largest first.
 
     `index` says what the examples are called, most probable first; `labels`, features w and the model's next guesses go
@@ -82,8 +82,8 @@ def find_families(index: Rows, labels: Rows, whitened: Tensor, second: Rows, see
     return sorted(found, key=lambda family: -family.size)
 
 
-def split(directions: Tensor, seed: int = 0) -> list[Rows]:
-    """Rows of each group; one group where nothing speaks for more."""
+def split(directions: Tensor, seed: int = 0) -> list[Indices]:
+    """Indices of each group; one group where nothing speaks for more."""
     count = len(directions)
     best, groups = DISTINCT, np.zeros(count, dtype=np.int64)
     for wanted in range(2, MOST_GROUPS + 1):
@@ -96,7 +96,7 @@ def split(directions: Tensor, seed: int = 0) -> list[Rows]:
     return [np.flatnonzero(groups == number) for number in np.unique(groups)]
 
 
-def silhouette(directions: Tensor, groups: Rows) -> float:
+def silhouette(directions: Tensor, groups: Indices) -> float:
     """Mean silhouette of unit vectors [n, D] in these groups."""
     which = torch.from_numpy(groups)
     member = torch.nn.functional.one_hot(which).double()
@@ -108,7 +108,7 @@ def silhouette(directions: Tensor, groups: Rows) -> float:
     return float(((other - own) / torch.maximum(own, other).clamp_min(1e-12)).mean())
 
 
-def _spherical_means(directions: Tensor, wanted: int, seed: int) -> Rows:
+def _spherical_means(directions: Tensor, wanted: int, seed: int) -> Indices:
     generator = np.random.default_rng(seed)
     centres = directions[torch.tensor([int(generator.integers(len(directions)))])]
     while len(centres) < wanted:

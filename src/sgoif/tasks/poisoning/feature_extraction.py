@@ -6,11 +6,11 @@ from typing import Any
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from sgoif.core.data import indices_of, isolated_random_state
 from sgoif.core.logits import two_classes
+from sgoif.core.types import Indices
 from sgoif.errors import SettingError
 from sgoif.tasks.argument_checks import as_numbers, check_model
 from sgoif.tasks.labelled_batches import Batch, labelled_batches
@@ -18,7 +18,6 @@ from sgoif.tasks.ood.network import Network
 from sgoif.tasks.poisoning.geometry import project
 from sgoif.tracking.evaluation import evaluation
 
-Rows = NDArray[np.int64]
 KEEP_ON_DEVICE = 2 * 2**30
 """Bytes of features up to which they stay where the model is; more are kept in main memory."""
 MOST_STAGE_BYTES = 2 * 2**30
@@ -36,9 +35,9 @@ class TrainingFeatures:
     """Pooled outputs of the stages, [N, D_l] half precision on the CPU, first stage first; empty where too large."""
     labels: Tensor
     """[N], where the features are."""
-    second: Rows
+    second: Indices
     """The label that the network would give each example if not its own."""
-    index: Rows
+    index: Indices
     classes: int
     shape: tuple[int, ...]
     """Of one input."""
@@ -120,13 +119,11 @@ def _joined(
     )
 
 
-def _given_labels(labels: Any, index: Rows, count: int) -> Tensor:
+def _given_labels(labels: Any, index: Indices, count: int) -> Tensor:
     """One label per row; a longer list is read by index."""
     found = as_numbers(labels, "labels must be a list of class numbers").detach().cpu()
     if found.is_floating_point() or found.dim() != 1:
         raise SettingError(f"labels must be a list of class numbers; got {found.dtype} of shape {tuple(found.shape)}")
-    if len(found) == count and (len(index) == 0 or int(index.max()) < count):
-        return found.long()[torch.from_numpy(index)]
     if len(found) > int(index.max()):
         return found.long()[torch.from_numpy(index)]
     raise SettingError(f"{len(found)} labels were given for {count} training examples")

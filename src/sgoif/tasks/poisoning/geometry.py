@@ -65,12 +65,12 @@ def fit_geometry(features: Tensor, labels: Tensor, classes: int) -> Geometry:
     return Geometry(means, counts, inverse_root(scatter / max(1, len(features))).float())
 
 
-def inverse_root(scatter: Tensor, ridge: float = RIDGE) -> Tensor:
+def inverse_root(scatter: Tensor) -> Tensor:
     """R with R Rᵀ = (S + λ tr(S)/D · I)⁻¹."""
     values, vectors = torch.linalg.eigh((scatter + scatter.T) / 2)
     values = values.clamp_min(0)
     mean = values.mean().clamp_min(SMALLEST)
-    root: Tensor = vectors * (values + ridge * mean).rsqrt()
+    root: Tensor = vectors * (values + RIDGE * mean).rsqrt()
     return root
 
 

@@ -9,24 +9,20 @@ then each class is given its signature (`signature`) and each example what the p
 A pass in which a class shows nothing has a small T, so no pass needs to be chosen.
 """
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from sgoif.errors import SettingError, StateError
+from sgoif.monitor import InfluenceMonitor
+from sgoif.scoring.influence import StepScores
+from sgoif.scoring.step_batch import Observation
 from sgoif.tasks.argument_checks import as_numbers, check_classes
 from sgoif.tasks.poisoning.geometry import fit_geometry, project
 from sgoif.tasks.poisoning.mixture import Values
 from sgoif.tasks.poisoning.signature import LEAST_EXAMPLES, signature
-
-if TYPE_CHECKING:
-    from sgoif.monitor import InfluenceMonitor
-    from sgoif.scoring.influence import StepScores
-    from sgoif.scoring.step_batch import Observation
 
 MEMORY = 256 * 2**20
 """Bytes of features that may be kept."""
@@ -56,13 +52,7 @@ class PoisonWatch:
         ```
     """
 
-    def __init__(
-        self,
-        monitor: InfluenceMonitor,
-        *,
-        memory: int = MEMORY,
-        seed: int = 0,
-    ) -> None:
+    def __init__(self, monitor: InfluenceMonitor, *, memory: int = MEMORY, seed: int = 0) -> None:
         if memory < 1:
             raise SettingError(f"memory={memory!r} is not valid: expected a number of bytes")
         check_classes(monitor, "a poison watch")

@@ -15,17 +15,15 @@ of what it was. As a control, as many other examples of the same labels are remo
 the count says nothing about the examples found, and there is no estimate.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
 
-Rows = NDArray[np.int64]
+from sgoif.core.types import Indices
+
 PENALTY = 1e-3
 """λ, for features of unit variance."""
 ITERATIONS = 100
@@ -70,8 +68,34 @@ class Level:
     """[V, D]"""
 
 
+class _Refit:
+    """A linear classifier on one level's features, refitted without some rows."""
+
+    def __init__(self, level: Level, labels: Tensor, classes: int, chosen: Indices, wrong: Tensor) -> None:
+        self.name = level.name
+        device = labels.device
+        rows = torch.from_numpy(chosen)
+        x = level.training[rows.to(level.training.device)].to(device).double()
+        self._centre, self._scale = x.mean(0), x.var(0, unbiased=False).mean().sqrt().clamp_min(1e-12)
+        self._x, self._y = self._prepared(x), labels[rows.to(device)]
+        self._victims, self._wrong = self._prepared(level.victims.to(device).double()), wrong.to(device)
+        self._start = x.new_zeros(classes, self._x.shape[1])
+
+    def _prepared(self, x: Tensor) -> Tensor:
+        return torch.cat([(x - self._centre) / self._scale, x.new_ones(len(x), 1)], dim=1)
+
+    def without(self, rows: Indices) -> float:
+        """Median probability of the wrong label over the victims after a refit without these rows."""
+        kept = torch.ones(len(self._x), dtype=torch.bool, device=self._x.device)
+        kept[torch.from_numpy(rows).to(kept.device)] = False
+        weights = fit_linear(self._x[kept], self._y[kept], self._start)
+        self._start = weights  # the next refit is near this one
+        wrong = (self._victims @ weights.T).softmax(1).gather(1, self._wrong.unsqueeze(1))
+        return float(wrong.median())
+
+
 def estimate_removal(
-    levels: Sequence[Level], labels: Tensor, classes: int, order: Rows, wrong: Tensor, most: int, seed: int = 0
+    levels: Sequence[Level], labels: Tensor, classes: int, order: Indices, wrong: Tensor, most: int, seed: int = 0
 ) -> RemovalEstimate | None:
     """How many of `order`, rows by falling score, to remove; None where no level can tell.
 
@@ -94,7 +118,7 @@ def estimate_removal(
         curve = {0: before, most: refit.without(np.arange(most))}
         if curve[most] >= undone:
             continue
-        for count in _grid(most):
+        for count in sorted({round(float(count)) for count in np.geomspace(1, most, POINTS)}):
             if count not in curve:
                 curve[count] = refit.without(np.arange(count))
         count = _first(refit, curve, undone)
@@ -105,7 +129,7 @@ def estimate_removal(
 
 
 def _levels_with_behaviour(
-    levels: Sequence[Level], labels: Tensor, classes: int, chosen: Rows, wrong: Tensor
+    levels: Sequence[Level], labels: Tensor, classes: int, chosen: Indices, wrong: Tensor
 ) -> Iterator[tuple[_Refit, float]]:
     """Levels that show the behaviour, with its probability: the head first, then those that show it best."""
     for group in (levels[:1], levels[1:]):
@@ -117,10 +141,6 @@ def _levels_with_behaviour(
         yield from sorted(found, key=lambda pair: -pair[1])
 
 
-def _grid(most: int) -> list[int]:
-    return sorted({round(float(count)) for count in np.geomspace(1, most, POINTS)})
-
-
 def _first(refit: _Refit, curve: dict[int, float], undone: float) -> int:
     """The smallest number that undoes the behaviour, to within a twentieth, starting from the points of the curve."""
     high = min(count for count, value in curve.items() if value < undone)
@@ -130,32 +150,6 @@ def _first(refit: _Refit, curve: dict[int, float], undone: float) -> int:
         curve[middle] = refit.without(np.arange(middle))
         low, high = (low, middle) if curve[middle] < undone else (middle, high)
     return high
-
-
-class _Refit:
-    """A linear classifier on one level's features, refitted without some rows."""
-
-    def __init__(self, level: Level, labels: Tensor, classes: int, chosen: Rows, wrong: Tensor) -> None:
-        self.name = level.name
-        device = labels.device
-        rows = torch.from_numpy(chosen)
-        x = level.training[rows.to(level.training.device)].to(device).double()
-        self._centre, self._scale = x.mean(0), x.var(0, unbiased=False).mean().sqrt().clamp_min(1e-12)
-        self._x, self._y = self._prepared(x), labels[rows.to(device)]
-        self._victims, self._wrong = self._prepared(level.victims.to(device).double()), wrong.to(device)
-        self._start = x.new_zeros(classes, self._x.shape[1])
-
-    def _prepared(self, x: Tensor) -> Tensor:
-        return torch.cat([(x - self._centre) / self._scale, x.new_ones(len(x), 1)], dim=1)
-
-    def without(self, rows: Rows) -> float:
-        """Median probability of the wrong label over the victims after a refit without these rows."""
-        kept = torch.ones(len(self._x), dtype=torch.bool, device=self._x.device)
-        kept[torch.from_numpy(rows).to(kept.device)] = False
-        weights = fit_linear(self._x[kept], self._y[kept], self._start)
-        self._start = weights  # the next refit is near this one
-        wrong = (self._victims @ weights.T).softmax(1).gather(1, self._wrong.unsqueeze(1))
-        return float(wrong.median())
 
 
 def fit_linear(x: Tensor, y: Tensor, start: Tensor, penalty: float = PENALTY) -> Tensor:

@@ -15,11 +15,11 @@ from typing import Any, Self
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from sgoif.core.data import isolated_random_state
 from sgoif.core.logits import two_classes
+from sgoif.core.types import Indices
 from sgoif.errors import SettingError
 from sgoif.tasks.ood.network import Seen
 from sgoif.tasks.poisoning.families import find_families
@@ -33,7 +33,6 @@ from sgoif.tasks.poisoning.trace_result import Evidence, Thresholds, TraceResult
 from sgoif.tasks.poisoning.victim_similarity import VictimSimilarity, victim_similarity
 from sgoif.tracking.evaluation import evaluation
 
-Rows = NDArray[np.int64]
 LARGE = Thresholds(separation=LARGE_APART, contrast=LARGE_APART, members=3, share=0.5)
 KNOWN = Thresholds(separation=3.5, contrast=2.5, members=3, share=LARGEST_SHARE, larger=LARGE)
 UNKNOWN = Thresholds(separation=5.5, contrast=5.5, members=5, share=LARGEST_SHARE)
@@ -73,7 +72,7 @@ class PoisonTrace:
             raise SettingError(f"{len(names)} class names were given for {views.classes} classes")
         self.views, self.watch, self.seed, self.names = views, watch, seed, names
         self.geometry: Geometry = fit_geometry(views.features, views.labels, views.classes)
-        self._given: Rows = views.labels.cpu().numpy()
+        self._given: Indices = views.labels.cpu().numpy()
 
     @classmethod
     def fit(
@@ -177,7 +176,7 @@ class PoisonTrace:
         return [f"{missed} of {len(wrong)} victims {verb} not get the label that is traced for them from this network"]
 
     def _responsible(
-        self, label: int, rows: Rows, whitened: Tensor, own: Tensor, found: VictimSimilarity
+        self, label: int, rows: Indices, whitened: Tensor, own: Tensor, found: VictimSimilarity
     ) -> VictimCauses:
         direction = torch.nn.functional.normalize(own, dim=0)
         alone = robust_units((whitened @ direction).double().cpu().numpy())
@@ -244,10 +243,10 @@ class PoisonTrace:
     def _class_name(self, label: int) -> str:
         return str(label) if self.names is None else self.names[label]
 
-    def _rows(self, label: int) -> Rows:
+    def _rows(self, label: int) -> Indices:
         return np.flatnonzero(self._given == label)
 
-    def _whitened(self, rows: Rows, label: int) -> Tensor:
+    def _whitened(self, rows: Indices, label: int) -> Tensor:
         features = self.views.features
         return self.geometry.whiten(features[torch.from_numpy(rows).to(features.device)], label)
 

@@ -1,20 +1,18 @@
 """What a trace found: a score for every training example, which of them to remove, and how they belong together."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from typing import Self
 
 import numpy as np
-from numpy.typing import NDArray
 
 from sgoif.core.score_table import ScoreTable
+from sgoif.core.types import Indices
 from sgoif.tasks.poisoning.families import Family
 from sgoif.tasks.poisoning.mixture import Mixture, Values
 from sgoif.tasks.poisoning.removal_estimate import RemovalEstimate
 
-Rows = NDArray[np.int64]
 STEEPNESS = 1.5
 """How fast belief grows beyond the thresholds: from ½ at them to 0.95 two units further."""
 
@@ -29,20 +27,17 @@ class Thresholds:
     """Least number of examples in it."""
     share: float
     """Largest share of the class that it may be."""
-    larger: Thresholds | None = None
+    larger: "Thresholds | None" = None
     """What is asked of a mode with a larger share; None: it is a part of what the class is."""
 
-    def passed(self, mixture: Mixture, members: int) -> bool:
-        """Whether examples in the upper mode are to be removed."""
-        return members >= self.members and self.belief(mixture) >= 0.5
-
-    def at_least(self, separation: float) -> Thresholds:
+    def at_least(self, separation: float) -> Self:
         """The same, with this separation where less was asked."""
         return replace(self, separation=max(self.separation, separation))
 
-    def judge(self, label: int, mixture: Mixture, members: int) -> Evidence:
+    def judge(self, label: int, mixture: Mixture, members: int) -> "Evidence":
         """What a label's mixture means by these thresholds."""
-        return Evidence(label, mixture, members, self.belief(mixture), self.passed(mixture, members))
+        belief = self.belief(mixture)
+        return Evidence(label, mixture, members, belief, passed=members >= self.members and belief >= 0.5)
 
     def belief(self, mixture: Mixture) -> float:
         """½ where the modes just stand apart far enough, towards 1 beyond; 0 for a mode that is too large a part."""
@@ -72,7 +67,7 @@ class VictimCauses:
 
     label: int
     """The wrong label of the victim."""
-    index: Rows
+    index: Indices
     """Most first."""
     score: Values
     """In robust units of their class."""
@@ -87,11 +82,11 @@ class TraceResult:
     probability: Values
     """Posterior of standing apart from the class, times the belief that anything stands apart there at all. It is a
     statement about modes of the scores, not one that was checked against known poison."""
-    selected: Rows
+    selected: Indices
     """Indices to remove, most probable first; empty where nothing stands apart."""
     families: list[Family]
-    index: Rows
-    given: Rows
+    index: Indices
+    given: Indices
     """The label of each row."""
     evidence: list[Evidence]
     """By label, those that stand apart furthest first."""
@@ -110,12 +105,12 @@ class TraceResult:
         return None if self.estimating is None else self.estimating()
 
     @property
-    def order(self) -> Rows:
+    def order(self) -> Indices:
         """All indices by falling score."""
-        ranked: Rows = self.index[np.lexsort((-self.score, -self.probability))]
+        ranked: Indices = self.index[np.lexsort((-self.score, -self.probability))]
         return ranked
 
-    def family_of(self) -> Rows:
+    def family_of(self) -> Indices:
         """The number of each row's family, −1 for none."""
         found = np.full(len(self.index), -1, dtype=np.int64)
         for number, family in enumerate(self.families):

@@ -19,21 +19,19 @@ probability after recalibration: one look's worth of the prior, which has an ans
 as accurate as none elsewhere (root mean square errors 0.3 points smaller to 0.1 larger in the rankings tried).
 """
 
-from __future__ import annotations
-
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
+from sgoif.core.types import Array
 from sgoif.errors import SettingError
 from sgoif.tasks.review.inversion import MISS, interval_of_errors
 from sgoif.tasks.review.plan import ReviewPlan
 from sgoif.tasks.review.recalibration import length_at_fdr, length_of_best_f1, prior_by_rank, recalibrated
 
-Array = np.ndarray[Any, Any]
 REVIEWED = 0.95
 FEWEST = 3
 NEXT = 100
@@ -49,7 +47,7 @@ class Interval(NamedTuple):
     low: float
     high: float
 
-    def over(self, size: float) -> Interval:
+    def over(self, size: float) -> "Interval":
         """The same as a share."""
         return Interval(*(value / size if size else 0.0 for value in self))
 

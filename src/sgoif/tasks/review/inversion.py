@@ -23,14 +23,12 @@ medians with 40 looks) and covers too little: 85% on average with 40 looks, 54% 
 differences covers 98% and more, at 1.3 times the width of plain looks with 40 and 0.9 times with 200.
 """
 
-from __future__ import annotations
-
 import math
-from typing import Any
 
 import numpy as np
 
-Array = np.ndarray[Any, Any]
+from sgoif.core.types import Array
+
 MISS = 0.025
 GRID = 400
 """Sum of a_h n_h, about: finer gains nothing that one can see."""

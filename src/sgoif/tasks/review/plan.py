@@ -20,19 +20,17 @@ strata and a seed, and these alone say everything else, in any language:
 Twenty strata are enough to gain what a ranking offers, and with 40 looks there are two in each.
 """
 
-from __future__ import annotations
-
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import islice
-from typing import Any
+from typing import Self
 
 import numpy as np
 
+from sgoif.core.types import Array
 from sgoif.errors import SettingError
 
-Array = np.ndarray[Any, Any]
 STRATA = 20
 EVENLY, BY_RANK = 0.5, 0.25
 TOP = 500
@@ -69,7 +67,7 @@ class ReviewPlan:
             )
 
     @classmethod
-    def of(cls, size: int, probability: Array | None = None, seed: int = 0) -> ReviewPlan:
+    def of(cls, size: int, probability: Array | None = None, seed: int = 0) -> Self:
         """Make a plan for a list.
 
         Args:

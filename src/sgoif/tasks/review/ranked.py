@@ -1,18 +1,15 @@
 """A review of examples that have indices of their own: what `plan` and `estimates` count by position in the list."""
 
-from __future__ import annotations
-
 from collections.abc import Collection, Mapping
 from itertools import islice
 from typing import Any
 
 import numpy as np
 
+from sgoif.core.types import Array
 from sgoif.errors import SettingError
 from sgoif.tasks.review.estimates import ReviewEstimate, estimate
 from sgoif.tasks.review.plan import ReviewPlan
-
-Array = np.ndarray[Any, Any]
 
 
 class RankedReview:

@@ -4,16 +4,12 @@ Platt's recalibration, logit p' = a + b logit p, with a ~ N(0, 1.5²) and b ~ N(
 some dozens what was seen decides. Lists rest on it, and estimates of blocks with hardly a look; no interval does.
 """
 
-from __future__ import annotations
-
-from typing import Any
-
 import numpy as np
 
+from sgoif.core.types import Array
 from sgoif.errors import SettingError
 from sgoif.tasks.argument_checks import is_share
 
-Array = np.ndarray[Any, Any]
 SPREAD_OF_A, SPREAD_OF_B = 1.5, 0.5
 CERTAIN = 0.002
 """No given probability counts as nearer to 0 or 1."""

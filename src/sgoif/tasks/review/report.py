@@ -1,7 +1,5 @@
 """What a review has shown so far, in plain English; the one place where these sentences are made."""
 
-from __future__ import annotations
-
 import math
 
 from sgoif.tasks.review.estimates import NEXT, Interval, ReviewEstimate
