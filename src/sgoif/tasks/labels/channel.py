@@ -95,8 +95,7 @@ def posterior(probabilities: Array, labels: Labels, joint: Array) -> Array:
 def wrong_by_channel(probabilities: Array, labels: Labels, joint: Array) -> Array:
     """P(the given label is wrong) of every example, by the channel alone."""
     right = posterior(probabilities, labels, joint)[np.arange(len(labels)), labels]
-    out: Array = 1 - right
-    return out
+    return np.asarray(1 - right)
 
 
 def _channel(joint: Array) -> tuple[Array, Array]:

@@ -66,8 +66,7 @@ def checked_joint(anchors: Evidence, joint: Array, rows: Labels, labels: Labels)
         prior = (belief.sum(0) + 1) / (len(p) + classes)
     counts = np.zeros((classes, classes))
     np.add.at(counts, anchors.given, belief)
-    named: Array = counts / counts.sum()
-    return named
+    return np.asarray(counts / counts.sum())
 
 
 def trust(anchors: Evidence, joint: Array, named: Array) -> float:
