@@ -91,13 +91,12 @@ def init_command(
     """Read the features of a trained network's data, fit its last layer to them, and begin an audit log."""
     given |= locals()
     from sgoif.commands.unlearn.session import init, status
-    from sgoif.commands.unlearn.settings import InitSettings
     from sgoif.tasks.unlearning import Limits
     from sgoif.tasks.unlearning.settings import UnlearnerSettings
 
     limits = Limits(logits=max_logits, flips=max_flips, loss=max_loss, share=max_share, class_share=max_class_share)
-    settings = made_from(InitSettings, given, head=UnlearnerSettings(l2=l2, steps=steps, limits=limits))
-    unlearner = with_progress(lambda show: init(settings, show, key))
+    head = UnlearnerSettings(l2=l2, steps=steps, limits=limits)
+    unlearner = with_progress(lambda progress: made_from(init, given, head=head, progress=progress))
     if given["as_json"]:
         print_json({"state": str(state), **status(unlearner)})
         return

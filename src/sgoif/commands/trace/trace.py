@@ -2,7 +2,7 @@
 
 import time
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -24,17 +24,11 @@ from sgoif.tasks.poisoning import PoisonTrace, TraceResult
 STEM, PAGE, DECISIONS = "culprits", "culprits.html", "decisions.csv"
 
 
-@dataclass(frozen=True)
-class TraceOutput:
-    """What was found, and where it lies."""
+def trace(settings: TraceSettings, show: Progress) -> tuple[ScoreTable, dict[str, Any]]:
+    """Trace and write culprits.csv, culprits.parquet, culprits.html and decisions.csv.
 
-    table: ScoreTable
-    """path, score, probability, family, given_label and selected; worst first."""
-    summary: dict[str, Any]
-
-
-def trace(settings: TraceSettings, show: Progress) -> TraceOutput:
-    """Trace and write culprits.csv, culprits.parquet, culprits.html and decisions.csv."""
+    Returns the table, worst first, with path, score, probability, family, given_label and selected; and a summary.
+    """
     start = time.monotonic()
     folder = settings.directory
     source = open_source(settings, show)
@@ -60,7 +54,7 @@ def trace(settings: TraceSettings, show: Progress) -> TraceOutput:
             show.say(note)
         show.stage("writing the page", 0)
         write_trace_report(folder / PAGE, _page(settings, source, victims, found, notes))
-    return TraceOutput(table, _summary(folder, source, victims, found, notes, time.monotonic() - start))
+    return table, _summary(folder, source, victims, found, notes, time.monotonic() - start)
 
 
 def _table(found: TraceResult, source: ModelSource) -> ScoreTable:
