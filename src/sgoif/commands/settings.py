@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, get_args
+from typing import get_args
 
 from sgoif.audit.settings import LARGEST_IMAGE, SMALLEST_IMAGE, DataSettings
 from sgoif.device.selection import Device
@@ -33,11 +33,6 @@ class ModelSettings:
     spread: tuple[float, ...] | None = None
     batch_size: int = 128
     device: Device = "auto"
-
-    @property
-    def preparation(self) -> dict[str, Any]:
-        """What is said about how images are prepared, as `preparation_for` takes it."""
-        return {"size": self.image_size, "channels": self.channels, "mean": self.mean, "spread": self.spread}
 
     def check(self, nothing: str, *brought: str) -> None:
         """Raise where what is said does not fit together; `brought` is what a run brings along beside its model."""

@@ -7,7 +7,6 @@ from collections.abc import Iterable, Iterator, Sequence
 from itertools import chain
 from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor, nn
 
@@ -16,7 +15,7 @@ from sgoif.commands.finished_run import FinishedRun, open_run
 from sgoif.commands.image_batches import Preparation, Unreadable, collection_batches, preparation_for
 from sgoif.commands.sentinel.archive import KEPT_BACK, SentinelDescription, check_target, save
 from sgoif.commands.sentinel.settings import FitSettings
-from sgoif.commands.trained_model import TrainedModel, check_model, digest, label_positions, read_classes
+from sgoif.commands.trained_model import TrainedModel, check_model, digest, label_positions, output_names
 from sgoif.core.types import Indices
 from sgoif.device.selection import choose_device
 from sgoif.errors import SettingError
@@ -113,13 +112,11 @@ def _open(settings: FitSettings, show: Progress) -> Collection:
 def _of_data(settings: FitSettings, data: Collection | None, show: Progress) -> TrainedModel:
     assert data is not None
     assert settings.model is not None
-    class_names = read_classes(settings.classes) if settings.classes is not None else data.class_names
+    class_names = output_names(settings.classes, data.class_names)
     if not class_names:
         raise SettingError("without labels the number of classes is not known; give it with --classes")
-    if settings.classes is not None and len(class_names) == len(data.class_names) and settings.classes.isdecimal():
-        class_names = data.class_names
     show.stage("looking at images", 0)
-    preparation = preparation_for(data.store, **settings.preparation)
+    preparation = preparation_for(data.store, settings)
     if settings.mean is None:
         mean, spread = (
             ",".join(f"{value / 255:.3f}" for value in values)
@@ -136,9 +133,7 @@ def _labels(data: Collection, class_names: Sequence[str], classes: str | None, s
     """Labels as positions among the model's outputs; None where nothing says which is which."""
     if not data.class_names:
         return None
-    if list(data.class_names) == list(class_names):
-        return np.asarray(data.labels, dtype=np.int64)
-    if classes is not None and classes.isdecimal():
+    if list(data.class_names) != list(class_names) and classes is not None and classes.isdecimal():
         show.say(
             f"labels are not used: the data have {len(data.class_names)} classes and the model {classes}, and nothing"
             " says which is which. A file with the names of its outputs (--classes FILE) would"

@@ -62,7 +62,7 @@ def _table(found: TraceResult, source: ModelSource) -> ScoreTable:
     plain = found.table().take(order)
     return ScoreTable(
         {
-            "path": texts(source.name(int(number)) for number in plain["index"]),
+            "path": texts(source.names[int(number)] for number in plain["index"]),
             "score": plain["poison_score"],
             "probability": plain["probability"],
             "family": plain["family"],
@@ -115,7 +115,7 @@ def _page(
         title=source.source.name or str(source.source),
         found=found,
         class_names=source.class_names,
-        name=source.name,
+        name=source.names.__getitem__,
         picture=source.picture,
         facts=facts,
         notes=notes,
@@ -139,7 +139,7 @@ def _summary(
                 "size": family.size,
                 "cohesion": family.cohesion,
                 "description": family.described(names),
-                "representatives": [source.name(int(index)) for index in family.representatives],
+                "representatives": [source.names[int(index)] for index in family.representatives],
             }
             for family in found.families
         ],
