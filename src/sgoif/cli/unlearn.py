@@ -133,21 +133,23 @@ def request_command(
 @with_options(session_of)
 def plan_command(**given: Any) -> None:
     """List what waits to be removed, and what waits for a new training, the most urgent first. Changes nothing."""
-    from sgoif.commands.unlearn.session import load, not_in_state, plan
+    from sgoif.commands.unlearn.session import load, not_in_state, status
     from sgoif.tasks.unlearning.text import counted
 
     unlearner = made_from(load, given)
     later = not_in_state(unlearner, given["key"], given["state"])
-    found = plan(unlearner, later)
-    pending, outstanding = unlearner.pending(), unlearner.outstanding()
+    pending, standing = unlearner.pending(), status(unlearner)
+    numbers = {decision.number for decision in pending}
+    done = [decision for decision in unlearner.outstanding() if decision.number not in numbers]
     if given["as_json"]:
-        print_json(found)
+        waiting = {"pending": pending, "waiting_for_retraining": done}
+        records = {name: [decision.record() for decision in decisions] for name, decisions in waiting.items()}
+        print_json({**records, "not_in_state": later, **standing})
         return
     _tell_plan("waiting to be removed from the head", pending)
-    done = [decision for decision in outstanding if decision not in pending]
     _tell_plan("removed from the head, waiting for the network to be trained again", done)
     if not pending and not done:
-        print(f"nothing is waiting; deleted so far: {counted(found['deleted'], 'example')}")
+        print(f"nothing is waiting; deleted so far: {counted(standing['deleted'], 'example')}")
     if later:
         print(
             f"the log has {counted(later, 'entry', 'entries')} that the state does not have yet; the next `request`,"

@@ -132,18 +132,6 @@ def not_in_state(unlearner: Unlearner, key: Path | None, state: Path) -> int:
     return count_unreplayed(unlearner, log, state)
 
 
-def plan(unlearner: Unlearner, later: int) -> dict[str, Any]:
-    """All requests that wait for something, the most urgent first; `later` entries of the log are not in it."""
-    pending = unlearner.pending()
-    numbers = {decision.number for decision in pending}
-    return {
-        "pending": [decision.record() for decision in pending],
-        "waiting_for_retraining": [d.record() for d in unlearner.outstanding() if d.number not in numbers],
-        "not_in_state": later,
-        **status(unlearner),
-    }
-
-
 def status(unlearner: Unlearner) -> dict[str, Any]:
     """Where an unlearner stands."""
     log: AuditLog | None = unlearner.log
