@@ -11,6 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from sgoif.audit.progress import Progress
+from sgoif.audit.settings import DataSettings
 from sgoif.commands.finished_run import FinishedRun, open_run
 from sgoif.commands.image_batches import Preparation, Unreadable, collection_batches, preparation_for
 from sgoif.commands.sentinel.archive import KEPT_BACK, SentinelDescription, check_target, save
@@ -38,7 +39,7 @@ def fit(settings: FitSettings, show: Progress) -> dict[str, Any]:
     if settings.model is not None and settings.run is None:
         check_model(settings.model, settings.weights, device)
     run = None if settings.run is None else open_run(settings.run, settings.model, show.say)
-    data = None if settings.data is None else _open(settings, show)
+    data = None if settings.data is None else _open(settings.data, settings.ignore_labels, show)
     setup = run.setup if run is not None else _of_data(settings, data, show)
     model = setup.build(device)
     source = _Source(settings, setup.preparation, show)
@@ -93,17 +94,13 @@ def fit(settings: FitSettings, show: Progress) -> dict[str, Any]:
     }
 
 
-def _open(settings: FitSettings, show: Progress) -> Collection:
-    assert settings.data is not None
-    if settings.ignore_labels:
-        collection = open_unlabelled(settings.data.path, **settings.data.options)
-    else:
-        try:
-            collection = open_images(settings.data.path, **settings.data.options)
-        except ImagesError as error:
-            if not settings.data.path.exists():
-                raise
-            raise ImagesError(f"{error}. Images without classes are taken with --ignore-labels --classes N") from error
+def _open(images: DataSettings, ignore_labels: bool, show: Progress) -> Collection:
+    try:
+        collection = (open_unlabelled if ignore_labels else open_images)(images.path, **images.options)
+    except ImagesError as error:
+        if ignore_labels or not images.path.exists():
+            raise
+        raise ImagesError(f"{error}. Images without classes are taken with --ignore-labels --classes N") from error
     for note in collection.notes:
         show.say(note)
     return collection

@@ -37,16 +37,10 @@ def score(
 ) -> tuple[ScoreTable, dict[str, Any]]:
     """Score images and write scores.csv, scores.parquet, skipped.csv and strangest.html.
 
-    Args:
-        images: the images to score.
-        sentinel: what scores them.
-        out: folder for the results. None: `sgoif-scores-<name>` in the current directory.
-        false_alarms: share of the images that belong which may be called strange.
-        show: images on the page.
-        progress: told how far it is.
+    They go to `out`, or else to `sgoif-scores-<name>` in the current directory. `false_alarms` is the share of the
+    images that belong which may be called strange, and `show` the number of images on the page.
 
-    Returns:
-        The table, strangest first, with path, index, score, p_value, is_strange and predicted_label; and a summary.
+    Returns the table, strangest first, with path, index, score, p_value, is_strange and predicted_label; and a summary.
     """
     require_share("false_alarms", false_alarms)
     require(1 <= show <= MOST_SHOWN, "show", show, f"a whole number from 1 to {MOST_SHOWN}")

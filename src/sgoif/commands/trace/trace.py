@@ -88,17 +88,15 @@ def _notes(found: TraceResult, victims: Victims | None, names: Sequence[str]) ->
             "how many to remove cannot be told: no linear layer on the network's features gives the victims another"
             " answer without the images of highest score"
         )
-    if not len(found.selected):
-        strongest = found.evidence[0] if found.evidence else None
-        if strongest is None:
-            notes.append("nothing stands apart from its class")
-        else:
-            mixture = strongest.mixture
-            notes.append(
-                "nothing stands apart from its class far enough to be called a cause; the strongest group is"
-                f" {plural(strongest.members, 'image')} labelled {names[strongest.label]}, {mixture.separation:.1f}"
-                f" spreads away with a contrast of {mixture.contrast:.1f}"
-            )
+    if not len(found.selected) and not found.evidence:
+        notes.append("nothing stands apart from its class")
+    elif not len(found.selected):
+        strongest = found.evidence[0]
+        notes.append(
+            "nothing stands apart from its class far enough to be called a cause; the strongest group is"
+            f" {plural(strongest.members, 'image')} labelled {names[strongest.label]},"
+            f" {strongest.mixture.separation:.1f} spreads away with a contrast of {strongest.mixture.contrast:.1f}"
+        )
     return notes
 
 
