@@ -13,9 +13,6 @@ from sgoif.cli.terminal import message, new_table, print_json, results, with_pro
 if TYPE_CHECKING:
     from rich.table import Table
 
-    from sgoif.audit.progress import Progress
-    from sgoif.commands.demo.demo import DemoSettings
-
 METHOD_NAMES = {
     "influence": "influence",
     "influence_no_gate": "influence without the gate",
@@ -32,18 +29,22 @@ def demo_command(
     as_json: AsJson = False,
 ) -> None:
     """Find wrong labels in scikit-learn's digits while a small network trains; about half a minute."""
-    from sgoif.commands.demo.demo import DemoSettings, brief, save
+    from sgoif.audit.interruption import Interruption
+    from sgoif.commands.demo.demo import DemoSettings, run_demo, save
     from sgoif.core.serialization import check_writable
 
     settings = DemoSettings(epochs=epochs, noise_rate=noise_rate, seed=seed)
     check_writable(out / "demo.json")
     page = out / "report.html"
-    result = _run_demo(settings, page)
+    message(f"training a small network on handwritten digits for {epochs} epochs")
+    interruption = Interruption()
+    with interruption.watching():
+        result = with_progress(lambda progress: run_demo(settings, page, progress, interruption))
     command = f"sgoif demo --seed {seed} --epochs {epochs} --noise-rate {noise_rate}"
     message(f"results in {save(result, out, command)}")
     message(f"page of suspicious digits: {page}")
     if as_json:
-        print_json(brief(result))
+        print_json({"seconds": round(result["seconds"], 2), "methods": result["methods"]})
     else:
         results().print(_demo_table(result))
         print(_demo_sentence(result))
@@ -56,28 +57,6 @@ def _demo_sentence(result: dict[str, Any]) -> str:
         f" labels: {found['noise_rate']:.1%} ({found['noise_rate_low']:.1%} to {found['noise_rate_high']:.1%});"
         f" the truth is {found['noise_rate_true']:.1%}."
     )
-
-
-def _run_demo(settings: DemoSettings, page: Path) -> dict[str, Any]:
-    from sgoif.audit.interruption import Interruption
-    from sgoif.commands.demo.demo import run_demo
-
-    interruption = Interruption()
-    message(f"training a small network on handwritten digits for {settings.epochs} epochs")
-
-    def work(progress: Progress) -> dict[str, Any]:
-        def show(record: dict[str, Any]) -> None:
-            if interruption.asked is not None:  # compiled packages can swallow an interrupt while they are imported
-                raise KeyboardInterrupt
-            aupr = record["methods"]["influence"]["aupr"]
-            found = f"loss {record['train_loss']:.3f}  AUPR {100 * aupr:.1f}"
-            progress.advance(record["epoch"], settings.epochs, found)
-
-        progress.stage("training", settings.epochs)
-        return run_demo(settings, on_epoch=show, page=page)
-
-    with interruption.watching():
-        return with_progress(work)
 
 
 def _demo_table(result: dict[str, Any]) -> Table:

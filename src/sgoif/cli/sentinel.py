@@ -12,7 +12,7 @@ from sgoif.cli.terminal import SHOWN, add_row, message, new_table, print_json, p
 
 if TYPE_CHECKING:
     from sgoif.commands.sentinel.image_stream import WatchOutput
-    from sgoif.commands.sentinel.scoring import ScoreOutput
+    from sgoif.core.score_table import ScoreTable
 
 ALARM = 3
 """Exit code of `watch` when it has raised an alarm."""
@@ -141,15 +141,16 @@ def score_command(
     """
     given |= locals()
     from sgoif.commands.sentinel.scoring import score
-    from sgoif.commands.sentinel.settings import OpenSettings, ScoreSettings
+    from sgoif.commands.sentinel.settings import OpenSettings
 
-    opened = made_from(OpenSettings, given, path=sentinel)
-    settings = made_from(ScoreSettings, given, data=data_of(data, given), sentinel=opened)
-    scored = with_progress(lambda progress: score(settings, progress))
+    images, opened = data_of(data, given), made_from(OpenSettings, given, path=sentinel)
+    table, summary = with_progress(
+        lambda progress: made_from(score, given, images=images, sentinel=opened, progress=progress)
+    )
     if given["as_json"]:
-        print_json({**scored.summary, "strangest": _rows(scored)})
-        return
-    _tell_scores(scored)
+        print_json({**summary, "strangest": _rows(table)})
+    else:
+        _tell_scores(table, summary)
 
 
 @app.command("watch")
@@ -182,11 +183,10 @@ def watch_command(
     """
     given |= locals()
     from sgoif.commands.sentinel.image_stream import watch
-    from sgoif.commands.sentinel.settings import OpenSettings, WatchSettings
+    from sgoif.commands.sentinel.settings import OpenSettings
 
-    opened = made_from(OpenSettings, given, path=sentinel)
-    settings = made_from(WatchSettings, given, data=data_of(data, given), sentinel=opened)
-    watched = with_progress(lambda show: watch(settings, show))
+    images, opened = data_of(data, given), made_from(OpenSettings, given, path=sentinel)
+    watched = with_progress(lambda show: watch(images, listing, opened, false_alarms, show))
     if given["as_json"]:
         print_json(watched.record())
     else:
@@ -195,17 +195,15 @@ def watch_command(
         raise typer.Exit(ALARM)
 
 
-def _rows(scored: ScoreOutput) -> list[dict[str, Any]]:
+def _rows(table: ScoreTable) -> list[dict[str, Any]]:
     """The strangest few, one object each."""
-    table = scored.table
     return [{name: table[name][row] for name in table.columns} for row in range(min(SHOWN, len(table)))]
 
 
-def _tell_scores(scored: ScoreOutput) -> None:
+def _tell_scores(table: ScoreTable, summary: dict[str, Any]) -> None:
     """What a terminal shows at the end: one sentence and the strangest few."""
-    summary = scored.summary
     listing = new_table("the strangest images", ("image", "answer"), ("score", "p-value"))
-    for row in _rows(scored):
+    for row in _rows(table):
         add_row(listing, (row["path"], row["predicted_label"]), (f"{row['score']:.3g}", f"{row['p_value']:.3g}"))
     expected = summary["false_alarms"] * summary["images"]
     print_sentence(

@@ -12,7 +12,7 @@ from sgoif.cli.terminal import SHOWN, add_row, message, new_table, print_json, p
 from sgoif.errors import SettingError
 
 if TYPE_CHECKING:
-    from sgoif.commands.trace.trace import TraceOutput
+    from sgoif.core.score_table import ScoreTable
 
 
 @with_options(preparing, reading, computing)
@@ -74,16 +74,15 @@ def trace_command(
             raise SettingError(f"{', '.join(idle)} say how --data is read, and there is none; leave them away")
     normalised = {name: numbers(given[name], f"--{name}") for name in ("mean", "spread")}
     settings = made_from(TraceSettings, given, data=where, **normalised)
-    traced = with_progress(lambda progress: trace(settings, progress))
+    table, summary = with_progress(lambda progress: trace(settings, progress))
     if given["as_json"]:
-        print_json(traced.summary)
+        print_json(summary)
     else:
-        _tell(traced)
+        _tell(table, summary)
 
 
-def _tell(traced: TraceOutput) -> None:
+def _tell(table: ScoreTable, summary: dict[str, Any]) -> None:
     """What a terminal shows at the end: a few sentences and the worst few."""
-    summary, table = traced.summary, traced.table
     for line in sentences(summary):
         print_sentence(line)
     listing = new_table("the most suspicious training images", ("image", "label"), ("score", "probability"))

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import typer
 
@@ -11,8 +12,9 @@ from sgoif.cli.options import AsJson, Device, computing, made_from, with_options
 from sgoif.cli.terminal import new_table, print_json, print_result, print_sentence, results, with_progress
 
 if TYPE_CHECKING:
-    from sgoif.tasks.unlearning import Decision
+    from sgoif.tasks.unlearning import Check, Decision, Removal, Unlearner
 
+Done = TypeVar("Done", "Decision", "Removal", "Check")
 BROKEN = 3
 """Exit code of `verify` for a log that cannot be trusted."""
 
@@ -91,13 +93,12 @@ def init_command(
     """Read the features of a trained network's data, fit its last layer to them, and begin an audit log."""
     given |= locals()
     from sgoif.commands.unlearn.session import init, status
-    from sgoif.commands.unlearn.settings import InitSettings
     from sgoif.tasks.unlearning import Limits
     from sgoif.tasks.unlearning.settings import UnlearnerSettings
 
     limits = Limits(logits=max_logits, flips=max_flips, loss=max_loss, share=max_share, class_share=max_class_share)
-    settings = made_from(InitSettings, given, head=UnlearnerSettings(l2=l2, steps=steps, limits=limits))
-    unlearner = with_progress(lambda show: init(settings, show, key))
+    head = UnlearnerSettings(l2=l2, steps=steps, limits=limits)
+    unlearner = with_progress(lambda progress: made_from(init, given, head=head, progress=progress))
     if given["as_json"]:
         print_json({"state": str(state), **status(unlearner)})
         return
@@ -121,37 +122,34 @@ def request_command(
     **given: Any,
 ) -> None:
     """Ask for examples to be deleted: what that does, and whether the network has to be trained again now."""
-    from sgoif.commands.unlearn.session import read_ids, session
+    given |= locals()
+    from sgoif.commands.unlearn.session import read_ids
 
     names = read_ids(ids or [], listing)
-    with made_from(session, given, device=device) as unlearner:
-        decision = unlearner.request(names, reason=reason)
-        found = {**decision.record(), "log_head": unlearner.last_hash}
-    if given["as_json"]:
-        print_json(found)
-    else:
-        _tell_decision(decision)
+    _act(given, lambda unlearner: unlearner.request(names, reason=reason), _decided)
 
 
 @app.command("plan")
 @with_options(session_of)
 def plan_command(**given: Any) -> None:
     """List what waits to be removed, and what waits for a new training, the most urgent first. Changes nothing."""
-    from sgoif.commands.unlearn.session import load, not_in_state, plan
+    from sgoif.commands.unlearn.session import load, not_in_state, status
     from sgoif.tasks.unlearning.text import counted
 
     unlearner = made_from(load, given)
     later = not_in_state(unlearner, given["key"], given["state"])
-    found = plan(unlearner, later)
-    pending, outstanding = unlearner.pending(), unlearner.outstanding()
+    pending, standing = unlearner.pending(), status(unlearner)
+    numbers = {decision.number for decision in pending}
+    done = [decision for decision in unlearner.outstanding() if decision.number not in numbers]
     if given["as_json"]:
-        print_json(found)
+        waiting = {"pending": pending, "waiting_for_retraining": done}
+        records = {name: [decision.record() for decision in decisions] for name, decisions in waiting.items()}
+        print_json({**records, "not_in_state": later, **standing})
         return
     _tell_plan("waiting to be removed from the head", pending)
-    done = [decision for decision in outstanding if decision not in pending]
     _tell_plan("removed from the head, waiting for the network to be trained again", done)
     if not pending and not done:
-        print(f"nothing is waiting; deleted so far: {counted(found['deleted'], 'example')}")
+        print(f"nothing is waiting; deleted so far: {counted(standing['deleted'], 'example')}")
     if later:
         print(
             f"the log has {counted(later, 'entry', 'entries')} that the state does not have yet; the next `request`,"
@@ -170,24 +168,16 @@ def remove_command(
     **given: Any,
 ) -> None:
     """Take the examples of pending requests out of the head and out of the state, with a certificate."""
-    from sgoif.commands.unlearn.session import session
-
-    with made_from(session, given, device=device) as unlearner:
-        removal = unlearner.remove(request or None)
-        found = {**removal.record(), "log_head": unlearner.last_hash}
-    print_result(found, given["as_json"], removal)
+    given |= locals()
+    _act(given, lambda unlearner: unlearner.remove(request or None))
 
 
 @app.command("check")
 @with_options(session_of)
 def check_command(device: Device = "auto", **given: Any) -> None:
     """Train the head again from zeros without what was deleted, and compare it with the one that is there."""
-    from sgoif.commands.unlearn.session import session
-
-    with made_from(session, given, device=device) as unlearner:
-        check = unlearner.check()
-        found = {**check.record(), "log_head": unlearner.last_hash}
-    print_result(found, given["as_json"], check)
+    given |= locals()
+    _act(given, lambda unlearner: unlearner.check())
 
 
 @app.command("head")
@@ -238,15 +228,24 @@ def verify_command(
         raise typer.Exit(BROKEN)
 
 
-def _tell_decision(decision: Decision) -> None:
+def _act(given: Mapping[str, Any], act: Callable[[Unlearner], Done], text: Callable[[Done], str] = str) -> None:
+    """Let the unlearner act, and print what it did and where the log ends then."""
+    from sgoif.commands.unlearn.session import session
+
+    with made_from(session, given) as unlearner:
+        done = act(unlearner)
+        found = {**done.record(), "log_head": unlearner.last_hash}
+    print_result(found, given["as_json"], text(done))
+
+
+def _decided(decision: Decision) -> str:
     from sgoif.tasks.unlearning.records import describe_effect
     from sgoif.tasks.unlearning.text import counted
 
     what = "RETRAIN NOW" if decision.now else "CAN WAIT"
-    print(f"request {decision.number}, {counted(len(decision.ids), 'example')}: {what}")
-    for reason in decision.reasons:
-        print(f"  - {reason}")
-    print(describe_effect(decision.effect))
+    reasons = (f"  - {reason}" for reason in decision.reasons)
+    first = f"request {decision.number}, {counted(len(decision.ids), 'example')}: {what}"
+    return "\n".join([first, *reasons, describe_effect(decision.effect)])
 
 
 def _tell_plan(title: str, decisions: list[Decision]) -> None:

@@ -3,7 +3,6 @@
 import json
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from functools import cached_property
 from pathlib import Path
 
 import numpy as np
@@ -32,9 +31,8 @@ SUMMARY = "summary.json"
 class FinishedRun:
     """An audit that came to its end."""
 
-    model: str
-    weights: Path
-    """Its last checkpoint."""
+    setup: TrainedModel
+    """The network with the weights that the audit ended with."""
     pixels: Pixels
     trained: Indices
     held: Indices
@@ -54,13 +52,6 @@ class FinishedRun:
             images = prepared.normalise(torch.from_numpy(np.array(self.pixels.array[some])))
             yield some, images, torch.from_numpy(np.asarray(self.pixels.labels[some], dtype=np.int64))
             show.advance(first + len(some), len(rows))
-
-    @cached_property
-    def setup(self) -> TrainedModel:
-        """The network with the weights that the audit ended with."""
-        pixels = self.pixels
-        prepare = Preparation(pixels.size, pixels.channels, Normalisation.of(pixels.array))
-        return TrainedModel(self.model, self.weights, pixels.class_names, prepare)
 
 
 def open_run(path: Path, model: str | None, say: Callable[[str], None]) -> FinishedRun:
@@ -95,5 +86,6 @@ def open_run(path: Path, model: str | None, say: Callable[[str], None]) -> Finis
     raise_if_foreign(weights, load_state(weights).get(IDENTITY), made, "Put the run's own back, or audit again")
     trained, held = hold_out(pixels.labels, settings.holdout, settings.seed, pixels.repeated())
     name = trusted_model(named, model, shown(path / SUMMARY), say)
-    source, planted = Path(settings.path).absolute(), planted_labels(recorded)
-    return FinishedRun(name, weights, pixels, trained, held, source, planted)
+    prepare = Preparation(pixels.size, pixels.channels, Normalisation.of(pixels.array))
+    setup = TrainedModel(name, weights, pixels.class_names, prepare)
+    return FinishedRun(setup, pixels, trained, held, Path(settings.path).absolute(), planted_labels(recorded))

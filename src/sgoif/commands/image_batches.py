@@ -11,6 +11,7 @@ from torch import Tensor
 
 from sgoif.audit.batches import LOOKED_AT, Normalisation
 from sgoif.audit.progress import Progress
+from sgoif.commands.settings import ModelSettings
 from sgoif.images.backends import Store
 from sgoif.images.collection import Collection, Skipped
 from sgoif.images.errors import ImagesError, UnreadableImageError
@@ -50,16 +51,10 @@ def in_channels(image: Array, channels: int) -> Array:
     return grey
 
 
-def preparation_for(
-    store: Store,
-    *,
-    size: int | None,
-    channels: int | None,
-    mean: Sequence[float] | None,
-    spread: Sequence[float] | None,
-) -> Preparation:
+def preparation_for(store: Store, settings: ModelSettings) -> Preparation:
     """What was asked for, and from a look at images spread over the data what was not, as an audit chooses it."""
-    size = common_size(store) if size is None else size
+    size = common_size(store) if settings.image_size is None else settings.image_size
+    mean, spread = settings.mean, settings.spread
     if mean is not None and spread is not None:
         whole = Normalisation(tuple(255 * value for value in mean), tuple(255 * value for value in spread))
         return Preparation(size, len(mean), whole)
@@ -68,7 +63,7 @@ def preparation_for(
     found = [reading.pixels for reading in readings(store.pick(spread_evenly), size) if not isinstance(reading, str)]
     if not found:
         raise ImagesError(f"none of {count} images could be read; the data seem to be damaged")
-    channels = max(map(len, found)) if channels is None else channels
+    channels = max(map(len, found)) if settings.channels is None else settings.channels
     return Preparation(size, channels, Normalisation.of(np.stack([in_channels(image, channels) for image in found])))
 
 

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, get_args
+from typing import get_args
 
 from sgoif.audit.settings import LARGEST_IMAGE, SMALLEST_IMAGE, DataSettings
 from sgoif.device.selection import Device
@@ -34,14 +34,8 @@ class ModelSettings:
     batch_size: int = 128
     device: Device = "auto"
 
-    @property
-    def preparation(self) -> dict[str, Any]:
-        """What is said about how images are prepared, as `preparation_for` takes it."""
-        return {"size": self.image_size, "channels": self.channels, "mean": self.mean, "spread": self.spread}
-
     def check(self, nothing: str, *brought: str) -> None:
         """Raise where what is said does not fit together; `brought` is what a run brings along beside its model."""
-        need = Requirements(self)
         if self.run is not None:
             given = [name for name in (*brought, *BROUGHT) if getattr(self, name) is not None]
             if given:
@@ -56,12 +50,13 @@ class ModelSettings:
             )
         if (self.mean is None) != (self.spread is None):
             raise SettingError("--mean and --spread go together; give both, or neither to take them from the data")
-        need(self.channels in (None, 1, 3), "channels", "1 for grey images, 3 for colour, or nothing")
-        sized = self.image_size is None or SMALLEST_IMAGE <= self.image_size <= LARGEST_IMAGE
-        need(sized, "image_size", f"a whole number from {SMALLEST_IMAGE} to {LARGEST_IMAGE}, or nothing")
+        channels, size = self.channels, self.image_size
+        require(channels in (None, 1, 3), "channels", channels, "1 for grey images, 3 for colour, or nothing")
+        sized = size is None or SMALLEST_IMAGE <= size <= LARGEST_IMAGE
+        require(sized, "image_size", size, f"a whole number from {SMALLEST_IMAGE} to {LARGEST_IMAGE}, or nothing")
         if self.mean is not None and self.spread is not None:
             self._check_normalisation(self.mean, self.spread)
-        need.batches_on_a_device()
+        require_computing(self.batch_size, self.device)
 
     def _check_normalisation(self, mean: tuple[float, ...], spread: tuple[float, ...]) -> None:
         counts = (1, 3) if self.channels is None else (self.channels,)
@@ -81,23 +76,26 @@ class ModelSettings:
             )
 
 
-class Requirements:
-    """Raises where a setting is not what is expected."""
+def require(ok: bool, name: str, value: object, expected: str) -> None:
+    """Raise where the value of an option is not what is expected."""
+    if not ok:
+        raise SettingError(f"{option_name(name)} {value} is not valid: expected {expected}")
 
-    def __init__(self, settings: Any) -> None:
-        self._settings = settings
 
-    def __call__(self, ok: bool, name: str, expected: str) -> None:
-        if not ok:
-            raise SettingError(f"{option_name(name)} {getattr(self._settings, name)} is not valid: expected {expected}")
+def require_share(name: str, value: float) -> None:
+    """Raise where a share is none."""
+    require(0 < value < 1, name, value, "a share strictly between 0 and 1, for instance 0.05")
 
-    def share(self, name: str) -> None:
-        value = getattr(self._settings, name)
-        self(0 < value < 1, name, "a share strictly between 0 and 1, for instance 0.05")
 
-    def batches_on_a_device(self) -> None:
-        self(self._settings.batch_size >= 1, "batch_size", "a whole number of at least 1")
-        self(self._settings.device in get_args(Device), "device", f"one of {', '.join(get_args(Device))}")
+def require_computing(batch_size: int, device: str) -> None:
+    """Raise where a network cannot be run in such batches or there."""
+    require(batch_size >= 1, "batch_size", batch_size, "a whole number of at least 1")
+    require_device(device)
+
+
+def require_device(device: str) -> None:
+    """Raise where a device is none of those known."""
+    require(device in get_args(Device), "device", device, f"one of {', '.join(get_args(Device))}")
 
 
 def option_name(name: str) -> str:

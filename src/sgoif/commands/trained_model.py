@@ -91,13 +91,18 @@ def label_positions(data: Collection, outputs: Sequence[str], advice: str = "") 
     return np.array([position[name] for name in data.class_names], dtype=np.int64)[data.labels]
 
 
-def read_classes(text: str) -> list[str]:
-    """The names of the model's outputs: numbers for a count, the lines of a file for a path."""
+def output_names(text: str | None, known: Sequence[str]) -> list[str]:
+    """The names of the model's outputs, those of the data unless told otherwise: a count, or a file with one a line.
+
+    A count alone names them by number where the data have another number of classes.
+    """
+    if text is None:
+        return list(known)
     if text.isdecimal():
         count = int(text)
         if not 2 <= count <= MOST_CLASSES:
             raise SettingError(f"--classes {text}: expected a number from 2 to {MOST_CLASSES:,}, or a file of names")
-        return [str(number) for number in range(count)]
+        return list(known) if count == len(known) else [str(number) for number in range(count)]
     try:
         lines = Path(text).read_text(encoding="utf-8-sig").splitlines()
     except (OSError, UnicodeDecodeError) as error:

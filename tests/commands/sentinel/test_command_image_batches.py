@@ -12,6 +12,7 @@ from sentinel_cases import write
 
 from sgoif.audit.batches import Normalisation
 from sgoif.commands.image_batches import Unreadable, batches, in_channels, preparation_for
+from sgoif.commands.settings import ModelSettings
 from sgoif.images import open_images, prepare
 
 
@@ -34,7 +35,7 @@ def test_images_are_prepared_as_for_an_audit(tmp_path: Path, shape: tuple[int, .
     (tmp_path / "data" / "class0" / "broken.png").write_bytes(b"no image")
     collection = open_images(tmp_path / "data")
     pixels = prepare(collection, tmp_path / "cache")
-    got = preparation_for(collection.store, size=None, channels=None, mean=None, spread=None)
+    got = preparation_for(collection.store, ModelSettings())
     assert (got.size, got.channels) == (pixels.size, pixels.channels)
     assert got.normalise == Normalisation.of(pixels.array)
     said: list[str] = []

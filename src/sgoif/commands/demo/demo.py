@@ -6,7 +6,6 @@ of what the training batches themselves say about a label. At the end a page sho
 """
 
 import time
-from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,6 +17,8 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.utils.data import DataLoader, TensorDataset
 
+from sgoif.audit.interruption import Interruption
+from sgoif.audit.progress import Progress
 from sgoif.commands.demo.digits import CLASSES, FLIPS, digits_net, flip_labels, load_digits
 from sgoif.core.data import indexed, split_holdout
 from sgoif.core.provenance import machine, versions, write_json
@@ -56,14 +57,10 @@ class DemoSettings:
             raise SettingError(f"seed = {self.seed} must not be negative")
 
 
-def run_demo(
-    settings: DemoSettings, on_epoch: Callable[[dict[str, Any]], None] | None = None, page: Path | None = None
-) -> dict[str, Any]:
-    """Train, score and judge; the result has the final metrics, a record per epoch and the monitors' histories.
-
-    With `page` a report of the label errors is written there.
-    """
+def run_demo(settings: DemoSettings, page: Path, progress: Progress, interruption: Interruption) -> dict[str, Any]:
+    """Train, score, judge, and write a page; returns final metrics, a record per epoch and the monitors' histories."""
     start = time.perf_counter()
+    progress.stage("training", settings.epochs)
     pixels, labels = load_digits()
     noisy, is_wrong = flip_labels(labels, FLIPS, round(settings.noise_rate * len(labels)), settings.seed)
     everything = TensorDataset(torch.from_numpy(pixels), torch.from_numpy(noisy))
@@ -89,12 +86,12 @@ def run_demo(
             suspicion |= dict(zip(("loss", "margin"), signals.numpy(), strict=True))
             found = {name: found_wrong(is_wrong[rows], values[rows]) for name, values in suspicion.items()}
             epochs.append({"epoch": epoch, "steps": epoch * len(batches), "train_loss": loss, "methods": found})
-            if on_epoch is not None:
-                on_epoch(epochs[-1])
+            if interruption.asked is not None:  # compiled packages can swallow an interrupt while they are imported
+                raise KeyboardInterrupt
+            progress.advance(epoch, settings.epochs, f"loss {loss:.3f}  AUPR {100 * found['influence']['aupr']:.1f}")
         names = [str(digit) for digit in range(CLASSES)]
         errors = LabelErrors(monitors["influence"], dataset=everything, class_names=names)
-        if page is not None:
-            write_label_report(errors, page, title="Handwritten digits")
+        write_label_report(errors, page, title="Handwritten digits")
         judged = _judged(errors, is_wrong)
     return {
         "seconds": time.perf_counter() - start,
@@ -170,11 +167,6 @@ def _judged(errors: LabelErrors, is_wrong: NDArray[np.bool_]) -> dict[str, Any]:
         "selected_wrong": int(is_wrong[chosen].sum()),
         "noise_rate_true": float(is_wrong.mean()),
     }
-
-
-def brief(result: dict[str, Any]) -> dict[str, Any]:
-    """The object that `sgoif demo --json` prints."""
-    return {"seconds": round(result["seconds"], 2), "methods": result["methods"]}
 
 
 def save(result: dict[str, Any], folder: Path, command: str) -> Path:

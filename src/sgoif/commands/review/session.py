@@ -36,9 +36,10 @@ class ReviewSession:
         planned = (run / REVIEW).exists()
         self.review = read_review_plan(run) if planned else write_review_plan(run, list(self.labels), probability)
         self.decided: dict[str, Decision] = {}
-        self._read(run / DECISIONS)
+        if (run / DECISIONS).exists():
+            self._read(run / DECISIONS)
         if decisions is not None:
-            self._read(decisions, must=True)
+            self._read(decisions)
             self._save()
 
     @property
@@ -78,9 +79,7 @@ class ReviewSession:
         told = {path: row.decision for path, row in self.decided.items() if row.decision != SKIP}
         return self.review.update({path: decision != KEEP for path, decision in told.items()}, self.skipped)
 
-    def _read(self, path: Path, must: bool = False) -> None:
-        if not must and not path.exists():
-            return
+    def _read(self, path: Path) -> None:
         for row in read_decisions(path)[0]:
             if row.decision not in (KEEP, RELABEL, DROP, SKIP) or row.path not in self.labels:
                 what = f"decides {shown(row.decision)} about {shown(row.path)}"

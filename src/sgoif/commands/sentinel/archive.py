@@ -4,12 +4,10 @@ One archive without pickle: the arrays of `Sentinel.save` and a JSON text with t
 stay where they are; their digest is kept, since a sentinel says nothing true about other weights.
 """
 
-import os
 import tempfile
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Any
 
 import torch
 from torch import Tensor
@@ -137,7 +135,12 @@ def _weights(path: Path, description: SentinelDescription) -> Path | None:
 
 
 def _description(path: Path) -> SentinelDescription:
-    state = _state(path)
+    if path.is_dir():
+        raise StateError(f"{path} is a folder, not a sentinel; make one with {FIT}")
+    try:
+        state = load_state(path)
+    except StateError as error:
+        raise StateError(f"{path} is not a sentinel or is damaged; make one with {FIT}") from error
     if state.get("kind") != "sentinel":
         raise StateError(f"--sentinel {path} is not a sentinel; make one with {FIT}")
     if "about" not in state:
@@ -176,12 +179,3 @@ def _is_sentinel(path: Path) -> bool:
         return load_state(path).get("kind") == "sentinel"
     except StateError:
         return False
-
-
-def _state(path: Path) -> dict[str, Any]:
-    if os.path.isdir(path):
-        raise StateError(f"{path} is a folder, not a sentinel; make one with {FIT}")
-    try:
-        return load_state(path)
-    except StateError as error:
-        raise StateError(f"{path} is not a sentinel or is damaged; make one with {FIT}") from error

@@ -7,16 +7,16 @@ from collections.abc import Iterable, Iterator, Sequence
 from itertools import chain
 from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor, nn
 
 from sgoif.audit.progress import Progress
+from sgoif.audit.settings import DataSettings
 from sgoif.commands.finished_run import FinishedRun, open_run
 from sgoif.commands.image_batches import Preparation, Unreadable, collection_batches, preparation_for
 from sgoif.commands.sentinel.archive import KEPT_BACK, SentinelDescription, check_target, save
 from sgoif.commands.sentinel.settings import FitSettings
-from sgoif.commands.trained_model import TrainedModel, check_model, digest, label_positions, read_classes
+from sgoif.commands.trained_model import TrainedModel, check_model, digest, label_positions, output_names
 from sgoif.core.types import Indices
 from sgoif.device.selection import choose_device
 from sgoif.errors import SettingError
@@ -39,7 +39,7 @@ def fit(settings: FitSettings, show: Progress) -> dict[str, Any]:
     if settings.model is not None and settings.run is None:
         check_model(settings.model, settings.weights, device)
     run = None if settings.run is None else open_run(settings.run, settings.model, show.say)
-    data = None if settings.data is None else _open(settings, show)
+    data = None if settings.data is None else _open(settings.data, settings.ignore_labels, show)
     setup = run.setup if run is not None else _of_data(settings, data, show)
     model = setup.build(device)
     source = _Source(settings, setup.preparation, show)
@@ -94,17 +94,13 @@ def fit(settings: FitSettings, show: Progress) -> dict[str, Any]:
     }
 
 
-def _open(settings: FitSettings, show: Progress) -> Collection:
-    assert settings.data is not None
-    if settings.ignore_labels:
-        collection = open_unlabelled(settings.data.path, **settings.data.options)
-    else:
-        try:
-            collection = open_images(settings.data.path, **settings.data.options)
-        except ImagesError as error:
-            if not settings.data.path.exists():
-                raise
-            raise ImagesError(f"{error}. Images without classes are taken with --ignore-labels --classes N") from error
+def _open(images: DataSettings, ignore_labels: bool, show: Progress) -> Collection:
+    try:
+        collection = (open_unlabelled if ignore_labels else open_images)(images.path, **images.options)
+    except ImagesError as error:
+        if ignore_labels or not images.path.exists():
+            raise
+        raise ImagesError(f"{error}. Images without classes are taken with --ignore-labels --classes N") from error
     for note in collection.notes:
         show.say(note)
     return collection
@@ -113,13 +109,11 @@ def _open(settings: FitSettings, show: Progress) -> Collection:
 def _of_data(settings: FitSettings, data: Collection | None, show: Progress) -> TrainedModel:
     assert data is not None
     assert settings.model is not None
-    class_names = read_classes(settings.classes) if settings.classes is not None else data.class_names
+    class_names = output_names(settings.classes, data.class_names)
     if not class_names:
         raise SettingError("without labels the number of classes is not known; give it with --classes")
-    if settings.classes is not None and len(class_names) == len(data.class_names) and settings.classes.isdecimal():
-        class_names = data.class_names
     show.stage("looking at images", 0)
-    preparation = preparation_for(data.store, **settings.preparation)
+    preparation = preparation_for(data.store, settings)
     if settings.mean is None:
         mean, spread = (
             ",".join(f"{value / 255:.3f}" for value in values)
@@ -136,9 +130,7 @@ def _labels(data: Collection, class_names: Sequence[str], classes: str | None, s
     """Labels as positions among the model's outputs; None where nothing says which is which."""
     if not data.class_names:
         return None
-    if list(data.class_names) == list(class_names):
-        return np.asarray(data.labels, dtype=np.int64)
-    if classes is not None and classes.isdecimal():
+    if list(data.class_names) != list(class_names) and classes is not None and classes.isdecimal():
         show.say(
             f"labels are not used: the data have {len(data.class_names)} classes and the model {classes}, and nothing"
             " says which is which. A file with the names of its outputs (--classes FILE) would"

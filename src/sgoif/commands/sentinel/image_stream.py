@@ -12,9 +12,11 @@ from pathlib import Path
 from typing import Any
 
 from sgoif.audit.progress import Progress
+from sgoif.audit.settings import DataSettings
 from sgoif.commands.image_batches import Unreadable, batches
 from sgoif.commands.sentinel.archive import LoadedSentinel, load_sentinel
-from sgoif.commands.sentinel.settings import WatchSettings
+from sgoif.commands.sentinel.settings import OpenSettings
+from sgoif.commands.settings import require_share
 from sgoif.errors import SettingError
 from sgoif.images import Collection, ImagesError, open_unlabelled
 from sgoif.images.backends import Files, Store
@@ -51,13 +53,25 @@ class WatchOutput:
         return {"inputs": self.inputs, "alarm": told, "skipped": self.skipped, "seconds": self.seconds}
 
 
-def watch(settings: WatchSettings, show: Progress) -> WatchOutput:
-    """Look at images in order until the stream ends or an alarm is raised."""
+def watch(
+    data: DataSettings | None, listing: Path | None, sentinel: OpenSettings, false_alarms: float, show: Progress
+) -> WatchOutput:
+    """Look at images in order, those of a path or of a list, until the stream ends or an alarm is raised.
+
+    `listing` is a file with one path per line, or "-" for standard input, and `false_alarms` bounds the probability of
+    ever raising an alarm without a change.
+    """
+    require_share("false_alarms", false_alarms)
     start = time.monotonic()
-    parts = _listed(settings) if settings.listing is not None else _collected(settings, show)
-    loaded = load_sentinel(settings.sentinel, show.say)
+    if listing is not None:
+        parts = _listed(listing, Path() if data is None else data.path, sentinel.batch_size)
+    elif data is not None:
+        parts = _collected(data, show)
+    else:
+        raise SettingError("there is nothing to watch: give DATA, or --list FILE with one path per line")
+    loaded = load_sentinel(sentinel, show.say)
     unreadable = Unreadable(show.say)
-    names, alarm = _follow(loaded, parts, settings.false_alarms, unreadable, show)
+    names, alarm = _follow(loaded, parts, false_alarms, unreadable, show)
     unreadable.summarise()
     if not names and unreadable.found:
         raise ImagesError(f"no image can be read; {unreadable.first()}")
@@ -100,10 +114,9 @@ def _follow(
     return seen, None
 
 
-def _collected(settings: WatchSettings, show: Progress) -> Iterator[_Part]:
+def _collected(images: DataSettings, show: Progress) -> Iterator[_Part]:
     """Images of a path: files by name (img2 before img10), anything else in the order in which it is stored."""
-    assert settings.data is not None
-    data: Collection = open_unlabelled(settings.data.path, **settings.data.options)
+    data: Collection = open_unlabelled(images.path, **images.options)
     for note in data.notes:
         show.say(note)
     if data.layout == "folder":
@@ -111,22 +124,20 @@ def _collected(settings: WatchSettings, show: Progress) -> Iterator[_Part]:
     return iter([_Part(data.store, data.names, len(data))])
 
 
-def _listed(settings: WatchSettings) -> Iterator[_Part]:
+def _listed(listing: Path, root: Path, batch_size: int) -> Iterator[_Part]:
     """Images of a list of paths; DATA is the folder that they start from."""
-    assert settings.listing is not None
-    root = Path() if settings.data is None else settings.data.path
     if not root.is_dir():
         raise SettingError(f"{root} is not a folder; with --list, DATA is the folder that the paths start from")
-    if settings.listing == STANDARD_INPUT:
-        return _growing(root, _lines(sys.stdin.fileno()), settings.sentinel.batch_size)
+    if listing == STANDARD_INPUT:
+        return _growing(root, _lines(sys.stdin.fileno()), batch_size)
     try:
-        content = settings.listing.read_bytes()
+        content = listing.read_bytes()
     except OSError as error:
         reason = (error.strerror or str(error)).lower()
-        raise SettingError(f"--list {settings.listing} cannot be read: {reason}") from error
+        raise SettingError(f"--list {listing} cannot be read: {reason}") from error
     lines = [line for line in map(_path_in, content.split(b"\n")) if line]
     if not lines:
-        raise SettingError(f"--list {settings.listing} is empty; expected is one path per line")
+        raise SettingError(f"--list {listing} is empty; expected is one path per line")
     return iter([_part(root, lines, len(lines))])
 
 

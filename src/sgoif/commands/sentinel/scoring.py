@@ -1,8 +1,8 @@
 """`sgoif sentinel score`: how strange every image is, as tables and a page, strangest first."""
 
 import time
-from dataclasses import dataclass
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -10,9 +10,11 @@ import torch
 
 from sgoif.audit.outputs import write_skipped, write_tables
 from sgoif.audit.progress import Progress
+from sgoif.audit.settings import DataSettings, folder_name
 from sgoif.commands.image_batches import Unreadable, collection_batches, thumbnail_of
 from sgoif.commands.sentinel.archive import KEPT_BACK, LoadedSentinel, load_sentinel
-from sgoif.commands.sentinel.settings import ScoreSettings
+from sgoif.commands.sentinel.settings import OpenSettings
+from sgoif.commands.settings import require, require_share
 from sgoif.core.provenance import package_version
 from sgoif.core.score_table import ScoreTable, texts
 from sgoif.images import Collection, ImagesError, open_unlabelled
@@ -21,40 +23,57 @@ from sgoif.images.text import plural, shown
 from sgoif.reports.ood_report import OodReport, write_ood_report
 
 STEM, PAGE = "scores", "strangest.html"
+MOST_SHOWN = 2000
 
 
-@dataclass(frozen=True)
-class ScoreOutput:
-    """What was found, and where it lies."""
+def score(
+    images: DataSettings,
+    sentinel: OpenSettings,
+    *,
+    out: Path | None,
+    false_alarms: float,
+    show: int,
+    progress: Progress,
+) -> tuple[ScoreTable, dict[str, Any]]:
+    """Score images and write scores.csv, scores.parquet, skipped.csv and strangest.html.
 
-    table: ScoreTable
-    """path, index, score, p_value, is_strange and predicted_label; strangest first."""
-    summary: dict[str, Any]
+    They go to `out`, or else to `sgoif-scores-<name>` in the current directory. `false_alarms` is the share of the
+    images that belong which may be called strange, and `show` the number of images on the page.
 
-
-def score(settings: ScoreSettings, show: Progress) -> ScoreOutput:
-    """Score images and write scores.csv, scores.parquet, skipped.csv and strangest.html."""
+    Returns the table, strangest first, with path, index, score, p_value, is_strange and predicted_label; and a summary.
+    """
+    require_share("false_alarms", false_alarms)
+    require(1 <= show <= MOST_SHOWN, "show", show, f"a whole number from 1 to {MOST_SHOWN}")
     start = time.monotonic()
-    folder = settings.directory
-    data = open_unlabelled(settings.data.path, **settings.data.options)
+    folder = out or Path(f"sgoif-scores-{folder_name(images.path)}")
+    data = open_unlabelled(images.path, **images.options)
     for note in data.notes:
-        show.say(note)
-    loaded = load_sentinel(settings.sentinel, show.say)
+        progress.say(note)
+    loaded = load_sentinel(sentinel, progress.say)
     make_writable(folder)
-    unreadable = Unreadable(show.say)
-    table = _table(settings, loaded, data, unreadable, show)
-    notes = _notes(settings, loaded, unreadable)
+    unreadable = Unreadable(progress.say)
+    table = _table(loaded, data, false_alarms, unreadable, progress)
+    notes = _notes(loaded, false_alarms, unreadable)
     with written(folder):
         notes += write_tables(folder, table, STEM)
         write_skipped(folder, unreadable.found)
         for note in notes:
-            show.say(note)
-        show.stage("writing the page", min(settings.show, len(table)))
-        write_ood_report(folder / PAGE, _page(settings, loaded, data, table, notes))
-    summary = {
+            progress.say(note)
+        progress.stage("writing the page", min(show, len(table)))
+        page = OodReport(
+            title=data.source.name or str(data.source),
+            table=table,
+            picture=partial(thumbnail_of, data),
+            shown=show,
+            false_alarms=false_alarms,
+            facts=_facts(sentinel.path, loaded, data),
+            notes=notes,
+        )
+        write_ood_report(folder / PAGE, page)
+    return table, {
         "images": len(table),
         "strange": int(table["is_strange"].sum()),
-        "false_alarms": settings.false_alarms,
+        "false_alarms": false_alarms,
         "skipped": len(unreadable.found),
         "calibration": len(loaded.sentinel.calibration),
         "smallest_p_value": loaded.smallest_p,
@@ -63,16 +82,15 @@ def score(settings: ScoreSettings, show: Progress) -> ScoreOutput:
         "page": (folder / PAGE).absolute(),
         "seconds": time.monotonic() - start,
     }
-    return ScoreOutput(table, summary)
 
 
 def _table(
-    settings: ScoreSettings, loaded: LoadedSentinel, data: Collection, unreadable: Unreadable, show: Progress
+    loaded: LoadedSentinel, data: Collection, false_alarms: float, unreadable: Unreadable, progress: Progress
 ) -> ScoreTable:
     numbers: list[int] = []
     predictions = []
     prepare = loaded.description.preparation
-    for batch in collection_batches(data, prepare, loaded.batch_size, "scoring images", unreadable, show):
+    for batch in collection_batches(data, prepare, loaded.batch_size, "scoring images", unreadable, progress):
         numbers += batch.numbers
         predictions.append(loaded.predict(batch.images))
     unreadable.summarise()
@@ -86,16 +104,16 @@ def _table(
             "index": np.array(numbers, dtype=np.int64),
             "score": scores.astype(np.float64),
             "p_value": p.astype(np.float64),
-            "is_strange": p <= settings.false_alarms,
+            "is_strange": p <= false_alarms,
             "predicted_label": texts(loaded.description.class_names)[predicted],
         }
     )
     return table.take(order)
 
 
-def _notes(settings: ScoreSettings, loaded: LoadedSentinel, unreadable: Unreadable) -> list[str]:
+def _notes(loaded: LoadedSentinel, false_alarms: float, unreadable: Unreadable) -> list[str]:
     notes = []
-    if loaded.smallest_p > settings.false_alarms:
+    if loaded.smallest_p > false_alarms:
         notes.append(
             f"nothing can be called strange: {len(loaded.sentinel.calibration)} images of calibration give no p-value"
             f" below {loaded.smallest_p:.2g}. Fit with more, or raise --false-alarms"
@@ -110,25 +128,15 @@ def _notes(settings: ScoreSettings, loaded: LoadedSentinel, unreadable: Unreadab
     return notes
 
 
-def _page(
-    settings: ScoreSettings, loaded: LoadedSentinel, data: Collection, table: ScoreTable, notes: list[str]
-) -> OodReport:
+def _facts(path: Path, loaded: LoadedSentinel, data: Collection) -> dict[str, str]:
     description = loaded.description
-    return OodReport(
-        title=data.source.name or str(data.source),
-        table=table,
-        picture=partial(thumbnail_of, data),
-        shown=settings.show,
-        false_alarms=settings.false_alarms,
-        facts={
-            "images": str(data.source),
-            "sentinel": str(settings.sentinel.path.absolute()),
-            "model": description.model,
-            "learned from": f"{description.images:,} images that belong",
-            "calibration": f"{len(loaded.sentinel.calibration):,} images ({description.calibrated_on})",
-            "smallest p-value": f"{loaded.smallest_p:.2g}",
-            "images seen as": f"{description.image_size}×{description.image_size} pixels",
-            "version": package_version(),
-        },
-        notes=notes,
-    )
+    return {
+        "images": str(data.source),
+        "sentinel": str(path.absolute()),
+        "model": description.model,
+        "learned from": f"{description.images:,} images that belong",
+        "calibration": f"{len(loaded.sentinel.calibration):,} images ({description.calibrated_on})",
+        "smallest p-value": f"{loaded.smallest_p:.2g}",
+        "images seen as": f"{description.image_size}×{description.image_size} pixels",
+        "version": package_version(),
+    }

@@ -1,14 +1,10 @@
-"""Every setting of the sentinel's commands: one place, validated when made."""
+"""How a sentinel is fitted, and how one is opened: validated when made."""
 
 from dataclasses import dataclass
 from pathlib import Path
 
-from sgoif.audit.settings import DataSettings, folder_name
-from sgoif.commands.settings import ModelSettings, Requirements
+from sgoif.commands.settings import ModelSettings, require_computing
 from sgoif.device.selection import Device
-from sgoif.errors import SettingError
-
-MOST_SHOWN = 2000
 
 
 @dataclass(frozen=True)
@@ -38,45 +34,4 @@ class OpenSettings:
     batch_size: int = 128
 
     def __post_init__(self) -> None:
-        Requirements(self).batches_on_a_device()
-
-
-@dataclass(frozen=True)
-class ScoreSettings:
-    """Images to score, and what to call strange."""
-
-    data: DataSettings
-    sentinel: OpenSettings
-    out: Path | None = None
-    """None: `sgoif-scores-<name>` in the current directory."""
-    false_alarms: float = 0.05
-    """Share of the images that belong which may be called strange."""
-    show: int = 200
-    """Images on the page."""
-
-    def __post_init__(self) -> None:
-        need = Requirements(self)
-        need.share("false_alarms")
-        need(1 <= self.show <= MOST_SHOWN, "show", f"a whole number from 1 to {MOST_SHOWN}")
-
-    @property
-    def directory(self) -> Path:
-        """Where the results go."""
-        return self.out or Path(f"sgoif-scores-{folder_name(self.data.path)}")
-
-
-@dataclass(frozen=True)
-class WatchSettings:
-    """A stream of images: those of a path in order, or a list of paths."""
-
-    sentinel: OpenSettings
-    data: DataSettings | None = None
-    listing: Path | None = None
-    """A file with one path per line; "-" is standard input."""
-    false_alarms: float = 0.01
-    """Bound on the probability of ever raising an alarm without a change."""
-
-    def __post_init__(self) -> None:
-        Requirements(self).share("false_alarms")
-        if self.data is None and self.listing is None:
-            raise SettingError("there is nothing to watch: give DATA, or --list FILE with one path per line")
+        require_computing(self.batch_size, self.device)

@@ -1,10 +1,9 @@
 """Where a model and the images it was trained on come from: a run of `sgoif audit`, or files."""
 
 from collections.abc import Iterator
+from functools import partial
 
-import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
 
 from sgoif.audit.errors import RunDirectoryError
@@ -13,12 +12,12 @@ from sgoif.audit.run_directory import RUN
 from sgoif.commands.finished_run import FinishedRun, open_run
 from sgoif.commands.image_batches import Unreadable, collection_batches, preparation_for, thumbnail_of
 from sgoif.commands.trace.settings import TraceSettings
-from sgoif.commands.trained_model import TrainedModel, check_model, label_positions, read_classes
+from sgoif.commands.trained_model import TrainedModel, check_model, label_positions, output_names
+from sgoif.core.types import Indices
 from sgoif.device.selection import choose_device
 from sgoif.errors import SettingError
 from sgoif.images import Collection, open_images
 
-Rows = NDArray[np.int64]
 Batch = tuple[Tensor, Tensor, Tensor]
 """(x, y, number) of training images."""
 LOOKING = "looking at the training images"
@@ -36,7 +35,9 @@ class RunSource:
                 " --model and --weights"
             )
         self._run: FinishedRun = open_run(path, settings.model, show.say)
-        self.class_names, self.preparation = self._run.pixels.class_names, self._run.setup.preparation
+        pixels = self._run.pixels
+        self.names, self.picture, self.class_names = pixels.names, pixels.thumbnails, pixels.class_names
+        self.preparation = self._run.setup.preparation
         self.source = self._run.source
         self._batch_size = settings.batch_size
         self.model = self._run.setup.build(choose_device(settings.device))
@@ -48,19 +49,13 @@ class RunSource:
         self.described = {
             "run": str(path.absolute()),
             "images": str(self.source),
-            "model": self._run.model,
+            "model": self._run.setup.model,
             "trained on": f"{len(self._run.trained):,} images; {len(self._run.held):,} were held out",
         }
 
     def batches(self, show: Progress) -> Iterator[Batch]:
         for some, images, labels in self._run.batches(self._run.trained, self._batch_size, LOOKING, show):
             yield images, labels, torch.from_numpy(some)
-
-    def name(self, number: int) -> str:
-        return self._run.pixels.names[number]
-
-    def picture(self, number: int) -> bytes | None:
-        return self._run.pixels.thumbnails(number)
 
 
 class FileSource:
@@ -72,11 +67,11 @@ class FileSource:
         device = choose_device(settings.device)
         check_model(settings.model, settings.weights, device)
         self._data: Collection = open_images(settings.data.path, **settings.data.options)
-        self.source = self._data.source
+        self.names, self.picture, self.source = self._data.names, partial(thumbnail_of, self._data), self._data.source
         self.notes = list(self._data.notes)
         self.class_names, self._labels = _named(self._data, settings.classes)
         show.stage("looking at images", 0)
-        self.preparation = preparation_for(self._data.store, **settings.preparation)
+        self.preparation = preparation_for(self._data.store, settings)
         self.model = TrainedModel(settings.model, settings.weights, self.class_names, self.preparation).build(device)
         self._batch_size = settings.batch_size
         self.described = {
@@ -94,12 +89,6 @@ class FileSource:
         if unreadable.found:
             self.notes.append(f"{len(unreadable.found)} files could not be read and were left out")
 
-    def name(self, number: int) -> str:
-        return self._data.names[number]
-
-    def picture(self, number: int) -> bytes | None:
-        return thumbnail_of(self._data, number)
-
 
 ModelSource = RunSource | FileSource
 
@@ -109,17 +98,12 @@ def open_source(settings: TraceSettings, show: Progress) -> ModelSource:
     return RunSource(settings, show) if settings.run is not None else FileSource(settings, show)
 
 
-def _named(data: Collection, classes: str | None) -> tuple[list[str], Rows]:
+def _named(data: Collection, classes: str | None) -> tuple[list[str], Indices]:
     """Names of the model's outputs, and the labels of the data as positions among them."""
-    labels = np.asarray(data.labels, dtype=np.int64)
-    if classes is None:
-        return list(data.class_names), labels
-    names = read_classes(classes)
-    if classes.isdecimal():
-        if len(names) != len(data.class_names):
-            raise SettingError(
-                f"--classes {classes}: the data have {len(data.class_names)} classes, and nothing says which of the"
-                " model's outputs they are; give a file with the names of the outputs, one a line"
-            )
-        return list(data.class_names), labels
+    names = output_names(classes, data.class_names)
+    if classes is not None and classes.isdecimal() and len(names) != len(data.class_names):
+        raise SettingError(
+            f"--classes {classes}: the data have {len(data.class_names)} classes, and nothing says which of the"
+            " model's outputs they are; give a file with the names of the outputs, one a line"
+        )
     return names, label_positions(data, names)

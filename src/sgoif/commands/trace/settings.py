@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from sgoif.audit.settings import folder_name
-from sgoif.commands.settings import ModelSettings, Requirements
+from sgoif.commands.settings import ModelSettings, require
 from sgoif.errors import SettingError
 
 MOST_SHOWN = 200
@@ -32,8 +32,7 @@ class TraceSettings(ModelSettings):
         )
         if self.label is not None and self.victims is None:
             raise SettingError("--label says what victims are called; give them with --victims, or leave --label away")
-        shown = 1 <= self.show <= MOST_SHOWN
-        Requirements(self)(shown, "show", f"a whole number from 1 to {MOST_SHOWN}")
+        require(1 <= self.show <= MOST_SHOWN, "show", self.show, f"a whole number from 1 to {MOST_SHOWN}")
 
     @property
     def directory(self) -> Path:

@@ -2,7 +2,7 @@
 
 import time
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -24,17 +24,11 @@ from sgoif.tasks.poisoning import PoisonTrace, TraceResult
 STEM, PAGE, DECISIONS = "culprits", "culprits.html", "decisions.csv"
 
 
-@dataclass(frozen=True)
-class TraceOutput:
-    """What was found, and where it lies."""
+def trace(settings: TraceSettings, show: Progress) -> tuple[ScoreTable, dict[str, Any]]:
+    """Trace and write culprits.csv, culprits.parquet, culprits.html and decisions.csv.
 
-    table: ScoreTable
-    """path, score, probability, family, given_label and selected; worst first."""
-    summary: dict[str, Any]
-
-
-def trace(settings: TraceSettings, show: Progress) -> TraceOutput:
-    """Trace and write culprits.csv, culprits.parquet, culprits.html and decisions.csv."""
+    Returns the table, worst first, with path, score, probability, family, given_label and selected; and a summary.
+    """
     start = time.monotonic()
     folder = settings.directory
     source = open_source(settings, show)
@@ -60,7 +54,7 @@ def trace(settings: TraceSettings, show: Progress) -> TraceOutput:
             show.say(note)
         show.stage("writing the page", 0)
         write_trace_report(folder / PAGE, _page(settings, source, victims, found, notes))
-    return TraceOutput(table, _summary(folder, source, victims, found, notes, time.monotonic() - start))
+    return table, _summary(folder, source, victims, found, notes, time.monotonic() - start)
 
 
 def _table(found: TraceResult, source: ModelSource) -> ScoreTable:
@@ -68,7 +62,7 @@ def _table(found: TraceResult, source: ModelSource) -> ScoreTable:
     plain = found.table().take(order)
     return ScoreTable(
         {
-            "path": texts(source.name(int(number)) for number in plain["index"]),
+            "path": texts(source.names[int(number)] for number in plain["index"]),
             "score": plain["poison_score"],
             "probability": plain["probability"],
             "family": plain["family"],
@@ -94,17 +88,15 @@ def _notes(found: TraceResult, victims: Victims | None, names: Sequence[str]) ->
             "how many to remove cannot be told: no linear layer on the network's features gives the victims another"
             " answer without the images of highest score"
         )
-    if not len(found.selected):
-        strongest = found.evidence[0] if found.evidence else None
-        if strongest is None:
-            notes.append("nothing stands apart from its class")
-        else:
-            mixture = strongest.mixture
-            notes.append(
-                "nothing stands apart from its class far enough to be called a cause; the strongest group is"
-                f" {plural(strongest.members, 'image')} labelled {names[strongest.label]}, {mixture.separation:.1f}"
-                f" spreads away with a contrast of {mixture.contrast:.1f}"
-            )
+    if not len(found.selected) and not found.evidence:
+        notes.append("nothing stands apart from its class")
+    elif not len(found.selected):
+        strongest = found.evidence[0]
+        notes.append(
+            "nothing stands apart from its class far enough to be called a cause; the strongest group is"
+            f" {plural(strongest.members, 'image')} labelled {names[strongest.label]},"
+            f" {strongest.mixture.separation:.1f} spreads away with a contrast of {strongest.mixture.contrast:.1f}"
+        )
     return notes
 
 
@@ -121,7 +113,7 @@ def _page(
         title=source.source.name or str(source.source),
         found=found,
         class_names=source.class_names,
-        name=source.name,
+        name=source.names.__getitem__,
         picture=source.picture,
         facts=facts,
         notes=notes,
@@ -145,7 +137,7 @@ def _summary(
                 "size": family.size,
                 "cohesion": family.cohesion,
                 "description": family.described(names),
-                "representatives": [source.name(int(index)) for index in family.representatives],
+                "representatives": [source.names[int(index)] for index in family.representatives],
             }
             for family in found.families
         ],

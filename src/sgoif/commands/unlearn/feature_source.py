@@ -10,38 +10,29 @@ import torch
 
 from sgoif.audit.progress import Progress
 from sgoif.commands.finished_run import open_run
-from sgoif.commands.unlearn.settings import InitSettings
 from sgoif.core.serialization import DAMAGE, check_unpacked
 from sgoif.core.types import Indices
 from sgoif.device.selection import choose_device
 from sgoif.errors import SettingError
-from sgoif.tasks.unlearning import AuditLog, Unlearner
+from sgoif.tasks.unlearning import Unlearner
 
 FEATURES, LABELS = ("features", "x"), ("labels", "y")
 HELD_FEATURES, HELD_LABELS = ("held_features", "held_x"), ("held_labels", "held_y")
 Array = np.ndarray[Any, Any]
 
 
-def fit_unlearner(settings: InitSettings, show: Progress, log: AuditLog) -> Unlearner:
-    """A new unlearner with its log begun."""
-    options = {"log": log, "continue_log": settings.continue_log, **vars(settings.head)}
-    if settings.features is not None:
-        return _of_archive(settings.features, settings.device, options, show)
-    assert settings.run is not None
-    return _of_run(settings.run, settings, options, show)
-
-
-def _of_run(path: Path, settings: InitSettings, options: dict[str, Any], show: Progress) -> Unlearner:
+def fit_run(
+    path: Path, model: str | None, batch_size: int, device: str, options: dict[str, Any], show: Progress
+) -> Unlearner:
     """The model of an audit and the images that it was trained on; those that it held out judge removals."""
-    run = open_run(path, settings.model, show.say)
-    model = run.setup.build(choose_device(settings.device))
+    run = open_run(path, model, show.say)
 
     def batches(rows: Indices, what: str) -> Iterator[tuple[Any, Any, list[str]]]:
-        for some, images, labels in run.batches(rows, settings.batch_size, what, show):
+        for some, images, labels in run.batches(rows, batch_size, what, show):
             yield images, labels, [run.pixels.names[row] for row in some]
 
     return Unlearner.fit(
-        model,
+        run.setup.build(choose_device(device)),
         batches(run.trained, "reading features of the training images"),
         held_out=batches(run.held, "reading features of the held-out images"),
         class_names=run.pixels.class_names,
@@ -49,7 +40,8 @@ def _of_run(path: Path, settings: InitSettings, options: dict[str, Any], show: P
     )
 
 
-def _of_archive(path: Path, device: str, options: dict[str, Any], show: Progress) -> Unlearner:
+def fit_archive(path: Path, device: str, options: dict[str, Any], show: Progress) -> Unlearner:
+    """The features of an archive; its held-out examples judge removals, where it has any."""
     arrays = read_arrays(path)
     features, labels = _pick(arrays, FEATURES, path), _pick(arrays, LABELS, path)
     held = [names for names in (HELD_FEATURES, HELD_LABELS) if any(name in arrays for name in names)]

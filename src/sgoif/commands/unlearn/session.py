@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 
 from sgoif.audit.progress import Progress
-from sgoif.commands.unlearn.feature_source import fit_unlearner
-from sgoif.commands.unlearn.settings import InitSettings, check_device
+from sgoif.commands.settings import require_computing, require_device
+from sgoif.commands.unlearn.feature_source import fit_archive, fit_run
 from sgoif.core.serialization import atomic_write
 from sgoif.device.selection import choose_device
 from sgoif.errors import SettingError
@@ -19,14 +19,47 @@ from sgoif.tasks.unlearning import Unlearner
 from sgoif.tasks.unlearning.keys import check_apart, default_key_file, open_key, own_key_file
 from sgoif.tasks.unlearning.log import AuditLog
 from sgoif.tasks.unlearning.replay import count_unreplayed, replay_log
+from sgoif.tasks.unlearning.settings import UnlearnerSettings
 
 
-def init(settings: InitSettings, show: Progress, key: Path | None = None) -> Unlearner:
-    """Begin: fit the head, write the state and the first entry of the log."""
-    make_writable(settings.state.absolute().parent)  # before the log is begun, which would stay
-    log = with_key(settings.log, key, settings.state, begin=True)
-    unlearner = fit_unlearner(settings, show, log)
-    unlearner.save(settings.state)
+def init(
+    run: Path | None,
+    features: Path | None,
+    state: Path,
+    log: Path,
+    key: Path | None,
+    *,
+    model: str | None,
+    continue_log: bool,
+    head: UnlearnerSettings,
+    batch_size: int,
+    device: str,
+    progress: Progress,
+) -> Unlearner:
+    """Begin: fit the head to the features of a run or of an archive, write the state and the first entry of the log."""
+    if (run is None) == (features is None):
+        raise SettingError(
+            "give either RUN, the run directory of a finished `sgoif audit`, or --features FILE.npz with features and"
+            " labels"
+        )
+    if model is not None and run is None:
+        raise SettingError("--model says what network RUN trained, and --features needs none; leave --model away")
+    require_computing(batch_size, device)
+    if state.resolve() == log.resolve():
+        raise SettingError(f"--state and --log are the same file, {state}; give two")
+    if state.exists() and not continue_log:
+        raise SettingError(
+            f"--state {state} exists, and with it requests that must not be lost; use it, or give another name. For a"
+            " network that was trained again, give --continue"
+        )
+    make_writable(state.absolute().parent)  # before the log is begun, which would stay
+    options = {"log": with_key(log, key, state, begin=True), "continue_log": continue_log, **vars(head)}
+    if features is not None:
+        unlearner = fit_archive(features, device, options, progress)
+    else:
+        assert run is not None
+        unlearner = fit_run(run, model, batch_size, device, options, progress)
+    unlearner.save(state)
     return unlearner
 
 
@@ -46,7 +79,7 @@ def session(state: Path, log: Path | None, key: Path | None, device: str = "cpu"
 
 def load(state: Path, log: Path | None, device: str = "cpu") -> Unlearner:
     """An unlearner as it was saved; its log is not looked at."""
-    check_device(device)
+    require_device(device)
     if not state.exists():
         raise SettingError(f"--state {state}: there is no such file; make one with `sgoif unlearn init`")
     return Unlearner.load(state, log=log, replay=False, device=choose_device(device))
@@ -97,18 +130,6 @@ def not_in_state(unlearner: Unlearner, key: Path | None, state: Path) -> int:
         check_apart(place, state, unlearner.log.path)
     log = AuditLog(unlearner.log.path, key=None if place is None else open_key(place))
     return count_unreplayed(unlearner, log, state)
-
-
-def plan(unlearner: Unlearner, later: int) -> dict[str, Any]:
-    """All requests that wait for something, the most urgent first; `later` entries of the log are not in it."""
-    pending = unlearner.pending()
-    numbers = {decision.number for decision in pending}
-    return {
-        "pending": [decision.record() for decision in pending],
-        "waiting_for_retraining": [d.record() for d in unlearner.outstanding() if d.number not in numbers],
-        "not_in_state": later,
-        **status(unlearner),
-    }
 
 
 def status(unlearner: Unlearner) -> dict[str, Any]:
