@@ -271,7 +271,8 @@ def test_judging_goes_on_after_the_hold_out_joined(noisy: Blobs) -> None:
     everything(run, 5, 8, curriculum)
     weights, held = curriculum.values(len(noisy.x)), np.asarray(noisy.held_out.indices)
     assert len(curriculum.history) >= judged + 2
-    assert len({entry["noise_rate"] for entry in curriculum.history[judged - 1 :]}) == 1  # the hold-out is not asked
+    rates = [entry["noise_rate"] for entry in curriculum.history[judged - 1 :]]
+    assert max(rates) - min(rates) < 1e-3  # the hold-out is not asked again, only weighed as the training set now is
     np.testing.assert_array_equal(weights[held], at_first[held])
     assert weights.mean() == pytest.approx(1, abs=1e-6)
     wrong = noisy.wrong[noisy.rows]

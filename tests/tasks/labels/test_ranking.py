@@ -161,7 +161,7 @@ def test_influence_and_channel_count_as_far_as_noise_is_structured(structure: fl
     assert weights(some, some, structure, 4).structured == pytest.approx(structured)
 
 
-@pytest.mark.parametrize(("each", "influence"), [(5, 2.0), (20, 2.0), (80, 5.0), (720, 9.0)])
+@pytest.mark.parametrize(("each", "influence"), [(4, 0.5), (16, 1.0), (64, 2.0), (400, 5.0)])
 def test_influence_counts_more_with_more_held_out_examples_of_each_class(each: int, influence: float) -> None:
     held_out = evidence(4 * each)
     assert weights(held_out, held_out, 0.3, 4).influence == pytest.approx(influence)
