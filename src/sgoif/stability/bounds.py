@@ -80,15 +80,13 @@ class TopKCertificate:
 
     k: int
     certified: bool
-    """The verdict: the pairwise condition."""
+    """The verdict: every lower end inside exceeds every upper end outside."""
     margin: float
     """γ: smallest score inside the top K minus largest score outside; infinite when nothing is outside."""
     largest_bound: float
     """ε: the largest bound of all."""
-    pairwise: bool
-    """Every lower end inside exceeds every upper end outside."""
     uniform: bool
-    """The paper's stricter condition ε < γ/2, which implies the pairwise one."""
+    """The paper's stricter condition ε < γ/2, which implies the verdict."""
 
 
 def top_k_certificate(scores: Tensor, bounds: Tensor | float, k: int) -> TopKCertificate:
@@ -103,10 +101,10 @@ def top_k_certificate(scores: Tensor, bounds: Tensor | float, k: int) -> TopKCer
     inside[torch.topk(scores, k).indices] = True
     largest_bound = float(bounds.max())
     if k == len(scores):
-        return TopKCertificate(k, True, math.inf, largest_bound, True, True)
+        return TopKCertificate(k, True, math.inf, largest_bound, True)
     margin = float(scores[inside].min() - scores[~inside].max())
-    pairwise = bool((scores - bounds)[inside].min() > (scores + bounds)[~inside].max())
-    return TopKCertificate(k, pairwise, margin, largest_bound, pairwise, pairwise and largest_bound < margin / 2)
+    certified = bool((scores - bounds)[inside].min() > (scores + bounds)[~inside].max())
+    return TopKCertificate(k, certified, margin, largest_bound, certified and largest_bound < margin / 2)
 
 
 def coverage(directions: Tensor) -> float:

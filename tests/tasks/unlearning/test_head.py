@@ -76,12 +76,6 @@ def test_half_precision_features_are_computed_in_double() -> None:
     assert data.features.dtype == torch.float16
 
 
-@pytest.mark.parametrize("l2", [0.0, -1.0, float("nan"), float("inf")])
-def test_a_penalty_is_needed(l2: float) -> None:
-    with pytest.raises(SettingError, match="positive number"):
-        Objective(head_data(5), l2)
-
-
 def test_something_has_to_stay() -> None:
     with pytest.raises(SettingError, match="all 5 examples"):
         Objective(head_data(5), L2).leaving_out(torch.arange(5))

@@ -30,7 +30,7 @@ from sgoif.core.types import Array
 from sgoif.errors import SettingError
 from sgoif.tasks.review.inversion import MISS, interval_of_errors
 from sgoif.tasks.review.plan import ReviewPlan
-from sgoif.tasks.review.recalibration import length_at_fdr, length_of_best_f1, prior_by_rank, recalibrated
+from sgoif.tasks.review.recalibration import length_of_best_f1, prior_by_rank, recalibrated
 
 REVIEWED = 0.95
 FEWEST = 3
@@ -120,14 +120,6 @@ class ReviewEstimate:
         pairs = zip(above, (below.estimate, below.high, below.low), strict=True)
         return Interval(*(inside / (inside + outside) if inside + outside else 1.0 for inside, outside in pairs))
 
-    def precision(self, count: int) -> Interval:
-        """Share of errors among the first of the list."""
-        return self.errors(0, count).over(min(count, self.plan.size))
-
-    def below(self, count: int) -> Interval:
-        """Number of errors below the first of the list."""
-        return self.left if count == self.reviewed == self.decided else self.errors(count, self.plan.size)
-
     def next(self, count: int = NEXT) -> Interval:
         """Number of errors not found yet among the next ones below the reviewed beginning."""
         start, stop = self.reviewed, min(self.reviewed + count, self.plan.size)
@@ -137,10 +129,6 @@ class ReviewEstimate:
     def best_length(self) -> int:
         """How many from the top to take for wrong, for the best expected F1."""
         return length_of_best_f1(self.probability)
-
-    def length(self, fdr: float) -> int:
-        """How many from the top to take for wrong, at most such a share of them right."""
-        return length_at_fdr(self.probability, fdr)
 
     def stop(self, share: float = WORTHWHILE) -> int:
         """How many from the top to look through: below, no hundred in a row should hold so large a share of errors.

@@ -15,7 +15,6 @@ in float64 only where they are small.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -111,15 +110,11 @@ class Objective:
 
     data: HeadData
     l2: float
+    """λ, above 0, as `UnlearnerSettings` sees to."""
     without: Tensor | None = field(default=None)
     """Rows that are left out, each once."""
 
     def __post_init__(self) -> None:
-        if not (math.isfinite(self.l2) and self.l2 > 0):
-            raise SettingError(
-                f"l2={self.l2!r} is not valid: expected a positive number such as 5e-4; without a penalty the head need"
-                " not have an optimum, and nothing can be certified about it"
-            )
         if self.size < 1:
             raise SettingError(f"all {len(self.data)} examples are left out; at least one has to stay")
 

@@ -123,8 +123,6 @@ class RowRemoval:
 
 def remove_rows(fitted: FittedHead, rows: Tensor, *, steps: int = STEPS, bound: float = 0.0) -> RemovedHead:
     """The head without these rows after at most so many Newton steps; stops where the certificate falls to `bound`."""
-    if steps < 1:
-        raise SettingError(f"steps={steps} is not valid: a removal takes at least one step")
     leaving = RowRemoval(fitted, rows)
     objective, w, taken = leaving.objective, fitted.w, 0
     value, gradient, direction = leaving.value, leaving.gradient, leaving.newton()

@@ -22,7 +22,10 @@ class UnlearnerSettings:
 
     def __post_init__(self) -> None:
         if not (isinstance(self.l2, (int, float)) and math.isfinite(self.l2) and self.l2 > 0):
-            raise SettingError(f"l2={self.l2!r} is not valid: expected a positive number such as 5e-4")
+            raise SettingError(
+                f"l2={self.l2!r} is not valid: expected a positive number such as 5e-4; without a penalty the head need"
+                " not have an optimum, and nothing can be certified about it"
+            )
         if isinstance(self.steps, bool) or not isinstance(self.steps, int) or self.steps < 1:
             raise SettingError(f"steps={self.steps!r} is not valid: a removal takes at least one step")
         if not isinstance(self.limits, Limits):
