@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from sgoif.core.score_table import ScoreTable
 from sgoif.reports.page import PageData
 from sgoif.reports.page_data import Pairs
 from sgoif.reports.page_json import suspicion_order
@@ -66,15 +67,19 @@ def page_data(rows: int = 60, classes: int = 4, hurt: int = 3, **changes: Any) -
         source="/data/photos",
         class_names=[f"class {i}" for i in range(classes)],
         names=[f"class {given[i]}/img{i}.png" for i in range(rows)],
-        given=given,
-        suggested=suggested,
-        probability=probability,
-        confidence=random.uniform(size=rows),
-        influence=influence,
-        interval_low=influence - 0.5,
-        interval_high=influence + 0.5,
-        observations=random.integers(1, 30, size=rows),
-        selected=probability > 0.5,
+        table=ScoreTable(
+            {
+                "given_label": given,
+                "predicted_label": suggested,
+                "probability_wrong": probability,
+                "confidence": random.uniform(size=rows),
+                "influence": influence,
+                "interval_low": influence - 0.5,
+                "interval_high": influence + 0.5,
+                "n_observations": random.integers(1, 30, size=rows),
+                "is_label_issue": probability > 0.5,
+            }
+        ),
         harmed=random.integers(-1, rows, size=(rows, hurt)),
         thumbnail=thumbnail,
         noise_rate=(0.2, 0.15, 0.25),
@@ -88,14 +93,20 @@ def page_data(rows: int = 60, classes: int = 4, hurt: int = 3, **changes: Any) -
         facts={"model": "small ResNet", "epochs": "20", "seed": "0"},
         notes=["2 files could not be read and were left out."],
     )
-    data = replace(data, **changes)
+    data = changed(data, **changes)
     return data if "review" in changes else replace(data, review=review_of(data))
+
+
+def changed(data: PageData, **changes: Any) -> PageData:
+    """The same page with other columns of its table, or other fields."""
+    columns = {name: changes.pop(name, data.table[name]) for name in data.table.columns}
+    return replace(data, table=ScoreTable(columns), **changes)
 
 
 def review_of(data: PageData) -> RankedReview:
     """Looks drawn from the list as the page shows it."""
-    order = suspicion_order(data)
-    return RankedReview(order, data.probability[order])
+    order = suspicion_order(data.table)
+    return RankedReview(order, data.table["probability_wrong"][order])
 
 
 def as_pairs(matrix: np.ndarray[Any, Any]) -> Pairs:

@@ -129,9 +129,9 @@ def test_looks_are_drawn_from_the_page_or_go_on_with_the_list_they_began_with(mo
     errors = LabelErrors(monitor, dataset=problem())
     page = page_data(errors, errors.table(), 0.1, ReportExtras("first"))
     assert page.review is not None
-    assert page.review.plan == ReviewPlan.of(COUNT, page.probability)
+    assert page.review.plan == ReviewPlan.of(COUNT, page.table.probability_wrong)
     assert page.review.index.tolist() == list(range(COUNT))
-    begun = RankedReview(np.array(page.names)[::-1], page.probability[::-1], seed=7)
+    begun = RankedReview(np.array(page.names)[::-1], page.table.probability_wrong[::-1], seed=7)
     again = page_data(errors, errors.table(), 0.1, ReportExtras("again", review=begun)).review
     assert again is not None
     assert [page.names[row] for row in again.looks(9)] == begun.looks(9).tolist()

@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from page_cases import HOSTILE, as_pairs, page_data, png, stored, thumbnail
+from page_cases import HOSTILE, as_pairs, changed, page_data, png, stored, thumbnail
 
 from sgoif.errors import SettingError
 from sgoif.reports.page import page_html, write_page
@@ -38,15 +38,18 @@ def end_of(html: str) -> dict[str, int]:
 def test_columns_are_stored_worst_first_with_their_rows() -> None:
     data = page_data(300, classes=7)
     report = stored(page_html(data))
-    order = np.argsort(-data.probability)
+    order = np.argsort(-data.table.probability_wrong)
     assert report["names"] == [data.names[row] for row in order]
     columns = report["columns"]
     for name, expected in {
-        "given": data.given, "suggested": data.suggested, "observations": data.observations, "selected": data.selected,
-    }.items():  # fmt: skip
+        "given": data.table.given_label,
+        "suggested": data.table.predicted_label,
+        "observations": data.table.n_observations,
+        "selected": data.table.is_label_issue,
+    }.items():
         np.testing.assert_array_equal(columns[name], expected[order])
-    np.testing.assert_allclose(columns["influence"], data.influence[order], rtol=1e-6)
-    np.testing.assert_allclose(columns["low"], data.interval_low[order], rtol=1e-5)
+    np.testing.assert_allclose(columns["influence"], data.table.influence[order], rtol=1e-6)
+    np.testing.assert_allclose(columns["low"], data.table.interval_low[order], rtol=1e-5)
     harmed = columns["harmed"].reshape(300, 3)
     for place, row in enumerate(order):
         expected_names = [data.names[other] for other in data.harmed[row] if other >= 0]
@@ -57,7 +60,7 @@ def test_every_picture_is_where_its_row_says() -> None:
     data = page_data(600)
     html = page_html(data)
     report, lines = stored(html), pictures(html)
-    for place, row in enumerate(suspicion_order(data)):
+    for place, row in enumerate(suspicion_order(data.table)):
         assert base64.b64decode(lines[report["columns"]["slot"][place]]) == thumbnail(int(row))
     assert end_of(html) == {"stored": 600, "dropped": 0, "unreadable": 0}
 
@@ -163,10 +166,10 @@ def test_the_digest_depends_on_the_rows_alone() -> None:
     data = page_data()
     first = stored(page_html(data))["digest"]
     assert stored(page_html(replace(data, notes=["other"], facts={}, fdr=0.2)))["digest"] == first
-    assert stored(page_html(replace(data, selected=~data.selected)))["digest"] == first
-    assert stored(page_html(replace(data, probability=data.probability / 2)))["digest"] == first
-    assert stored(page_html(replace(data, probability=1 - data.probability)))["digest"] == first
-    assert stored(page_html(replace(data, given=data.given[::-1])))["digest"] != first
+    assert stored(page_html(changed(data, is_label_issue=~data.table.is_label_issue)))["digest"] == first
+    assert stored(page_html(changed(data, probability_wrong=data.table.probability_wrong / 2)))["digest"] == first
+    assert stored(page_html(changed(data, probability_wrong=1 - data.table.probability_wrong)))["digest"] == first
+    assert stored(page_html(changed(data, given_label=data.table.given_label[::-1])))["digest"] != first
     assert stored(page_html(replace(data, source="/elsewhere")))["digest"] != first
 
 
@@ -174,7 +177,7 @@ def test_unknown_values_are_stored_as_such_and_come_last() -> None:
     data = page_data(10)
     unknown = np.where(np.arange(10) == 3, np.nan, 0.5)
     html = page_html(
-        replace(data, probability=unknown, influence=unknown, noise_rate=(np.nan,) * 3, precision=[(10, np.nan)])
+        changed(data, probability_wrong=unknown, influence=unknown, noise_rate=(np.nan,) * 3, precision=[(10, np.nan)])
     )
     report = stored(html)
     assert report["names"][-1] == data.names[3]

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import csv
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from page_cases import HOSTILE, page_data
+from page_cases import HOSTILE, changed, page_data
 
 from sgoif.core.score_table import from_cell, to_cell
 from sgoif.reports.page import write_page
@@ -41,8 +40,8 @@ def press(page: Any, keys: str) -> None:
 def test_keys_move_decide_and_undo_and_a_reload_keeps_it(open_page: Opened) -> None:
     data = page_data(60)
     page = open_page(data)
-    best = np.argsort(-data.probability)
-    suggestion = [data.class_names[data.suggested[row]] for row in best]
+    best = np.argsort(-data.table.probability_wrong)
+    suggestion = [data.class_names[data.table.predicted_label[row]] for row in best]
     press(page, "j 1 2 3 k r d")
     done = [
         "✓ keep",
@@ -83,24 +82,30 @@ def test_mouse_decides_takes_back_and_chooses_any_class(open_page: Opened, tmp_p
     data = page_data(60, classes=5)
     page = open_page(data)
     card = page.locator(".card").first
-    row = int(np.argmax(data.probability))
+    row = int(np.argmax(data.table.probability_wrong))
     card.get_by_role("button", name="Drop").click()
     assert card.get_by_role("button", name="Drop").get_attribute("aria-pressed") == "true"
     card.get_by_role("button", name="Drop").click()
     assert marks(page, 1) == [""]
     select = card.locator("select")
-    assert select.input_value() == str(data.suggested[row])
-    other = next(i for i in range(5) if i not in (data.given[row], data.suggested[row]))
+    assert select.input_value() == str(data.table.predicted_label[row])
+    other = next(i for i in range(5) if i not in (data.table.given_label[row], data.table.predicted_label[row]))
     select.select_option(str(other))
     assert exported(page, tmp_path / "d.csv") == [
         HEADER,
-        [data.names[row], "relabel", data.class_names[data.given[row]], data.class_names[other], data.source],
+        [
+            data.names[row],
+            "relabel",
+            data.class_names[data.table.given_label[row]],
+            data.class_names[other],
+            data.source,
+        ],
     ]
 
 
 def test_relabel_without_a_suggestion_asks_for_a_class(open_page: Opened) -> None:
     data = page_data(5)
-    page = open_page(replace(data, suggested=data.given))
+    page = open_page(changed(data, predicted_label=data.table.given_label))
     press(page, "n 2")
     assert page.evaluate("document.activeElement.tagName") == "SELECT"
     assert marks(page, 1) == [""]
@@ -138,8 +143,8 @@ def test_many_at_once_is_one_step_back(open_page: Opened, tmp_path: Path) -> Non
     page.click("[data-bulk=relabel]")
     rows = exported(page, tmp_path / "d.csv")[1:]
     assert [row[1] for row in rows] == ["drop"] + ["relabel"] * 29
-    best = [row for row in np.argsort(-data.probability) if data.selected[row]]
-    assert [row[3] for row in rows[1:]] == [data.class_names[data.suggested[i]] for i in best[1:]]
+    best = [row for row in np.argsort(-data.table.probability_wrong) if data.table.is_label_issue[row]]
+    assert [row[3] for row in rows[1:]] == [data.class_names[data.table.predicted_label[i]] for i in best[1:]]
     page.click("#undo")
     assert len(exported(page, tmp_path / "e.csv")) == 2
 
@@ -148,7 +153,7 @@ def test_hostile_names_are_text_and_come_back_from_the_file(open_page: Opened, t
     count = len(HOSTILE)
     data = page_data(
         count, count, class_names=HOSTILE[::-1], names=HOSTILE, title=HOSTILE[1], source=HOSTILE[6], notes=HOSTILE,
-        facts=dict.fromkeys(HOSTILE, HOSTILE[0]), selected=np.zeros(count, dtype=bool),
+        facts=dict.fromkeys(HOSTILE, HOSTILE[0]), is_label_issue=np.zeros(count, dtype=bool),
     )  # fmt: skip
     page = open_page(data)
     assert page.title() != "owned"
@@ -160,10 +165,16 @@ def test_hostile_names_are_text_and_come_back_from_the_file(open_page: Opened, t
     assert "two␊lines␍␊and␉tab" in shown
     press(page, "n " + "2 " * count)
     rows = exported(page, tmp_path / "d.csv")
-    best = np.argsort(-data.probability)
+    best = np.argsort(-data.table.probability_wrong)
     assert rows[0] == HEADER
     assert rows[1:] == [
-        [HOSTILE[i], "relabel", data.class_names[data.given[i]], data.class_names[data.suggested[i]], HOSTILE[6]]
+        [
+            HOSTILE[i],
+            "relabel",
+            data.class_names[data.table.given_label[i]],
+            data.class_names[data.table.predicted_label[i]],
+            HOSTILE[6],
+        ]
         for i in best
     ]
     # The file marks formulas exactly as the tables do.
@@ -182,8 +193,8 @@ def test_hostile_names_are_text_and_come_back_from_the_file(open_page: Opened, t
 def test_import_says_what_it_left_out_and_refuses_other_files(open_page: Opened, tmp_path: Path) -> None:
     data = page_data(6)
     page = open_page(data)
-    given = [data.class_names[number] for number in data.given]
-    other = [data.class_names[(number + 1) % 4] for number in data.given]
+    given = [data.class_names[number] for number in data.table.given_label]
+    other = [data.class_names[(number + 1) % 4] for number in data.table.given_label]
     path = tmp_path / "in.csv"
     with path.open("w", newline="", encoding="utf-8-sig") as file:
         csv.writer(file, lineterminator="\n").writerows(

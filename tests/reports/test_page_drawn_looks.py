@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from page_cases import page_data, review_of, stored
+from page_cases import changed, page_data, review_of, stored
 
 from sgoif.errors import SettingError
 from sgoif.reports.page import PageData, page_html
@@ -25,10 +25,10 @@ SENTENCE = "#looks-sentence"
 def listed(rows: int) -> tuple[PageData, RankedReview]:
     """A page whose stored probabilities are those of its plan, to the last bit, and the review by name."""
     data = page_data(rows, thumbnail=None)
-    data = replace(data, probability=data.probability.astype(np.float32).astype(np.float64))
+    data = changed(data, probability_wrong=data.table.probability_wrong.astype(np.float32).astype(np.float64))
     data = replace(data, review=review_of(data))
-    order = suspicion_order(data)
-    return data, RankedReview(np.array(data.names)[order], data.probability[order])
+    order = suspicion_order(data.table)
+    return data, RankedReview(np.array(data.names)[order], data.table.probability_wrong[order])
 
 
 def current(page: Any) -> str:
@@ -143,7 +143,7 @@ def test_a_page_ranked_anew_keeps_decisions_and_goes_on_with_its_plan(open_page:
         page.keyboard.press("1")
     sentence_is(page, review, dict.fromkeys(planned[:12], False), [])
     page.wait_for_timeout(1000)
-    again = open_page(replace(data, probability=data.probability[::-1].copy()), context=page.context)
+    again = open_page(changed(data, probability_wrong=data.table.probability_wrong[::-1].copy()), context=page.context)
     assert current(again) == planned[12]
     sentence_is(again, review, dict.fromkeys(planned[:12], False), [])
 
@@ -153,7 +153,8 @@ def test_fifty_thousand_rows_say_it_at_once(
 ) -> None:
     data, review = listed(50_000)
     planned = review.looks(40).tolist()
-    rows = [[name, "drop" if i % 4 else "keep", data.class_names[data.given[data.names.index(name)]], "", ""]
+    given = data.table.given_label
+    rows = [[name, "drop" if i % 4 else "keep", data.class_names[given[data.names.index(name)]], "", ""]
             for i, name in enumerate(planned[:39])]  # fmt: skip
     with (tmp_path / "in.csv").open("w", newline="") as file:
         csv.writer(file).writerows([["path", "decision", "given_label", "new_label", "source"], *rows])
@@ -189,7 +190,7 @@ def test_the_plan_is_stored_and_only_a_list_of_its_own_is_told() -> None:
         json.dumps({"size": 60, "ends": review.plan.ends, "seed": review.plan.seed})
     )
     assert "planned" not in report_of_page["columns"]
-    other = stored(page_html(replace(data, probability=data.probability[::-1].copy())))
+    other = stored(page_html(changed(data, probability_wrong=data.table.probability_wrong[::-1].copy())))
     planned = [other["names"][row] for row in other["columns"]["planned"]]
     assert planned == review.index.tolist()
     np.testing.assert_allclose(other["columns"]["prior"], review.probability)

@@ -24,24 +24,24 @@ def count_shown(page: Any) -> int:
 
 def expected(data: PageData, keep: Any, by: Any = None) -> list[str]:
     """Names that pass a filter, by falling `by` (the probability, if not told), ties by probability."""
-    order = np.lexsort((-data.probability, -(data.probability if by is None else by)))
+    order = np.lexsort((-data.table.probability_wrong, -(data.table.probability_wrong if by is None else by)))
     return [data.names[row] for row in order if keep[row]]
 
 
 def test_the_list_starts_with_the_selected_worst_first(open_page: Opened) -> None:
     data = page_data(60)
     page = open_page(data)
-    assert names_shown(page) == expected(data, data.selected)[:24]
-    assert count_shown(page) == data.selected.sum()
+    assert names_shown(page) == expected(data, data.table.is_label_issue)[:24]
+    assert count_shown(page) == data.table.is_label_issue.sum()
     card = page.locator(".card").first
-    row = int(np.argmax(data.probability))
-    assert card.locator(".given").inner_text() == data.class_names[data.given[row]]
-    assert card.locator(".suggested").inner_text() == data.class_names[data.suggested[row]]
+    row = int(np.argmax(data.table.probability_wrong))
+    assert card.locator(".given").inner_text() == data.class_names[data.table.given_label[row]]
+    assert card.locator(".suggested").inner_text() == data.class_names[data.table.predicted_label[row]]
     text = card.inner_text()
-    low, high = data.interval_low[row], data.interval_high[row]
-    signed = [f"{'−' if value < 0 else '+'}{abs(value):.2f}" for value in (data.influence[row], low, high)]
+    low, high = data.table.interval_low[row], data.table.interval_high[row]
+    signed = [f"{'−' if value < 0 else '+'}{abs(value):.2f}" for value in (data.table.influence[row], low, high)]
     assert f"influence {signed[0]} ({signed[1]} to {signed[2]})" in text
-    assert f"confidence {data.confidence[row]:.2f}" in text
+    assert f"confidence {data.table.confidence[row]:.2f}" in text
     assert "99.9% likely wrong" in text
 
 
@@ -50,7 +50,7 @@ def test_the_summary_says_how_many_and_what_to_do(open_page: Opened) -> None:
     text = open_page(data).locator("#summary").inner_text()
     assert "about 12" in text
     assert "between 9 and 15, that is 20% of 60 labels" in text
-    assert f"look through the {data.selected.sum()} selected" in text
+    assert f"look through the {data.table.is_label_issue.sum()} selected" in text
     assert "1 in 10" in text
     assert "99.3%" in text
     assert "2 files could not be read" in text
@@ -64,12 +64,12 @@ def test_every_filter_shows_what_it_says(open_page: Opened) -> None:
     page.select_option("#size", "96")
     assert names_shown(page) == expected(data, everything)[:96]
     page.select_option("#given", "2")
-    assert names_shown(page) == expected(data, data.given == 2)
+    assert names_shown(page) == expected(data, data.table.given_label == 2)
     page.select_option("#suggested", "1")
-    assert names_shown(page) == expected(data, (data.given == 2) & (data.suggested == 1))
+    assert names_shown(page) == expected(data, (data.table.given_label == 2) & (data.table.predicted_label == 1))
     page.click("#reset-filters")
     page.select_option("#least", "0.75")
-    assert names_shown(page) == expected(data, data.probability >= 0.75)
+    assert names_shown(page) == expected(data, data.table.probability_wrong >= 0.75)
     page.click("#reset-filters")
     page.fill("#search", "IMG19")
     page.locator("#count", has_text="11 of 200").wait_for()
@@ -83,16 +83,21 @@ def test_every_filter_shows_what_it_says(open_page: Opened) -> None:
 
 def test_copies_are_marked_shown_and_found(open_page: Opened) -> None:
     data = page_data(60)
-    worst = np.argsort(-data.probability)
-    first, same = int(worst[0]), next(int(row) for row in worst[1:] if data.given[row] == data.given[worst[0]])
-    other = next(int(row) for row in worst[::-1] if data.given[row] != data.given[first])
-    pair = [int(row) for row in worst[30:] if row not in (first, same, other) and data.given[row] == 2][:2]
+    worst = np.argsort(-data.table.probability_wrong)
+    first, same = (
+        int(worst[0]),
+        next(int(row) for row in worst[1:] if data.table.given_label[row] == data.table.given_label[worst[0]]),
+    )
+    other = next(int(row) for row in worst[::-1] if data.table.given_label[row] != data.table.given_label[first])
+    pair = [int(row) for row in worst[30:] if row not in (first, same, other) and data.table.given_label[row] == 2][:2]
     page = open_page(page_data(60, copies=[[first, same, other], pair]))
     card = page.locator(".card").first
     assert "a copy has another label" in card.locator(".card-top").inner_text()
     strip = card.locator("ul[aria-label='Pictures that are the same or nearly so'] li")
     titles = [strip.nth(i).get_attribute("title") for i in range(strip.count())]
-    expected_titles = {f"{data.names[row]}, labelled {data.class_names[data.given[row]]}" for row in (same, other)}
+    expected_titles = {
+        f"{data.names[row]}, labelled {data.class_names[data.table.given_label[row]]}" for row in (same, other)
+    }
     assert set(titles) == expected_titles
     card.locator("summary", has_text="More").click()
     card.locator(".more dl").wait_for()
@@ -126,17 +131,17 @@ def test_without_copies_nothing_is_said_of_them(open_page: Opened) -> None:
 
 def test_every_order_is_the_one_it_names(open_page: Opened) -> None:
     data = page_data(90)
-    data.influence[5] = data.confidence[5] = np.nan
+    data.table.influence[5] = data.table.confidence[5] = np.nan
     page = open_page(data)
     page.uncheck("#only-selected")
     page.select_option("#size", "96")
     everything = np.ones(90, dtype=bool)
     for key in ("influence", "confidence"):
         page.select_option("#sort", key)
-        assert names_shown(page) == expected(data, everything, np.nan_to_num(getattr(data, key), nan=-np.inf))
+        assert names_shown(page) == expected(data, everything, np.nan_to_num(data.table[key], nan=-np.inf))
         assert names_shown(page)[-1] == data.names[5]
     page.select_option("#sort", "name")
-    order = sorted(range(90), key=lambda row: (data.given[row], row))
+    order = sorted(range(90), key=lambda row: (data.table.given_label[row], row))
     assert names_shown(page) == [data.names[row] for row in order]
 
 
@@ -159,7 +164,7 @@ def test_a_cell_of_the_matrix_filters_the_list(open_page: Opened) -> None:
     cell = page.locator(".matrix button[aria-label^='given class 3, truly class 1']")
     assert cell.inner_text() == f"{as_matrix(data.confusion, 4)[3, 1]:.1f}".removesuffix(".0")
     cell.click()
-    assert names_shown(page) == expected(data, (data.given == 3) & (data.suggested == 1))[:24]
+    assert names_shown(page) == expected(data, (data.table.given_label == 3) & (data.table.predicted_label == 1))[:24]
     assert page.locator("#given").input_value() == "3"
     first = page.locator(".pair").first
     matrix = as_matrix(data.confusion, 4)
@@ -167,7 +172,7 @@ def test_a_cell_of_the_matrix_filters_the_list(open_page: Opened) -> None:
     given, truth = np.unravel_index(np.argmax(errors), errors.shape)
     assert f"class {given} → class {truth}" in first.inner_text()
     first.click()
-    assert count_shown(page) == ((data.given == given) & (data.suggested == truth)).sum()
+    assert count_shown(page) == ((data.table.given_label == given) & (data.table.predicted_label == truth)).sum()
 
 
 def test_arrows_move_in_the_matrix(open_page: Opened) -> None:
@@ -210,7 +215,7 @@ def test_pictures_beyond_the_limit_are_named_as_missing(open_page: Opened) -> No
     assert "not stored in this file" in page.locator("#notes").text_content()
     assert page.locator("#cards .picture").first.locator("img").count() == 1
     page.uncheck("#only-selected")
-    page.fill("#search", data.names[int(np.argmin(data.probability))])
+    page.fill("#search", data.names[int(np.argmin(data.table.probability_wrong))])
     page.locator("#count", has_text="1 of 900").wait_for()
     assert page.locator("#cards .picture").inner_text() == "picture not stored in this file"
 
@@ -241,8 +246,9 @@ def test_small_and_large_tables_without_pictures(open_page: Opened, classes: int
 def test_nothing_observed_and_nothing_selected_are_shown_as_such(open_page: Opened) -> None:
     nothing = np.full(2, np.nan)
     data = page_data(
-        2, 3, probability=nothing, confidence=nothing, influence=nothing, interval_low=nothing, interval_high=nothing,
-        observations=np.zeros(2, dtype=int), selected=np.zeros(2, dtype=bool), noise_rate=(np.nan,) * 3,
+        2, 3, probability_wrong=nothing, confidence=nothing, influence=nothing, interval_low=nothing,
+        interval_high=nothing, n_observations=np.zeros(2, dtype=int), is_label_issue=np.zeros(2, dtype=bool),
+        noise_rate=(np.nan,) * 3,
     )  # fmt: skip
     page = open_page(data)
     text = page.locator("#cards").inner_text()
@@ -260,5 +266,5 @@ def test_nothing_observed_and_nothing_selected_are_shown_as_such(open_page: Open
     ("rate", "advice"), [(0.002, "nothing needs your attention"), (0.2, "about 12 may be wrong, but")]
 )
 def test_nothing_selected_is_not_the_same_as_nothing_wrong(open_page: Opened, rate: float, advice: str) -> None:
-    page = open_page(page_data(60, selected=np.zeros(60, dtype=bool), noise_rate=(rate, 0.0, 0.25)))
+    page = open_page(page_data(60, is_label_issue=np.zeros(60, dtype=bool), noise_rate=(rate, 0.0, 0.25)))
     assert advice in page.locator("#advice").inner_text()

@@ -17,7 +17,7 @@ from sgoif.core.data import isolated_random_state
 from sgoif.core.score_table import ScoreTable
 from sgoif.reports.page import PageData, write_page
 from sgoif.reports.page_data import Pairs
-from sgoif.reports.page_json import order_by_suspicion
+from sgoif.reports.page_json import suspicion_order
 from sgoif.tasks.labels.channel import Labels
 from sgoif.tasks.labels.errors import FDR, LabelErrors
 from sgoif.tasks.review import RankedReview
@@ -79,7 +79,7 @@ def write_label_report(
 
 def sort_worst_first(table: ScoreTable) -> ScoreTable:
     """The rows in the order in which the page shows them."""
-    return table.take(order_by_suspicion(table["probability_wrong"], table["influence"]))
+    return table.take(suspicion_order(table))
 
 
 def page_data(errors: LabelErrors, table: ScoreTable, fdr: float, shown: ReportExtras) -> PageData:
@@ -99,15 +99,7 @@ def page_data(errors: LabelErrors, table: ScoreTable, fdr: float, shown: ReportE
         summary=sentence(errors.verdict()),
         class_names=errors.class_names,
         names=names,
-        given=table["given_label"],
-        suggested=table["predicted_label"],
-        probability=table["probability_wrong"],
-        confidence=table["confidence"],
-        influence=table["influence"],
-        interval_low=table["interval_low"],
-        interval_high=table["interval_high"],
-        observations=table["n_observations"],
-        selected=table["is_label_issue"],
+        table=table,
         harmed=harmed,
         thumbnail=None if picture is None else lambda row: picture(int(index[row])),
         noise_rate=errors.noise_rate() if errors.rate_told else (math.nan, *errors.noise_rate()[1:]),

@@ -47,7 +47,7 @@ def page_html(data: PageData, *, max_bytes: int = MAX_BYTES) -> str:
 def _parts(data: PageData, max_bytes: int, progress: Callable[[int, int], None] | None) -> Iterator[str]:
     if max_bytes <= 0:
         raise SettingError(f"max_bytes must be positive; got {max_bytes}")
-    order = suspicion_order(data)
+    order = suspicion_order(data.table)
     sequence = order_by_need(order, data.harmed)
     slots = None
     if data.thumbnail is not None:

@@ -2,15 +2,14 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
-from sgoif.core.types import Flags, Indices
+from sgoif.core.score_table import ScoreTable
+from sgoif.core.types import Array, Indices
 from sgoif.errors import SettingError
 from sgoif.tasks.review import RankedReview
-
-FloatArray = np.ndarray[Any, np.dtype[np.float64]]
 
 
 class Pairs(NamedTuple):
@@ -18,12 +17,12 @@ class Pairs(NamedTuple):
 
     given: Indices
     true: Indices
-    number: FloatArray
+    number: Array
 
 
 @dataclass(frozen=True)
 class PageData:
-    """Everything on the page. Columns have one entry per example; `nan` means that a value is not known."""
+    """Everything on the page; in a column `nan` means that a value is not known."""
 
     title: str
     source: str
@@ -31,16 +30,8 @@ class PageData:
     class_names: Sequence[str]
     names: Sequence[str]
     """Path or index of each example."""
-    given: Indices
-    suggested: Indices
-    probability: FloatArray
-    """Calibrated probability that the given label is wrong."""
-    confidence: FloatArray
-    influence: FloatArray
-    interval_low: FloatArray
-    interval_high: FloatArray
-    observations: Indices
-    selected: Flags
+    table: ScoreTable
+    """A row per example, with the columns of `LabelErrors.table`."""
     harmed: Indices
     """[n, k] rows of the held-out examples that each example hurts most; -1 = none."""
     thumbnail: Callable[[int], bytes | None] | None

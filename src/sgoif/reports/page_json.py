@@ -15,8 +15,9 @@ from typing import Any
 
 import numpy as np
 
+from sgoif.core.score_table import ScoreTable
 from sgoif.core.types import Indices
-from sgoif.reports.page_data import FloatArray, PageData, Pairs
+from sgoif.reports.page_data import PageData, Pairs
 
 FULL_MATRIX = 16
 """Up to so many classes the matrix is shown whole; above it shows the classes with most wrong labels."""
@@ -30,15 +31,10 @@ CURVES = (
 TYPES = {"u1": "u8", "u2": "u16", "i4": "i32", "f4": "f32"}
 
 
-def suspicion_order(data: PageData) -> Indices:
-    """Rows by falling probability, then by falling influence; unknown values come last."""
-    return order_by_suspicion(data.probability, data.influence)
-
-
-def order_by_suspicion(probability: FloatArray, influence: FloatArray) -> Indices:
-    """The order of every list of suspicious examples; what is alike stays in its order."""
-    known = np.nan_to_num(influence.astype(np.float64), nan=-np.inf)
-    return np.lexsort((-known, -np.nan_to_num(probability.astype(np.float64), nan=-1.0)))
+def suspicion_order(table: ScoreTable) -> Indices:
+    """Rows by falling probability, then by falling influence; unknown values come last, what is alike in its order."""
+    known = np.nan_to_num(table["influence"].astype(np.float64), nan=-np.inf)
+    return np.lexsort((-known, -np.nan_to_num(table["probability_wrong"].astype(np.float64), nan=-1.0)))
 
 
 def to_json(value: Any) -> str:
@@ -52,18 +48,18 @@ def build_payload(data: PageData, order: Indices, slots: Indices | None) -> dict
     place = np.empty(len(order), dtype=np.int64)
     place[order] = np.arange(len(order))
     harmed = np.where(data.harmed >= 0, place[data.harmed], -1)[order] if data.harmed.size else data.harmed[order]
-    names = [str(data.names[row]) for row in order]
+    table, names = data.table.take(order), [str(data.names[row]) for row in order]
     by_name = natural_order(names)
     columns = {
-        "given": pack_integers(data.given[order]),
-        "suggested": pack_integers(data.suggested[order]),
-        "probability": pack_floats(data.probability[order]),
-        "confidence": pack_floats(data.confidence[order]),
-        "influence": pack_floats(data.influence[order]),
-        "low": pack_floats(data.interval_low[order]),
-        "high": pack_floats(data.interval_high[order]),
-        "observations": pack_integers(data.observations[order]),
-        "selected": pack_integers(data.selected[order].astype(np.int64)),
+        "given": pack_integers(table["given_label"]),
+        "suggested": pack_integers(table["predicted_label"]),
+        "probability": pack_floats(table["probability_wrong"]),
+        "confidence": pack_floats(table["confidence"]),
+        "influence": pack_floats(table["influence"]),
+        "low": pack_floats(table["interval_low"]),
+        "high": pack_floats(table["interval_high"]),
+        "observations": pack_integers(table["n_observations"]),
+        "selected": pack_integers(table["is_label_issue"].astype(np.int64)),
         "nameOrder": pack_integers(by_name),
         "harmed": pack_integers(harmed.ravel()),
     }
@@ -71,7 +67,7 @@ def build_payload(data: PageData, order: Indices, slots: Indices | None) -> dict
         columns["slot"] = pack_integers(slots)
     review = data.review
     if review is not None and not np.array_equal(review.index, order):
-        prior = data.probability[review.index] if review.probability is None else review.probability
+        prior = data.table["probability_wrong"][review.index] if review.probability is None else review.probability
         columns |= {"planned": pack_integers(place[review.index]), "prior": pack_floats(prior)}
     body = {
         "title": data.title,
@@ -82,7 +78,7 @@ def build_payload(data: PageData, order: Indices, slots: Indices | None) -> dict
         "harmedWidth": int(data.harmed.shape[1]),
     }
     # Decisions are kept by name: a page written anew for the same rows keeps them, whatever it says about them.
-    labels = data.given[order][by_name].tolist()
+    labels = table["given_label"][by_name].tolist()
     rows = [body["source"], body["classes"], [names[row] for row in by_name], labels]
     digest = hashlib.sha256(to_json(rows).encode("ascii")).hexdigest()[:32]
     return {
