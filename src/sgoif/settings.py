@@ -1,10 +1,10 @@
-"""Every setting of the engine: one place, validated when made."""
+"""Every setting of the engine, validated when made, and the base of all classes of settings."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
-from typing import Any, Literal, get_args
+from typing import Any, Literal, Self, get_args
 
 from sgoif.errors import SettingError
 
@@ -14,7 +14,31 @@ LEAST_TURNS, LAYERS_A_STEP = 8, 4
 
 
 @dataclass(frozen=True)
-class Settings:
+class Options:
+    """Base of the settings that a caller may give as keywords."""
+
+    def need(self, ok: bool, name: str, expected: str) -> None:
+        """Refuse the value of a setting unless it is as expected."""
+        if not ok:
+            raise SettingError(f"{name}={getattr(self, name)!r} is not valid: expected {expected}")
+
+    @classmethod
+    def make(cls, options: dict[str, Any], settings: Any = None) -> Self:
+        """Settings as they are given, or from keyword options; an unknown one is named together with what exists."""
+        if settings is None:
+            known = sorted(item.name for item in fields(cls))
+            if unknown := sorted(options.keys() - set(known)):
+                raise SettingError(f"unknown setting {unknown[0]!r}; known are {', '.join(known)}")
+            return cls(**options)
+        if options:
+            raise SettingError(f"give either settings={cls.__name__}(...) or single options, not both")
+        if not isinstance(settings, cls):
+            raise SettingError(f"settings={settings!r} is not valid: expected {cls.__name__}(...)")
+        return settings
+
+
+@dataclass(frozen=True)
+class Settings(Options):
     """Settings of an `InfluenceMonitor`; the defaults are made for finding label errors."""
 
     layers: str | Sequence[str] = "head"
@@ -89,10 +113,7 @@ class Settings:
     """Seed of everything the monitor draws; the global random state is never touched."""
 
     def __post_init__(self) -> None:
-        def need(ok: bool, name: str, expected: str) -> None:
-            if not ok:
-                raise SettingError(f"{name}={getattr(self, name)!r} is not valid: expected {expected}")
-
+        need = self.need
         need(self.reduction in get_args(Reduction), "reduction", f"one of {', '.join(get_args(Reduction))}")
         need(self.execution in get_args(Execution), "execution", f"one of {', '.join(get_args(Execution))}")
         need(self.body_share is None or 0 < self.body_share <= 1, "body_share", "a share in (0, 1], or None")
@@ -125,16 +146,3 @@ class Settings:
         """In how many turns this many layers below the head are scored."""
         wanted = 1 / self.body_share if self.body_share is not None else max(LEAST_TURNS, layers / LAYERS_A_STEP)
         return max(1, min(round(wanted), layers))
-
-    @classmethod
-    def make(cls, options: dict[str, Any], settings: Settings | None = None) -> Settings:
-        """Settings as they are given, or from keyword options; an unknown one is named together with what exists."""
-        if settings is not None:
-            if options:
-                raise SettingError("give either settings=Settings(...) or single options, not both")
-            return settings
-        known = {f.name for f in fields(cls)}
-        for name in options:
-            if name not in known:
-                raise SettingError(f"unknown setting {name!r}; known are {', '.join(sorted(known))}")
-        return cls(**options)

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any, Self, get_args
 
 from sgoif.device.selection import Device
-from sgoif.errors import SettingError
+from sgoif.settings import Options
 
 AUTOMATIC = "auto"
 """The model where none is named."""
@@ -18,7 +18,7 @@ depend on, and how many processes share the work."""
 
 
 @dataclass(frozen=True)
-class DataSettings:
+class DataSettings(Options):
     """Which images, and how they are laid out; the fields are arguments of `sgoif.images.open_images`."""
 
     path: Path
@@ -89,10 +89,7 @@ class AuditSettings(DataSettings):
             if isinstance(value, str):
                 object.__setattr__(self, name, Path(value))
 
-        def need(ok: bool, name: str, expected: str) -> None:
-            if not ok:
-                raise SettingError(f"{name}={getattr(self, name)!r} is not valid: expected {expected}")
-
+        need = self.need
         for name, least in (("epochs", 1), ("batch_size", 2), ("image_size", SMALLEST_IMAGE), ("limit", 2)):
             value = getattr(self, name)
             valid = value is None or (isinstance(value, int) and value >= least)

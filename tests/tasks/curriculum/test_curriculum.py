@@ -452,7 +452,7 @@ def test_too_early_is_no_mistake(noisy: Blobs) -> None:
         ({"boost": 0.9}, "boost"),
         ({"speed": 0.0}, "speed"),
         ({"sharpness": 0.0}, "sharpness"),
-        ({"patience": 3}, "known settings are warm_up"),
+        ({"patience": 3}, "unknown setting 'patience'; known are .*warm_up"),
         ({"settings": CurriculumSettings(), "floor": 0.1}, "not both"),
     ],
 )

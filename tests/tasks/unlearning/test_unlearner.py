@@ -230,7 +230,7 @@ class TestRefused:
             ({"l2": float("inf")}, "positive number"),
             ({"steps": 0}, "at least one step"),
             ({"limits": {"flips": 1}}, "expected Limits"),
-            ({"nonsense": 1}, "no option nonsense"),
+            ({"nonsense": 1}, "unknown setting 'nonsense'"),
         ],
     )
     def test_bad_input_is_refused_before_anything_is_written(

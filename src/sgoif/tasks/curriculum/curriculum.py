@@ -103,16 +103,8 @@ class Curriculum:
     def __init__(
         self, monitor: InfluenceMonitor, *, settings: CurriculumSettings | None = None, **options: Any
     ) -> None:
-        if settings is not None and options:
-            raise SettingError("give either settings=CurriculumSettings(...) or single options, not both")
-        if settings is not None and not isinstance(settings, CurriculumSettings):
-            raise SettingError(f"settings={settings!r} is not valid: expected CurriculumSettings(...)")
+        self.settings = CurriculumSettings.make(options, settings)
         check_classes(monitor, "a curriculum")
-        try:
-            self.settings = settings or CurriculumSettings(**options)
-        except TypeError as error:
-            known = ", ".join(CurriculumSettings.__dataclass_fields__)
-            raise SettingError(f"{error}; known settings are {known}") from error
         self.monitor = monitor
         if isinstance(before := monitor.pipeline.weighting, Curriculum):
             before.ledgers.detach()

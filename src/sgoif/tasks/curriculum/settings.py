@@ -4,11 +4,11 @@ from dataclasses import dataclass, fields
 from math import isfinite
 from numbers import Real
 
-from sgoif.errors import SettingError
+from sgoif.settings import Options
 
 
 @dataclass(frozen=True)
-class CurriculumSettings:
+class CurriculumSettings(Options):
     """When examples are judged, and how far their weights may move."""
 
     warm_up: float = 4.0
@@ -34,10 +34,7 @@ class CurriculumSettings:
     """Whether `loss` lets go of labels that a network contradicts, as far as they are wrong at random."""
 
     def __post_init__(self) -> None:
-        def need(ok: bool, name: str, expected: str) -> None:
-            if not ok:
-                raise SettingError(f"{name}={getattr(self, name)!r} is not valid: expected {expected}")
-
+        need = self.need
         need(isinstance(self.robust, bool), "robust", "True or False")
         for item in fields(self):
             need(isinstance(getattr(self, item.name), Real), item.name, "a number")
