@@ -47,10 +47,6 @@ class Interval(NamedTuple):
     low: float
     high: float
 
-    def over(self, size: float) -> "Interval":
-        """The same as a share."""
-        return Interval(*(value / size if size else 0.0 for value in self))
-
 
 class Cell(NamedTuple):
     """A block of the list, or the part of it that is asked about."""
@@ -101,7 +97,7 @@ class ReviewEstimate:
     @property
     def share(self) -> Interval:
         """Share of errors in the list."""
-        return self.total.over(self.plan.size)
+        return Interval(*(value / self.plan.size if self.plan.size else 0.0 for value in self.total))
 
     @property
     def left(self) -> Interval:
