@@ -8,12 +8,14 @@ import re
 import struct
 import zlib
 from dataclasses import replace
+from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import numpy as np
 
 from sgoif.core.score_table import ScoreTable
-from sgoif.reports.page import PageData
+from sgoif.reports.page import MAX_BYTES, PageData, write_page
 from sgoif.reports.page_data import Pairs
 from sgoif.reports.page_json import suspicion_order
 from sgoif.tasks.review import RankedReview
@@ -95,6 +97,14 @@ def page_data(rows: int = 60, classes: int = 4, hurt: int = 3, **changes: Any) -
     )
     data = changed(data, **changes)
     return data if "review" in changes else replace(data, review=review_of(data))
+
+
+def page_html(data: PageData, *, max_bytes: int = MAX_BYTES) -> str:
+    """The page as one text."""
+    with TemporaryDirectory() as folder:
+        path = Path(folder) / "page.html"
+        write_page(path, data, max_bytes=max_bytes)
+        return path.read_text(encoding="utf-8")
 
 
 def changed(data: PageData, **changes: Any) -> PageData:

@@ -14,10 +14,10 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from page_cases import HOSTILE, as_pairs, changed, page_data, png, stored, thumbnail
+from page_cases import HOSTILE, as_pairs, changed, page_data, page_html, png, stored, thumbnail
 
 from sgoif.errors import SettingError
-from sgoif.reports.page import page_html, write_page
+from sgoif.reports.page import write_page
 from sgoif.reports.page_json import natural_order, suspicion_order, to_json
 from sgoif.reports.page_pictures import CHUNK, order_by_need
 

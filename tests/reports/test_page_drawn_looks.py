@@ -11,10 +11,10 @@ from typing import Any
 
 import numpy as np
 import pytest
-from page_cases import changed, page_data, review_of, stored
+from page_cases import changed, page_data, page_html, review_of, stored
 
 from sgoif.errors import SettingError
-from sgoif.reports.page import PageData, page_html
+from sgoif.reports.page import PageData
 from sgoif.reports.page_json import suspicion_order
 from sgoif.tasks.review import RankedReview, report
 

@@ -17,7 +17,7 @@ from sgoif.reports.page_json import build_payload, suspicion_order, to_json
 from sgoif.reports.page_pictures import CHUNK, order_by_need, picture_blocks
 from sgoif.reports.templates import escape_html, fill_template, join_scripts, page_policy, read_asset
 
-__all__ = ["MAX_BYTES", "PageData", "page_html", "write_page"]
+__all__ = ["MAX_BYTES", "PageData", "write_page"]
 
 MAX_BYTES = 64 * 2**20
 REVIEW_SCRIPTS = ("review_plan.js", "review_interval.js", "review_estimate.js")
@@ -37,11 +37,6 @@ def write_page(
     The table is always stored; pictures beyond `max_bytes` are left out, those of the least suspicious examples first.
     """
     atomic_write(Path(path), lambda file: file.writelines(_parts(data, max_bytes, progress)), text=True)
-
-
-def page_html(data: PageData, *, max_bytes: int = MAX_BYTES) -> str:
-    """The page as one text."""
-    return "".join(_parts(data, max_bytes, None))
 
 
 def _parts(data: PageData, max_bytes: int, progress: Callable[[int, int], None] | None) -> Iterator[str]:
