@@ -130,7 +130,6 @@ class Training:
         self.network = self.model if plan.nproc == 1 else nn.parallel.DistributedDataParallel(self.model)
         self.indices = self._indices()
         self.done = 0
-        self._left: dict[InfluenceMonitor, float] = {}
 
     def watched(self, layers: str, make: Callable[..., Watching]) -> Watching:
         """A monitor of these layers, made by `make`, which `run` puts on the model."""
@@ -164,8 +163,9 @@ class Training:
             monitor.capture.hook()
         self._wait()
         start, busy = time.perf_counter(), time.process_time()
-        if monitor is not None and monitor in self._left:
-            monitor.schedule.time.leave_out(start - self._left[monitor])  # a budget is a share of its own time alone
+        if monitor is not None:
+            account = monitor.schedule.time
+            account.resume(*account.counts_and_times())  # a budget is a share of its own time alone
         for _ in range(steps):
             x, y, index = self.pool[self.done % POOL], self.labels[self.done % POOL], next(self.indices)
             self.done += 1
@@ -176,10 +176,9 @@ class Training:
             self.optimizer.step()
             self.optimizer.zero_grad()
         self._wait()
-        end = time.perf_counter()
-        taken = end - start, time.process_time() - busy
+        taken = time.perf_counter() - start, time.process_time() - busy
         if monitor is not None:
-            self._left[monitor] = end
+            monitor.schedule.time.end(0)
             monitor.capture.unhook()
         return taken
 

@@ -82,12 +82,12 @@ def test_a_budget_that_watching_alone_exceeds_still_scores_now_and_then(clock: C
     assert schedule.time.stride == LONGEST_STRIDE
 
 
-def test_time_without_training_can_be_left_out(clock: Clock) -> None:
+def test_time_between_parts_of_a_training_can_be_left_out(clock: Clock) -> None:
     schedule = RefreshSchedule(None, TimeBudget(0.05, CPU), 100)
-    schedule.time.leave_out(5.0)  # before it began there is nothing to leave out
     run(schedule, 10, 32, 1000, clock, train=0.1)
+    schedule.time.end(0)
     clock.now += 7.0
-    schedule.time.leave_out(7.0)
+    schedule.time.resume(*schedule.time.counts_and_times())
     run(schedule, 10, 32, 1000, clock, train=0.1)
     assert schedule.time.elapsed == pytest.approx(2.0)
 

@@ -95,11 +95,6 @@ class TimeBudget:
         else:
             self._passing += seconds
 
-    def leave_out(self, seconds: float) -> None:
-        """Time that has passed without training counts for nothing."""
-        if self._resumed_at is not None:
-            self._resumed_at += seconds
-
     def end(self, steps: int = 1) -> None:
         """Close so many steps; under a budget, decide how many steps to leave out."""
         self.elapsed = self._now()
