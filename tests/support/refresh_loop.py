@@ -40,7 +40,7 @@ def run(
         schedule.time.begin()
         if clock:
             clock.now += cost.get("train", 0.0)
-        if schedule.time.scores_this_step(step):
+        if step % schedule.time.stride == 0:
             if schedule.due(batch, known):
                 refreshed.append(step)
                 schedule.refreshing()

@@ -46,9 +46,6 @@ class TimeBudget:
         if self._resumed_at is None:
             self._resumed_at = perf_counter() - self.elapsed
 
-    def scores_this_step(self, step: int) -> bool:
-        return step % self.stride == 0
-
     @property
     def in_time(self) -> bool:
         """Whether one more refresh would keep to the budget."""

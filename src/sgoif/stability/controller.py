@@ -64,17 +64,14 @@ class StabilityController:
         """Fold in the per-example gradient norms of one batch; stays on the device."""
         fold_mean(self.gradient_norm, norms, NORM_DECAY)
 
-    @property
-    def mean_gradient_norm(self) -> float:
-        total, weight = self.gradient_norm.tolist()
-        return total / weight if weight > 0 else 0.0
-
     def tolerance(
         self, residual: Tensor, condition: float, learning_rate: float, weight_decay: float, size: int
     ) -> Tolerance:
         """τ for these residual norms [K]; moves κ when it tracks."""
         first, second = self.gamma
-        beta = (first * learning_rate * self.mean_gradient_norm + second * weight_decay) / max(size, 1)
+        total, weight = self.gradient_norm.tolist()
+        mean_norm = total / weight if weight > 0 else 0.0
+        beta = (first * learning_rate * mean_norm + second * weight_decay) / max(size, 1)
         beta = max(beta, torch.finfo(torch.float32).tiny)  # a zero learning rate must not close the gate
         if self.fixed_kappa is None:
             finite = residual[torch.isfinite(residual)]
