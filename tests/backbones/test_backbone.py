@@ -134,15 +134,6 @@ def test_a_copy_can_be_trained_and_the_backbone_does_not_change() -> None:
     assert not any(weight.requires_grad for weight in one.body.parameters())
 
 
-@pytest.mark.parametrize(
-    ("side", "work", "expected"),
-    [(8, 1.0, 96), (19, 1.0, 96), (28, 1.0, 160), (32, 1.0, 160), (64, 1.0, 224), (4000, 1.0, 224),
-     (4000, 0.6, 160), (32, 0.4, 128), (4000, 0.01, 96)],
-)  # fmt: skip
-def test_the_resolution_follows_the_images_and_the_time(side: float, work: float, expected: int) -> None:
-    assert backbone(size=224).resolution_for(side, work) == expected
-
-
 def test_the_digest_stands_for_weights_layers_and_normalisation() -> None:
     one = backbone()
     assert one.digest == backbone().digest == replace(one, name="other").digest

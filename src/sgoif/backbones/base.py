@@ -16,9 +16,6 @@ from sgoif.errors import ModelError
 Colours = tuple[float, float, float]
 LADDER = (96, 128, 160, 192, 224)
 """Resolutions below its own that a network of any resolution is used at."""
-ENLARGED = 5
-"""How far small images gain from more pixels. EfficientNet-Lite0, 1,500 images of CIFAR-10 (32 pixels): the nearest
-neighbour has the same class for 66.5% of them at 96 pixels, 72.8 at 128, 76.8 at 160, 77.9 at 224."""
 BATCH = 16
 """Images at a time. On two cores 16 were a tenth faster than 32 and nearly twice as fast as 64."""
 
@@ -95,17 +92,6 @@ class Backbone:
         """A copy to train further: the body, then a fresh linear head; prepared images to logits [n, classes]."""
         parts = OrderedDict(body=copy.deepcopy(self.body), head=nn.Linear(self.width, classes))
         return nn.Sequential(parts).requires_grad_(True).train()
-
-    def resolution_for(self, side: float, work: float = 1.0) -> int:
-        """Which of `sizes` to use: the least of at least `ENLARGED` times the images' own, as far as there is time.
-
-        Args:
-            side: pixels a side of a typical image.
-            work: the share of the work at full `size` that there is time for; it grows with the square of the side.
-        """
-        wanted = min((size for size in self.sizes if size >= ENLARGED * side), default=self.size)
-        fitting = [size for size in self.sizes if size <= wanted and size**2 <= work * self.size**2]
-        return max(fitting, default=self.sizes[0])
 
 
 def make_backbone(name: str, body: nn.Module, size: int, mean: Colours, std: Colours) -> Backbone:

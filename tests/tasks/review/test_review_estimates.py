@@ -66,7 +66,7 @@ def test_what_is_decided_is_certain() -> None:
     assert found.total == (60, 60, 60)
     assert found.recall == (1, 1, 1)
     assert found.left == (0, 0, 0)
-    assert found.errors(0, 30) == (wrong[:30].sum(),) * 3
+    assert found.precision(30) == pytest.approx((wrong[:30].mean(),) * 3)
     np.testing.assert_array_equal(found.probability, wrong)
 
 
@@ -134,7 +134,7 @@ def test_a_few_gaps_do_not_end_the_reviewed_beginning() -> None:
 
 def test_parts_of_the_list_add_up() -> None:
     found, _ = reviewed(200, first=100)
-    parts = found.errors(0, 500).estimate + found.errors(500, SIZE).estimate
+    parts = found.errors(0, 500).estimate + found.below(500).estimate
     assert parts == pytest.approx(found.total.estimate, rel=0.1)
     assert found.errors(500, 500) == (0, 0, 0)
     assert found.errors(SIZE - 10, SIZE + 90).high <= 10

@@ -116,6 +116,14 @@ class ReviewEstimate:
         pairs = zip(above, (below.estimate, below.high, below.low), strict=True)
         return Interval(*(inside / (inside + outside) if inside + outside else 1.0 for inside, outside in pairs))
 
+    def precision(self, count: int) -> Interval:
+        """Share of errors among the first of the list."""
+        return Interval(*(value / min(count, self.plan.size) for value in self.errors(0, count)))
+
+    def below(self, count: int) -> Interval:
+        """Number of errors below the first of the list."""
+        return self.errors(count, self.plan.size)
+
     def next(self, count: int = NEXT) -> Interval:
         """Number of errors not found yet among the next ones below the reviewed beginning."""
         start, stop = self.reviewed, min(self.reviewed + count, self.plan.size)
