@@ -310,3 +310,12 @@ def test_anchors_with_numbers_of_their_own_do_not_join_the_table() -> None:
     assert len(monitor.scores()) == 40
     with pytest.raises(Exception, match="split_holdout"):
         monitor.scores(anchors=True)
+
+
+def test_the_average_of_an_anchor_begins_anew_after_an_anomaly() -> None:
+    bank = bank_of([0, 1], count=2)
+    bank.average, bank.fresh = torch.tensor([0.5, 0.5]), torch.tensor([False, False])
+    for residual, average in (([float("inf"), 0.5], [float("inf"), 0.5]), ([0.25, 0.5], [0.25, 0.5])):
+        bank.residual = torch.tensor(residual)
+        bank.average_residual()
+        assert bank.average.tolist() == pytest.approx(average)

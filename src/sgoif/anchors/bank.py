@@ -165,9 +165,9 @@ class AnchorBank:
         return torch.from_numpy(self.pool)[self.members]
 
     def average_residual(self) -> None:
-        """Fold the newest residual norms into each anchor's moving average."""
+        """Fold the newest residual norms into each anchor's moving average, which begins anew after an anomaly."""
         decayed = AVERAGE_DECAY * self.average + (1 - AVERAGE_DECAY) * self.residual
-        self.average = torch.where(self.fresh, self.residual, decayed)
+        self.average = torch.where(self.fresh | ~torch.isfinite(self.average), self.residual, decayed)
         self.fresh.zero_()
 
     def weights(self) -> Tensor:
