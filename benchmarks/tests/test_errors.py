@@ -254,7 +254,7 @@ def test_people_contest_right_labels_of_the_list() -> None:
     right = np.flatnonzero(given[:2000] == true[:2000])[:40]
     strange = {name: getattr(training, name).copy() for name in ("influence", "margin", "logit_margin")}
     for name, values in strange.items():
-        values[right] = 1.5 if name == "influence" else -1.5
+        values[right] = 3.0 if name == "influence" else -1.5
     p, groups = training.classes.mean.copy(), training.groups.mean.copy()
     p[right], groups[right] = 0.01, -1.0
     suggested = (true[right] + 3) % 10

@@ -14,7 +14,7 @@ each class; of that, as much is believed as the model agrees with held-out label
 A model that knows little leaves the classes equally frequent. Labels that are wrong at random leave names nearly as
 frequent as they are in truth, so that f counts in full only where the noise is structured: its exponent rises with s
 (`structure`) and is 1 from s = 0.15 on. Margins and likeliest classes are then read off q, and logit margins are moved
-by log f.
+by log f. Where no channel can be estimated, nothing is weighed.
 """
 
 from dataclasses import replace
@@ -24,10 +24,8 @@ import numpy as np
 from sgoif.tasks.labels.channel import ROWS_AT_ONCE, SMALLEST, STEPS, Array, confident_joint
 from sgoif.tasks.labels.evidence import Evidence, Rows
 
-STRUCTURED = 0.15
-"""Structure of the noise from which f counts in full."""
-RAREST = 1e-3
-"""Least share of a class."""
+STRUCTURED, RAREST = 0.15, 1e-3
+"""Structure of the noise from which f counts in full; least share of a class."""
 
 
 def balanced(training: Evidence, anchors: Evidence, classes: int, structure: float) -> tuple[Evidence, Evidence]:
@@ -37,8 +35,7 @@ def balanced(training: Evidence, anchors: Evidence, classes: int, structure: flo
     p = np.maximum(some.probabilities(classes), SMALLEST)
     q = p * factors(p, there / there.sum())
     joint = confident_joint(q / q.sum(1, keepdims=True), some.given)
-    chance = 1 / classes
-    knowledge = max(anchors.agreement() - chance, 0.0) / (1 - chance)
+    knowledge = max(anchors.agreement() * classes - 1, 0.0) / (classes - 1)
     share = np.where(there, np.maximum(joint.sum(0), RAREST) ** knowledge, 0.0)
     factor = factors(p, share / share.sum()) ** min(structure / STRUCTURED, 1)
     return weighed(training, factor), weighed(anchors, factor)

@@ -13,7 +13,7 @@ from sgoif.tasks.labels.channel import Array, Labels
 from sgoif.tasks.labels.checked import checked_joint, rows_of, trust
 from sgoif.tasks.labels.evidence import Evidence
 from sgoif.tasks.labels.noise_rate import NoiseRate, knows_enough, noise_rate
-from sgoif.tasks.labels.ranking import Weights, aligned, channel_of, suspicion, weights, wrong_by_joint
+from sgoif.tasks.labels.ranking import Weights, aligned, channel_of, has_channel, suspicion, weights, wrong_by_joint
 from sgoif.tasks.labels.structure import structure_of
 from sgoif.tasks.review.recalibration import length_at_fdr
 
@@ -87,7 +87,8 @@ def judge(training: Evidence, anchors: Evidence, classes: int, checked: Mapping[
             f"{len(training)} training and {len(anchors)} held-out examples have been scored so far; labels can be"
             f" judged from {LEAST_EXAMPLES} training examples on. Let the loop run at least one epoch"
         )
-    training, anchors = balanced(training, anchors, classes, structure_of(training, classes))
+    if has_channel(anchors, classes):
+        training, anchors = balanced(training, anchors, classes, structure_of(training, classes))
     structure, joint = structure_of(training, classes), channel_of(anchors, classes)
     weigh = weights(training, anchors, structure, classes)
     if checked and joint is not None:

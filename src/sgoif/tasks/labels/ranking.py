@@ -19,7 +19,6 @@ estimated and its term is left out. Decision 10 says with which runs in view the
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Any
 
 import numpy as np
 
@@ -32,9 +31,14 @@ MOST_CLASSES, ANCHORS_PER_CLASS = 100, 5
 """What can be estimated in memory and time: classes of a channel, and held-out examples of each."""
 
 
+def has_channel(anchors: Evidence, classes: int) -> bool:
+    """Whether the held-out examples are enough to tell given from true labels."""
+    return classes <= MOST_CLASSES and len(anchors) >= ANCHORS_PER_CLASS * classes
+
+
 def channel_of(anchors: Evidence, classes: int) -> Array | None:
     """The joint of given and true labels by the held-out examples; None where it cannot be estimated."""
-    if classes > MOST_CLASSES or len(anchors) < ANCHORS_PER_CLASS * classes:
+    if not has_channel(anchors, classes):
         return None
     p = anchors.probabilities(classes)
     return confident_joint(sharpened(p, sharpness(p, anchors.given)), anchors.given)
@@ -102,5 +106,4 @@ def aligned(values: Array, own: Array, target: Array) -> Array:
     own, target = np.sort(own), np.sort(target)
     place = (np.searchsorted(own, values, side="left") + np.searchsorted(own, values, side="right")) / 2
     share = np.clip(place / max(len(own), 1), 0.5 / max(len(own), 1), 1 - 0.5 / max(len(own), 1))
-    moved: Any = np.interp(share, (np.arange(len(target)) + 0.5) / len(target), target)
-    return np.asarray(moved, dtype=np.float64)
+    return np.asarray(np.interp(share, (np.arange(len(target)) + 0.5) / len(target), target), dtype=np.float64)
