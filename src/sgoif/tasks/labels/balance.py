@@ -35,7 +35,7 @@ def balanced(training: Evidence, anchors: Evidence, classes: int, structure: flo
     p = np.maximum(some.probabilities(classes), SMALLEST)
     q = p * factors(p, there / there.sum())
     joint = confident_joint(q / q.sum(1, keepdims=True), some.given)
-    knowledge = max(anchors.agreement() * classes - 1, 0.0) / (classes - 1)
+    knowledge = max(anchors.agreement() * classes - 1, 0.0) / max(classes - 1, 1)
     share = np.where(there, np.maximum(joint.sum(0), RAREST) ** knowledge, 0.0)
     factor = factors(p, share / share.sum()) ** min(structure / STRUCTURED, 1)
     return weighed(training, factor), weighed(anchors, factor)
