@@ -26,7 +26,9 @@ def metrics_of(name: str, noise: str, seed: int) -> dict[str, float]:
 
 @pytest.mark.long
 @pytest.mark.parametrize("noise", ["symmetric-20", "class-dependent-20"])
-@pytest.mark.parametrize("name", ["pytorch-mnist", "cifar-resnet", "adam", "adadelta", "lamb"])
+@pytest.mark.parametrize(
+    "name", ["pytorch-mnist", pytest.param("cifar-resnet", marks=pytest.mark.slow), "adam", "adadelta", "lamb"]
+)
 def test_the_label_score_is_at_most_a_point_behind(name: str, noise: str) -> None:
     """One run is a whole one, with the plain training beside it; of the others the figures are all that is asked."""
     whole = Runner("a test", tell=lambda message: None).do(Job(name, noise, SEEDS[0], LOOPS[name].epochs))
