@@ -16,7 +16,6 @@ file already holds is not computed again.
 
 from __future__ import annotations
 
-import re
 import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -34,6 +33,7 @@ from sgoif_bench.command import Say, listed, run_grid, say, setting
 from sgoif_bench.journal import Journal, Kind, Line
 from sgoif_bench.judgement.corpus import corpus
 from sgoif_bench.judgement.judges import answer, verdict_of
+from sgoif_bench.judgement.runs import expression
 from sgoif_bench.review_rivals import RIVALS
 
 PROGRAM = "python -m sgoif_bench.reviews"
@@ -104,23 +104,20 @@ def run_reviews(settings: ReviewSettings, out: Path, command: str, tell: Say = s
 
 def read_runs(settings: ReviewSettings) -> Iterator[Run]:
     """The runs that are asked for, one after the other."""
-
-    def asked(name: str) -> bool:
-        return re.search(settings.only, name) is not None
-
+    wanted = expression("only", settings.only)
     for kept in corpus(Path(settings.evidence), pattern=settings.only) if settings.evidence else ():
         run = kept.load()
         told = answer(verdict_of(run))
         yield ranked(kept.name, told.probability, told.probability, (run["true"] != run["given"])[told.index])
     if settings.data:
         with np.load(settings.data) as packed:
-            for name in filter(asked, sorted(key[:-6] for key in packed.files if key.endswith("|wrong"))):
+            for name in filter(wanted.search, sorted(key[:-6] for key in packed.files if key.endswith("|wrong"))):
                 p = np.exp(packed[f"{name}|logp"].astype(np.float64) / -16)
                 given = packed[f"{name}|given"].astype(np.int64)
                 suspicion = 1 - p[np.arange(len(p)), given] / p.sum(axis=1)
                 yield ranked(name, suspicion, suspicion, packed[f"{name}|wrong"])
     for path in sorted(Path(settings.runs).glob("*.npz")) if settings.runs else ():
-        if not asked(path.stem):
+        if not wanted.search(path.stem):
             continue
         with np.load(path) as packed:
             missing = [name for name in ("v", "p", "wrong") if name not in packed.files]

@@ -6,8 +6,10 @@ from typing import Any
 
 import numpy as np
 import pytest
+from judgement.judgement_runs import about, known
 
 from sgoif.tasks.review import ReviewPlan, estimate
+from sgoif_bench.judgement.archive import save
 from sgoif_bench.review_rivals import betting, difference
 from sgoif_bench.reviews import ReviewSettings, main, plain_width, read_runs
 
@@ -52,7 +54,20 @@ def test_published_probabilities_are_read(tmp_path: Path) -> None:
     assert found.wrong.tolist() == [True, True, False]
 
 
-@pytest.mark.parametrize("words", [[], ["--runs", "RUNS", "--looks", "0"], ["--runs", "RUNS", "--only", "no"]])
+def test_runs_of_the_corpus_are_ranked_by_their_judgement(tmp_path: Path) -> None:
+    for name in ("digits-a", "digits-b"):
+        save(tmp_path / f"{name}.npz", known(), about(name, "digits"))
+    (found,) = read_runs(ReviewSettings(evidence=str(tmp_path), only="a$"))
+    assert found.name == "digits-a"
+    assert len(found.wrong) == len(found.prior) == 400
+    assert found.wrong[:40].mean() > 0.9 > 0.2 > found.wrong[200:].mean()
+    assert (np.diff(found.prior) <= 0).all()
+
+
+@pytest.mark.parametrize(
+    "words",
+    [[], ["--runs", "RUNS", "--looks", "0"], ["--runs", "RUNS", "--only", "no"], ["--runs", "RUNS", "--only", "("]],
+)
 def test_what_cannot_be_measured_is_told(words: list[str], tmp_path: Path) -> None:
     write_run(tmp_path / "good.npz", 5)
     given = [str(tmp_path) if word == "RUNS" else word for word in words]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,6 +15,7 @@ from sgoif.errors import SettingError
 from sgoif.tasks.labels.channel import SMALLEST
 from sgoif.tasks.labels.evidence import Evidence, Rows
 from sgoif_bench.judgement.archive import load, published
+from sgoif_bench.judgement.runs import expression
 
 PUBLISHED, PUBLISHED_SET = "published", "cifar10"
 """What the cases of others are called, and the data set of all of them."""
@@ -52,7 +52,8 @@ def corpus(folder: Path, others: Path | None = None, pattern: str = "") -> list[
     found = [Kept(path, _about(path)) for path in sorted(folder.glob("*.npz"))]
     if others is not None:
         found += [Kept(others, described(name, case), name) for name, case in published(others).items()]
-    found = [run for run in found if re.search(pattern, run.name)]
+    wanted = expression("runs", pattern)
+    found = [run for run in found if wanted.search(run.name)]
     if not found:
         raise SettingError(f"{folder} holds no run whose name has {pattern!r}; `collect` makes some")
     return found

@@ -132,14 +132,20 @@ RANKED = tuple(_seventeen())
 """Runs by which a ranking is judged, as `sgoif-bench labels` trains them on CIFAR-10: no part of the corpus."""
 
 
+def expression(option: str, text: str) -> re.Pattern[str]:
+    """The regular expression that an option holds; an error says what is wrong with it."""
+    try:
+        return re.compile(text)
+    except re.error as error:
+        raise SettingError(f"{option} = {text!r} is no regular expression ({error})") from error
+
+
 def chosen(pattern: str) -> list[Run]:
     """The runs whose names a regular expression finds, those beside the corpus included, or ALL of the corpus."""
     if pattern == "ALL":
         return list(RUNS)
-    try:
-        found = [run for run in (*RUNS, *RANKED) if re.search(pattern, run.name)]
-    except re.error as error:
-        raise SettingError(f"runs = {pattern!r} is no regular expression ({error})") from error
+    wanted = expression("runs", pattern)
+    found = [run for run in (*RUNS, *RANKED) if wanted.search(run.name)]
     if not found:
         raise SettingError(f"runs = {pattern!r} names none of the {len(RUNS)} runs, {RUNS[0].name} for instance")
     return found
