@@ -13,6 +13,7 @@ import time
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -39,7 +40,7 @@ from sgoif.distributed.communicator import Communicator
 from sgoif.distributed.launch import choose_gpu, joined
 from sgoif.errors import ModelError, StateError
 from sgoif.images import Collection, Pixels, open_images, prepare
-from sgoif.reports.label_report import ReportExtras, page_data, precision, sort_worst_first
+from sgoif.reports.label_report import ReportExtras, harmed_by, page_data, precision, sort_worst_first
 from sgoif.reports.page import write_page
 from sgoif.tasks import LabelErrors
 
@@ -269,6 +270,8 @@ def _write(
         notes=about_data,
         copies=[group.indices for group in (*pixels.duplicates, *pixels.near_duplicates)],
         unjudged=unjudged.tolist(),
+        history=training.monitor.history,
+        harmed=partial(harmed_by, errors),
         review=review,
     )
     write_page(folder / "report.html", page_data(errors, numbers, fdr, extras), progress=show.advance)

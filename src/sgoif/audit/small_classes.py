@@ -12,7 +12,7 @@ import numpy as np
 
 from sgoif.core.score_table import Array, ScoreTable
 from sgoif.images.text import few, plural
-from sgoif.tasks.labels.errors import LEAST_OF_CLASS
+from sgoif.tasks.labels.findings import LEAST_OF_CLASS
 
 MOST = 0.5
 """Share of the labels of a class from which on a list names suspiciously many of them."""

@@ -1,10 +1,11 @@
-"""From `LabelErrors` to the page, for an audit as for any training loop."""
+"""From what was found about labels to the page, for an audit as for any training loop."""
 
 import io
 import math
 import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +20,8 @@ from sgoif.reports.page import PageData, write_page
 from sgoif.reports.page_data import Pairs
 from sgoif.reports.page_json import suspicion_order
 from sgoif.tasks.labels.channel import Labels
-from sgoif.tasks.labels.errors import FDR, LabelErrors
+from sgoif.tasks.labels.errors import LabelErrors
+from sgoif.tasks.labels.findings import FDR, LabelFindings
 from sgoif.tasks.review import RankedReview
 
 HARMED, EXPLAINED, SIDE = 4, 2000, 96
@@ -28,7 +30,7 @@ TOPS = (20, 50, 100, 200, 500, 1000, 2000, 5000)
 
 @dataclass(frozen=True)
 class ReportExtras:
-    """What a page shows beside the answers of `LabelErrors`."""
+    """What a page shows beside the answers of `LabelFindings`."""
 
     title: str
     names: Callable[[int], str] = str
@@ -43,6 +45,10 @@ class ReportExtras:
     """Indices of examples that show the same picture, or nearly the same, group by group."""
     unjudged: Sequence[int] = ()
     """Classes whose labels were not judged, and are taken as they are."""
+    history: Sequence[Mapping[str, float]] = ()
+    """One entry per refresh, as in `monitor.history`; nothing: the page has no curves."""
+    harmed: Callable[[Labels], Labels] | None = None
+    """The held-out examples that each of these hurts most, by index, [n, k] (−1: no more); None: not known."""
     review: RankedReview | None = None
     """A review that began with an earlier page, by name; None: the list is as this page shows it."""
 
@@ -70,10 +76,14 @@ def write_label_report(
         ```
     """
     path = Path(path)
-    facts = {"steps": f"{errors.monitor.steps:,}"}
-    write_page(
-        path, page_data(errors, errors.table(fdr), fdr, ReportExtras(title, picture=_pictures(errors), facts=facts))
+    extras = ReportExtras(
+        title,
+        picture=_pictures(errors),
+        facts={"steps": f"{errors.monitor.steps:,}"},
+        history=errors.monitor.history,
+        harmed=partial(harmed_by, errors),
     )
+    write_page(path, page_data(errors, errors.table(fdr), fdr, extras))
     return path
 
 
@@ -82,13 +92,13 @@ def sort_worst_first(table: ScoreTable) -> ScoreTable:
     return table.take(suspicion_order(table))
 
 
-def page_data(errors: LabelErrors, table: ScoreTable, fdr: float, shown: ReportExtras) -> PageData:
+def page_data(errors: LabelFindings, table: ScoreTable, fdr: float, shown: ReportExtras) -> PageData:
     """Everything on the page; `table` is that of the errors, in any order."""
     table = sort_worst_first(table.take(np.flatnonzero(table["given_label"] >= 0)))  # no label: nothing to decide
     index = table["index"]
     rows = np.full(int(index.max()) + 2, -1, dtype=np.int64)  # the last entry answers for "none"
     rows[index] = np.arange(len(index))
-    found, notes = _harmed(errors, index[:EXPLAINED])
+    found, notes = _harmed(shown.harmed, index[:EXPLAINED])
     harmed = np.full((len(index), found.shape[1]), -1, dtype=np.int64)
     harmed[: len(found)] = rows[found]
     picture = shown.picture
@@ -106,7 +116,7 @@ def page_data(errors: LabelErrors, table: ScoreTable, fdr: float, shown: ReportE
         fdr=fdr,
         precision=precision(errors, table),
         confusion=pairs_of(errors, shown.unjudged),
-        history=errors.monitor.history,
+        history=shown.history,
         facts={"examples": f"{len(index):,}", **shown.facts},
         notes=[*errors.notes(), *notes, *shown.notes],
         copies=_rows_of(shown.copies, rows),
@@ -128,7 +138,7 @@ def sentence(words: str) -> str:
     return f"{words[0].upper()}{words[1:]}."
 
 
-def pairs_of(errors: LabelErrors, unjudged: Sequence[int]) -> Pairs:
+def pairs_of(errors: LabelFindings, unjudged: Sequence[int]) -> Pairs:
     """Who is taken for whom, where labels of some classes are what they say."""
     given, true, count = errors.confused()
     return Pairs(given, np.where(np.isin(given, unjudged), given, true), count)
@@ -140,7 +150,7 @@ def _rows_of(groups: Sequence[Sequence[int]], rows: np.ndarray[Any, Any]) -> lis
     return [group for group in known if len(group) > 1]
 
 
-def precision(errors: LabelErrors, table: ScoreTable) -> list[tuple[int, float]]:
+def precision(errors: LabelFindings, table: ScoreTable) -> list[tuple[int, float]]:
     """Expected share of wrong labels among the first k of the list; nothing where it cannot be told.
 
     Nor where probabilities were lowered so far, on purpose, that the first of the list would be right more often than
@@ -169,13 +179,14 @@ def harmed_by(errors: LabelErrors, indices: Sequence[int] | Labels, count: int =
     return np.concatenate(found)
 
 
-def _harmed(errors: LabelErrors, index: np.ndarray[Any, Any]) -> tuple[np.ndarray[Any, Any], list[str]]:
+def _harmed(harmed: Callable[[Labels], Labels] | None, index: Labels) -> tuple[Labels, list[str]]:
     """The held-out examples that each of these hurts most, and what to say where that cannot be known."""
+    nothing = np.zeros((len(index), 0), dtype=np.int64)
     try:
-        return harmed_by(errors, index), []
+        return (nothing if harmed is None else harmed(index)), []
     except Exception as error:  # a data set may hold pictures for people that its model cannot take
         reason = f"the held-out examples that each one hurts are not shown: the model cannot take the data ({error})"
-        return np.zeros((len(index), 0), dtype=np.int64), [reason]
+        return nothing, [reason]
 
 
 def _pictures(errors: LabelErrors) -> Callable[[int], bytes | None] | None:

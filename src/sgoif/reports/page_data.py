@@ -31,7 +31,7 @@ class PageData:
     names: Sequence[str]
     """Path or index of each example."""
     table: ScoreTable
-    """A row per example, with the columns of `LabelErrors.table`."""
+    """A row per example, with the columns of `LabelFindings.table`."""
     harmed: Indices
     """[n, k] rows of the held-out examples that each example hurts most; -1 = none."""
     thumbnail: Callable[[int], bytes | None] | None
@@ -44,7 +44,7 @@ class PageData:
     confusion: Pairs
     """Estimated number of examples by given and true class."""
     history: Sequence[Mapping[str, float]]
-    """One entry per refresh, as in `monitor.history`."""
+    """One entry per refresh, as in `monitor.history`; nothing: no curves are shown."""
     facts: Mapping[str, str]
     notes: Sequence[str] = ()
     copies: Sequence[Sequence[int]] = ()

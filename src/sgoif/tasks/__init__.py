@@ -5,7 +5,7 @@ activations and features of a trained network; a monitor lends them its held-out
 """
 
 from sgoif.tasks.curriculum import Curriculum, CurriculumReport, CurriculumSettings
-from sgoif.tasks.labels import LabelErrors
+from sgoif.tasks.labels import LabelErrors, LabelFindings
 from sgoif.tasks.ood import Alarm, Sentinel, ShiftWatch
 from sgoif.tasks.poisoning import Family, PoisonTrace, PoisonWatch, RemovalEstimate, TraceResult
 from sgoif.tasks.unlearning import Limits, Unlearner
@@ -17,6 +17,7 @@ __all__ = [
     "CurriculumSettings",
     "Family",
     "LabelErrors",
+    "LabelFindings",
     "Limits",
     "PoisonTrace",
     "PoisonWatch",

@@ -1,6 +1,8 @@
 """What tasks are given first, looked at before anything is done with it: a monitor, or a model."""
 
-from numbers import Real
+from collections.abc import Mapping
+from numbers import Integral, Real
+from types import NoneType
 from typing import Any
 
 import torch
@@ -39,6 +41,14 @@ def check_labels(monitor: Any, label: int | None, what: str) -> None:
         check_classes(monitor, what)
         if label is not None:
             raise SettingError(f"label={label!r} asks about one of several labels, and examples have one class each")
+
+
+def check_classes_by_index(name: str, given: Any, *, or_none: bool = False) -> None:
+    """Raise unless this is the class number of some examples, by index, or None where that is allowed."""
+    kinds = (Integral, NoneType) if or_none else Integral
+    pairs = given.items() if isinstance(given, Mapping) else [(None, None)]
+    if not all(isinstance(index, Integral) and isinstance(label, kinds) for index, label in pairs):
+        raise SettingError(f"{name}={given!r:.60} is not valid: expected {{index: class number}}")
 
 
 def check_model(model: Any, what: str) -> None:

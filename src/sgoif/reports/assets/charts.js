@@ -88,7 +88,8 @@ function showCurves() {
     drawn += 1;
   }
   if (drawn === 0) {
-    target.append(make("p", { class: "muted" }, "The run recorded no curves."));
+    byId("training").hidden = true;
+    byId("training-link").hidden = true;
     return;
   }
   const keys = Object.keys(history).filter((key) => key !== "step");

@@ -8,9 +8,11 @@ noise_rate   how many labels are wrong: three estimators, and the interval that 
 calibration  from the ranking and a rate to probabilities
 judgement    all of these in order: surely wrong, worth a look, fine
 checked      a few checked labels say which class is which
-errors       the answers
+findings     the answers
+errors       all of this for a monitor
 """
 
 from sgoif.tasks.labels.errors import LabelErrors
+from sgoif.tasks.labels.findings import LabelFindings
 
-__all__ = ["LabelErrors"]
+__all__ = ["LabelErrors", "LabelFindings"]

@@ -49,8 +49,7 @@ class Curve:
 
 def sigmoid(a: Array) -> Array:
     """1 / (1 + e^−a), without overflow."""
-    out: Array = 1 / (1 + np.exp(-np.clip(a, -60.0, 60.0)))
-    return out
+    return np.asarray(1 / (1 + np.exp(-np.clip(a, -60.0, 60.0))))
 
 
 def offset(points: Array, slope: float, rate: float) -> float:

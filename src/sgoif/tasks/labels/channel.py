@@ -29,8 +29,7 @@ ROWS_AT_ONCE = 2**22
 def normalised(probabilities: Array) -> Array:
     """Rows that sum to one, none of their entries below `SMALLEST`."""
     p = np.clip(probabilities.astype(np.float64), SMALLEST, None)
-    out: Array = p / p.sum(1, keepdims=True)
-    return out
+    return np.asarray(p / p.sum(1, keepdims=True))
 
 
 def sharpness(probabilities: Array, labels: Labels) -> float:
@@ -53,8 +52,7 @@ def sharpness(probabilities: Array, labels: Labels) -> float:
 def sharpened(probabilities: Array, exponent: float) -> Array:
     """p^exponent, normalised."""
     p = normalised(probabilities) ** exponent
-    out: Array = p / p.sum(1, keepdims=True)
-    return out
+    return np.asarray(p / p.sum(1, keepdims=True))
 
 
 def confident_joint(probabilities: Array, labels: Labels) -> Array:
@@ -65,18 +63,18 @@ def confident_joint(probabilities: Array, labels: Labels) -> Array:
     threshold = np.where(given > 0, own / np.maximum(given, 1), np.inf)
     reached = probabilities >= threshold
     best, confident = np.where(reached, probabilities, -1.0).argmax(1), reached.any(1)
-    counts = np.zeros((classes, classes))
-    np.add.at(counts, (labels[confident], best[confident]), 1.0)
+    counts = np.bincount(labels * classes + best, confident, classes**2).reshape(classes, classes)
     empty = counts.sum(1) == 0
     counts[empty, empty] = 1.0  # a class that nobody is confident about is taken at its word
     scaled = counts / counts.sum(1, keepdims=True) * given[:, None]
-    joint: Array = scaled / scaled.sum()
-    return joint
+    return np.asarray(scaled / scaled.sum())
 
 
 def posterior(probabilities: Array, labels: Labels, joint: Array) -> Array:
     """P(y | x, given) of every example under the channel of a joint, [n, C]."""
-    prior, channel = _channel(joint)
+    prior = normalised(joint.sum(0, keepdims=True))[0]
+    channel = joint.T + SMALLEST * prior[:, None] / len(prior)
+    channel /= channel.sum(1, keepdims=True)
     found = np.empty(probabilities.shape)
     some = max(1, ROWS_AT_ONCE // probabilities.shape[1])
     for start in range(0, len(probabilities), some):
@@ -90,18 +88,3 @@ def posterior(probabilities: Array, labels: Labels, joint: Array) -> Array:
     found *= channel[:, labels].T
     found /= np.maximum(found.sum(1, keepdims=True), 1e-300)
     return found
-
-
-def wrong_by_channel(probabilities: Array, labels: Labels, joint: Array) -> Array:
-    """P(the given label is wrong) of every example, by the channel alone."""
-    right = posterior(probabilities, labels, joint)[np.arange(len(labels)), labels]
-    return np.asarray(1 - right)
-
-
-def _channel(joint: Array) -> tuple[Array, Array]:
-    """Prior of the true classes, and T[y, ỹ]."""
-    prior = np.maximum(joint.sum(0), SMALLEST)
-    prior = prior / prior.sum()
-    channel = joint.T + SMALLEST * prior[:, None] / len(prior)
-    channel /= channel.sum(1, keepdims=True)
-    return prior, channel

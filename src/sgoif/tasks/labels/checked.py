@@ -50,8 +50,7 @@ def checked_joint(anchors: Evidence, joint: Array, rows: Labels, labels: Labels)
     """The joint of given and true labels, named by the checked ones; `joint` is the unchecked estimate."""
     classes = len(joint)
     p = normalised(anchors.probabilities(classes))
-    known = np.zeros((len(rows), classes))
-    known[np.arange(len(rows)), labels] = 1.0
+    known = np.eye(classes)[labels]
     belief = posterior(p, anchors.given, joint)
     belief[:, np.isin(np.arange(classes), labels)] = 0.0  # these start from what was checked alone
     belief[rows] = known

@@ -153,8 +153,7 @@ def evidence_of(
         raise SettingError(f"closing_pass=True is not possible {reason}; leave it out")
     training = training_evidence(monitor, label)
     if wanted is None:
-        short = looks_an_example(monitor.record()) < LOOKS
-        wanted = short and len(training) <= MOST_UNASKED and not reason
+        wanted = looks_an_example(monitor.record()) < LOOKS and len(training) <= MOST_UNASKED and not reason
     if wanted and len(training):
         held = monitor.held_out_indices()
         try:

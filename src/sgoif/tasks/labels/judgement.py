@@ -1,4 +1,4 @@
-"""All steps from evidence to probabilities, without a model: what `LabelErrors` and the benchmarks share."""
+"""All steps from evidence to probabilities, without a model: what `LabelErrors`, audits and the benchmarks share."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -64,8 +64,7 @@ class Judgement:
     def selected(self, v: Array, fdr: float) -> Labels:
         """Positions of the surely wrong among examples of these v, if hardly more are than is proven."""
         order = np.argsort(-v, kind="stable")
-        found: Labels = order[: length_at_fdr(self.curve.probability(v[order], self.rate.listed), fdr)]
-        return found
+        return np.asarray(order[: length_at_fdr(self.curve.probability(v[order], self.rate.listed), fdr)])
 
     def tiers(self, v: Array, fdr: float) -> list[Tier]:
         """The ranking of examples of these v in three parts: surely wrong, worth a look, and fine."""
@@ -73,15 +72,21 @@ class Judgement:
         ends = self.curve.probability(v, self.rate.low), self.curve.probability(v, self.rate.high)
         look = max(surely, round(self.rate.high * len(v)))
         parts = {"surely wrong": (0, surely), "worth a look": (surely, look), "fine": (look, len(v))}
-        found = []
-        for name, (start, stop) in parts.items():
-            low, high = (float(p[start:stop].mean()) if stop > start else 0.0 for p in ends)
-            found.append(Tier(name, stop - start, low, high))
-        return found
+        return [
+            Tier(name, stop - start, *(float(p[start:stop].mean()) if stop > start else 0.0 for p in ends))
+            for name, (start, stop) in parts.items()
+        ]
 
 
-def judge(training: Evidence, anchors: Evidence, classes: int, checked: Mapping[int, int] | None = None) -> Judgement:
-    """Rank, calibrate and judge; `checked` gives held-out examples the label that somebody found to be right."""
+def judge(
+    training: Evidence, anchors: Evidence, classes: int, checked: Mapping[int, int] | None = None, crossed: bool = False
+) -> Judgement:
+    """Rank, calibrate and judge; `checked` gives held-out examples the label that somebody found to be right.
+
+    `crossed`: both are about the same examples, by index, each held out by one of several heads. The v of an example
+    is then the mean of both, on the scale of training examples (`aligned`), and the curve is fitted to that mean and
+    P(wrong) of the same example out of sample, which knows less than the mean: it is rather too flat than too steep.
+    """
     if len(training) < LEAST_EXAMPLES or not len(anchors):
         raise SgoifError(
             f"{len(training)} training and {len(anchors)} held-out examples have been scored so far; labels can be"
@@ -97,12 +102,16 @@ def judge(training: Evidence, anchors: Evidence, classes: int, checked: Mapping[
         joint = named if weigh.trust < 1 else joint
     wrong = wrong_by_joint(anchors, joint)
     v, apart = suspicion(training, wrong_by_joint(training, joint), weigh), suspicion(anchors, wrong, weigh)
+    held_out = aligned(apart, apart, v)
+    if crossed:
+        _, inside, outside = np.intersect1d(training.index, anchors.index, return_indices=True)
+        v[inside] = apart[outside] = held_out[outside] = (v[inside] + held_out[outside]) / 2
     rate, estimates = noise_rate(training, anchors, classes, wrong)
     return Judgement(
         training=training,
         suspicion=v,
         anchors=anchors,
-        anchor_suspicion=aligned(apart, apart, v),
+        anchor_suspicion=held_out,
         curve=Curve.fitted(v, apart, (~anchors.agrees).astype(float) if wrong is None else wrong),
         rate=rate,
         estimates=estimates,

@@ -22,7 +22,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from sgoif.tasks.labels.channel import SMALLEST, Array, confident_joint, sharpened, sharpness, wrong_by_channel
+from sgoif.tasks.labels.channel import SMALLEST, Array, confident_joint, posterior, sharpened, sharpness
 from sgoif.tasks.labels.evidence import Evidence
 
 POWER, INFLUENCE, FITTED = 1.5, 0.25, 0.7
@@ -88,7 +88,10 @@ def suspicion(evidence: Evidence, wrong: Array | None, weigh: Weights) -> Array:
 
 def wrong_by_joint(evidence: Evidence, joint: Array | None) -> Array | None:
     """P(the given label is wrong) of every example, by the channel alone; None where there is none."""
-    return None if joint is None else wrong_by_channel(evidence.probabilities(len(joint)), evidence.given, joint)
+    if joint is None:
+        return None
+    truth = posterior(evidence.probabilities(len(joint)), evidence.given, joint)
+    return np.asarray(1 - truth[np.arange(len(truth)), evidence.given])
 
 
 def logit(probability: Array) -> Array:
