@@ -84,8 +84,8 @@ def judge(
     """Rank, calibrate and judge; `checked` gives held-out examples the label that somebody found to be right.
 
     `crossed`: both are about the same examples, by index, each held out by one of several heads. The v of an example
-    is then the mean of both, on the scale of training examples (`aligned`), and the curve is fitted to that mean and
-    P(wrong) of the same example out of sample, which knows less than the mean: it is rather too flat than too steep.
+    is then the mean of both, on the scale of training examples (`aligned`). The curve is fitted on that mean by
+    P(wrong) of the same example out of sample: less steeply than on held-out v alone, whose noise is in P(wrong) too.
     """
     if len(training) < LEAST_EXAMPLES or not len(anchors):
         raise SgoifError(

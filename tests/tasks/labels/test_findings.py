@@ -1,0 +1,168 @@
+"""Findings without a monitor: several heads that each held out other examples, simulated, judged and shown."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import fields
+from pathlib import Path
+
+import numpy as np
+import pytest
+from calibration_cases import known
+from sklearn.metrics import average_precision_score
+
+from sgoif.core.score_table import ScoreTable
+from sgoif.errors import SettingError
+from sgoif.reports.label_report import ReportExtras, page_data
+from sgoif.reports.page import write_page
+from sgoif.tasks import LabelFindings
+from sgoif.tasks.labels.channel import Array, Labels
+from sgoif.tasks.labels.evidence import Evidence, Rows
+from sgoif.tasks.labels.judgement import Judgement, judge
+
+COUNT, CLASSES, HEADS, RATE = 1500, 4, 4, 0.2
+NAMES = ["cat", "dog", "<b>bird", "fish"]
+
+
+def scored(true: Labels, given: Labels, learned: Array, seed: int) -> Evidence:
+    """What one head says of all examples: their true class, the given one as far as it was learned, and noise."""
+    random, rows = np.random.default_rng(seed), np.arange(len(true))
+    noise = 1.8 * random.normal(size=(len(true), CLASSES))
+    logits = 3 * np.eye(CLASSES)[true] + learned[:, None] * np.eye(CLASSES)[given] + noise
+    p = np.exp(logits) / np.exp(logits).sum(1, keepdims=True)
+    others = np.eye(CLASSES)[given] == 0
+    rival, largest = (np.where(others, values, -np.inf).max(1) for values in (logits, p))
+    own = p[rows, given]
+    influence = 0.3 * random.normal(size=len(true)) - own
+    return Evidence(rows, given, influence, own - largest, logits[rows, given] - rival, -np.log(own), Rows(p), Rows(p))
+
+
+def averaged(heads: list[Evidence]) -> Evidence:
+    """The mean of what several heads say of the same examples."""
+    means = {}
+    for f in fields(Evidence):
+        said = [getattr(head, f.name) for head in heads]
+        means[f.name] = Rows(np.mean([s.mean for s in said], 0)) if isinstance(said[0], Rows) else np.mean(said, 0)
+    return Evidence(**{**means, "index": heads[0].index, "given": heads[0].given})
+
+
+@pytest.fixture(scope="module")
+def wrong() -> Labels:
+    return np.random.default_rng(0).random(COUNT) < RATE
+
+
+@pytest.fixture(scope="module")
+def crossed(wrong: Labels) -> tuple[Evidence, Evidence]:
+    """Training evidence of all examples by the heads that saw them, and that of the one that did not, in any order."""
+    random = np.random.default_rng(1)
+    true = random.integers(CLASSES, size=COUNT)
+    given = np.where(wrong, (true + random.integers(1, CLASSES, size=COUNT)) % CLASSES, true)
+    learned = random.exponential(1.0, COUNT)  # some labels are learned by heart, by every head alike
+    training = averaged([scored(true, given, learned, seed) for seed in range(2, 1 + HEADS)])
+    return training, scored(true, given, np.zeros(COUNT), 9).take(random.permutation(COUNT))
+
+
+@pytest.fixture(scope="module")
+def judgement(crossed: tuple[Evidence, Evidence]) -> Judgement:
+    return judge(*crossed, CLASSES, crossed=True)
+
+
+def scores(count: int) -> ScoreTable:
+    """A table as a monitor gives it, of examples about which nothing else is known."""
+    names = ("confidence", "influence", "interval_low", "interval_high")
+    columns = {name: np.linspace(-1, 1, count) for name in names}
+    return ScoreTable({"index": np.arange(count), **columns, "n_observations": np.full(count, HEADS)})
+
+
+@pytest.fixture(scope="module")
+def findings(judgement: Judgement) -> LabelFindings:
+    return LabelFindings(judgement, scores(COUNT), NAMES)
+
+
+def quality(v: Array, wrong: Labels) -> float:
+    return float(average_precision_score(wrong, v))
+
+
+def test_both_sides_together_rank_better_than_either(
+    judgement: Judgement, crossed: tuple[Evidence, Evidence], wrong: Labels
+) -> None:
+    alone = judge(*crossed, CLASSES)
+    apart = quality(alone.anchor_suspicion, wrong[crossed[1].index])
+    assert quality(judgement.suspicion, wrong) > max(quality(alone.suspicion, wrong), apart) + 0.005
+    assert np.array_equal(judgement.anchor_suspicion, judgement.suspicion[crossed[1].index])
+    assert judgement.rate == alone.rate
+    mean = (alone.suspicion[crossed[1].index] + alone.anchor_suspicion) / 2
+    np.testing.assert_allclose(judgement.anchor_suspicion, mean)
+
+
+def test_the_rate_and_the_list_are_sensible(judgement: Judgement, wrong: Labels) -> None:
+    rate = judgement.rate
+    assert 0 < rate.low < wrong.mean() < rate.high
+    assert rate.low <= rate.estimate <= rate.high < 0.45
+    assert judgement.probability.mean() == pytest.approx(rate.estimate, abs=0.01)
+    surely = judgement.selected(judgement.suspicion, 0.1)
+    assert len(surely) > 40
+    assert wrong[surely].mean() > 0.9
+
+
+def test_the_curve_is_that_of_the_mean(judgement: Judgement, crossed: tuple[Evidence, Evidence]) -> None:
+    """P(wrong) and held-out v share their noise, so that a curve on held-out v alone would be steeper."""
+    assert judgement.curve.centre == np.median(judgement.suspicion)
+    assert judgement.curve.slope < judge(*crossed, CLASSES).curve.slope
+
+
+def test_examples_that_are_on_one_side_only_keep_their_own_v() -> None:
+    training, anchors = known(1000, 0.8, seed=1), known(400, 0.8, first=1000, seed=2)
+    plain, disjoint = (judge(training, anchors, 4, crossed=crossed) for crossed in (False, True))
+    assert np.array_equal(plain.suspicion, disjoint.suspicion)
+    assert np.array_equal(plain.anchor_suspicion, disjoint.anchor_suspicion)
+    assert plain.curve.slope == disjoint.curve.slope
+    overlapping = known(400, 0.8, first=900, seed=2)
+    apart, partly = (judge(training, overlapping, 4, crossed=crossed) for crossed in (False, True))
+    assert np.array_equal(apart.suspicion, plain.suspicion), "hold-outs with numbers of their own are not the same"
+    assert np.array_equal(partly.suspicion[:900], plain.suspicion[:900])
+    assert np.array_equal(partly.anchor_suspicion[100:], plain.anchor_suspicion[100:])
+    assert np.array_equal(partly.anchor_suspicion[:100], partly.suspicion[900:])
+    assert not np.array_equal(partly.suspicion[900:], plain.suspicion[900:])
+
+
+def test_every_example_has_one_row(findings: LabelFindings, judgement: Judgement, wrong: Labels) -> None:
+    table = findings.table()
+    assert table["index"].tolist() == list(range(COUNT))
+    np.testing.assert_array_equal(table["given_label"], judgement.training.given)
+    np.testing.assert_array_equal(table["probability_wrong"], judgement.probability)
+    assert sum(part.size for part in findings.tiers()) == COUNT
+    assert findings.confusion().sum() == pytest.approx(COUNT)
+    assert wrong[findings.select()].mean() > 0.9
+    assert repr(findings).startswith("LabelFindings: ")
+    assert set(findings.to_check().tolist()) <= set(range(COUNT))
+
+
+def test_examples_that_were_never_scored(judgement: Judgement) -> None:
+    beyond = {COUNT: 3, COUNT + 1: 0}
+    told = LabelFindings(judgement, scores(COUNT + 2), NAMES, labels=lambda some: [beyond[i] for i in some]).table()
+    untold = LabelFindings(judgement, scores(COUNT + 2), NAMES).table()
+    assert told["given_label"][COUNT:].tolist() == told["predicted_label"][COUNT:].tolist() == [3, 0]
+    assert untold["given_label"][COUNT:].tolist() == [-1, -1]
+    assert np.isnan(told["probability_wrong"][COUNT:]).all()
+    with pytest.raises(SettingError, match="no row among the scores"):
+        LabelFindings(judgement, scores(COUNT - 1), NAMES)
+
+
+def test_a_page_needs_no_monitor(findings: LabelFindings, tmp_path: Path) -> None:
+    def hurt(index: Labels) -> Labels:
+        return np.stack([(index + 1) % COUNT, np.full(len(index), -1)], 1)
+
+    for extras in (ReportExtras("heads"), ReportExtras("heads", harmed=hurt)):
+        page = page_data(findings, findings.table(), 0.1, extras)
+        assert page.history == ()
+        assert page.harmed.shape == (COUNT, 0 if extras.harmed is None else 2)
+        assert not any("hurts" in note for note in page.notes)
+        if extras.harmed is not None:
+            index = page.table["index"]
+            np.testing.assert_array_equal(index[page.harmed[:, 0]], (index + 1) % COUNT)
+        write_page(tmp_path / "report.html", page)
+        text = (tmp_path / "report.html").read_text(encoding="utf-8")
+        assert '"history":{}' in text
+        assert "<b>bird" not in text
+        assert re.search(r'"names":\["\d+",', text)
