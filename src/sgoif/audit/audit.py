@@ -42,7 +42,7 @@ from sgoif.errors import ModelError, StateError
 from sgoif.images import Collection, Pixels, open_images, prepare
 from sgoif.reports.label_report import ReportExtras, harmed_by, page_data, precision, sort_worst_first
 from sgoif.reports.page import write_page
-from sgoif.tasks import LabelErrors
+from sgoif.tasks import LabelErrors, LabelFindings
 
 
 @dataclass(frozen=True)
@@ -297,7 +297,7 @@ def _facts(training: Training, split: tuple[int, int], seconds: float) -> dict[s
 
 
 def _summary(
-    training: Training, pixels: Pixels, errors: LabelErrors, table: ScoreTable, split: tuple[int, int], seconds: float
+    training: Training, pixels: Pixels, errors: LabelFindings, table: ScoreTable, split: tuple[int, int], seconds: float
 ) -> dict[str, Any]:
     settings, rate = training.settings, errors.noise_rate()
     return {

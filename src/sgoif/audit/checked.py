@@ -14,7 +14,7 @@ from sgoif.errors import SgoifError
 from sgoif.images import Pixels
 from sgoif.images.collection import Collection
 from sgoif.images.text import plural, shown
-from sgoif.tasks import LabelErrors
+from sgoif.tasks import LabelFindings
 
 TO_CHECK = "to_check.csv"
 
@@ -50,7 +50,7 @@ def _written(path: Path) -> dict[str, tuple[str, str, str]] | None:
     return {row.path: (row.decision, row.given_label, row.new_label) for row in known if row.decision or row.new_label}
 
 
-def write_to_check(folder: Path, errors: LabelErrors, pixels: Pixels) -> None:
+def write_to_check(folder: Path, errors: LabelFindings, pixels: Pixels) -> None:
     """to_check.csv: held-out images to look at, `decision` and `new_label` left open.
 
     What somebody has written into it stays, before the others; a file that cannot be read is left as it is.
