@@ -34,6 +34,16 @@ def test_plain_images_come_back_exactly(tmp_path: Path, format: str, mode: str) 
     assert size_of(data) == image.size
 
 
+@pytest.mark.parametrize(("least", "side"), [(400, 400), (399, 400), (200, 200), (199, 200), (60, 100), (1, 50)])
+def test_a_large_jpeg_comes_smaller_where_that_is_enough(least: int, side: int) -> None:
+    image = Image.linear_gradient("L").resize((600, 400))
+    found = decode(encoded(image, "JPEG", quality=95), least=least)
+    assert found.size == (side * 3 // 2, side)
+    expected = np.asarray(image.resize(found.size, Image.Resampling.BOX), dtype=float)
+    assert np.abs(np.asarray(found) - expected).mean() < 2
+    assert decode(encoded(image), least=least).size == (600, 400)
+
+
 @pytest.mark.parametrize("format", ["JPEG", "PNG", "TIFF", "WEBP"])
 @pytest.mark.parametrize("orientation", range(1, 9))
 def test_every_orientation_is_undone(format: str, orientation: int) -> None:

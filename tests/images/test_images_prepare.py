@@ -182,9 +182,9 @@ def test_nothing_left_to_compare(tmp_path: Path) -> None:
 class Counting(Files):
     decoded = 0
 
-    def image(self, number: int, most: int | None = None) -> Image.Image:
+    def image(self, number: int, most: int | None = None, least: int | None = None) -> Image.Image:
         Counting.decoded += 1
-        return super().image(number, most)
+        return super().image(number, most, least)
 
 
 def counting(root: Path) -> Collection:

@@ -12,7 +12,7 @@ import numpy as np
 from PIL import Image
 
 from sgoif.core.types import Array
-from sgoif.images.decode import STRIP, decode, size_of, to_plain
+from sgoif.images.decode import STRIP, decode, reason, size_of, to_plain
 from sgoif.images.errors import UnreadableImageError
 
 Update = Callable[[bytes], None]
@@ -28,11 +28,17 @@ class Store(Protocol):
         """The file that holds exactly this image; None where images share a file."""
         return None
 
-    def image(self, number: int, most: int | None = None) -> Image.Image:
-        """Decoded, upright, mode "L" or "RGB"; `LargeImageError` where it has more than `most` pixels."""
+    def image(self, number: int, most: int | None = None, least: int | None = None) -> Image.Image:
+        """Decoded, upright, mode "L" or "RGB"; `LargeImageError` where it has more than `most` pixels.
+
+        With `least`, a larger image may come smaller, with at least so many pixels a side.
+        """
 
     def size(self, number: int) -> tuple[int, int]:
         """Width and height, without decoding."""
+
+    def content(self, number: int, update: Update) -> None:
+        """Feed what is stored for one image, whatever its name; `UnreadableImageError` where that fails."""
 
     def fingerprint(self, update: Update) -> None:
         """Feed everything that tells these images from others."""
@@ -53,11 +59,21 @@ class Files(Store):
     def file(self, number: int) -> Path | None:
         return Path(self._paths[number])
 
-    def image(self, number: int, most: int | None = None) -> Image.Image:
-        return decode(Path(self._paths[number]), most)
+    def image(self, number: int, most: int | None = None, least: int | None = None) -> Image.Image:
+        return decode(Path(self._paths[number]), most, least)
 
     def size(self, number: int) -> tuple[int, int]:
         return size_of(Path(self._paths[number]))
+
+    def content(self, number: int, update: Update) -> None:
+        try:
+            if not os.stat(self._paths[number]).st_size:  # a pipe or a device, too
+                raise UnreadableImageError("the file is empty")
+            with open(self._paths[number], "rb") as file:
+                while block := file.read(BLOCK):
+                    update(block)
+        except OSError as error:
+            raise UnreadableImageError(reason(error)) from error
 
     def fingerprint(self, update: Update) -> None:
         for path in self._paths:
@@ -113,7 +129,7 @@ class Arrays(Store):
         found: Array = self._parts[part][row - self._starts[part]]
         return found
 
-    def image(self, number: int, most: int | None = None) -> Image.Image:
+    def image(self, number: int, most: int | None = None, least: int | None = None) -> Image.Image:
         values = self.raw(number)
         if self._scale is not None:
             values = _in_bytes(values, self._scale)
@@ -130,6 +146,11 @@ class Arrays(Store):
         shape = self._parts[0].shape[1:]
         height, width = shape[-2:] if self._planes_first or len(shape) == 2 else shape[:2]
         return int(width), int(height)
+
+    def content(self, number: int, update: Update) -> None:
+        values = np.ascontiguousarray(self.raw(number))
+        update(f"{values.dtype} {values.shape} {self._planes_first} {self._scale};".encode())
+        update(values.tobytes())
 
     def fingerprint(self, update: Update) -> None:
         update(f"{self._planes_first} {self._scale};".encode())

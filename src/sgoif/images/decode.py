@@ -39,20 +39,23 @@ class LargeImageError(Exception):
     """The image is larger than the caller wants to decode beside others."""
 
 
-def decode(source: Path | bytes, most: int | None = None) -> Image.Image:
+def decode(source: Path | bytes, most: int | None = None, least: int | None = None) -> Image.Image:
     """Decode a file or its bytes; `UnreadableImageError` says why that cannot be done.
 
-    More than `most` pixels raise `LargeImageError` before anything is decoded.
+    More than `most` pixels raise `LargeImageError` before anything is decoded. With `least`, a large JPEG may come at a
+    half, a quarter or an eighth of its size, with at least so many pixels a side; that takes a fraction of the time.
     """
     try:
         with _opened(source) as image:
             if most is not None and image.width * image.height > most:
                 raise LargeImageError
+            if least is not None:
+                image.draft(None, (least, least))
             return _upright(image)
     except (UnreadableImageError, LargeImageError):
         raise
     except Exception as error:  # decoders raise whatever they stumble over
-        raise UnreadableImageError(_reason(error)) from error
+        raise UnreadableImageError(reason(error)) from error
 
 
 def size_of(source: Path | bytes) -> tuple[int, int]:
@@ -63,7 +66,7 @@ def size_of(source: Path | bytes) -> tuple[int, int]:
     except UnreadableImageError:
         raise
     except Exception as error:
-        raise UnreadableImageError(_reason(error)) from error
+        raise UnreadableImageError(reason(error)) from error
 
 
 def _opened(source: Path | bytes) -> Image.Image:
@@ -89,7 +92,8 @@ def _opened(source: Path | bytes) -> Image.Image:
     return image
 
 
-def _reason(error: Exception) -> str:
+def reason(error: Exception) -> str:
+    """Why an image cannot be read, in words."""
     if isinstance(error, Image.DecompressionBombError):
         return f"more pixels than the limit of {MOST_PIXELS:,}"
     if isinstance(error, UnidentifiedImageError):

@@ -7,6 +7,7 @@ import warnings
 from collections import deque
 from collections.abc import Callable, Generator
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import TypeVar
 
@@ -46,12 +47,7 @@ def common_size(store: Store) -> int:
 
     Decided from the headers of up to 512 images, spread evenly.
     """
-    sizes: list[tuple[int, int]] = []
-    for number in np.linspace(0, len(store) - 1, min(len(store), SAMPLE)).round().astype(int).tolist():
-        try:
-            sizes.append(store.size(number))
-        except UnreadableImageError:
-            continue
+    sizes = some_sizes(store)
     if not sizes:
         return MEDIUM
     width, height = sizes[0]
@@ -60,28 +56,48 @@ def common_size(store: Store) -> int:
     return SMALL if np.median([min(size) for size in sizes]) <= SMALL_LIMIT else MEDIUM
 
 
+def spread(count: int) -> list[int]:
+    """Up to 512 numbers below `count`, spread evenly."""
+    found: list[int] = np.linspace(0, count - 1, min(count, SAMPLE)).round().astype(int).tolist()
+    return found
+
+
+def some_sizes(store: Store) -> list[tuple[int, int]]:
+    """Width and height by the headers of up to 512 images."""
+    sizes: list[tuple[int, int]] = []
+    for number in spread(len(store)):
+        with suppress(UnreadableImageError):
+            sizes.append(store.size(number))
+    return sizes
+
+
 def readings(store: Store, size: int) -> Generator[Reading | str, None, None]:
     """Every image in order, brought to one size; the reason where one cannot be read."""
     return each_image(store, lambda image: read_image(image, size))
 
 
 def each_image(store: Store, look: Callable[[Image.Image], Seen]) -> Generator[Seen | str, None, None]:
-    """What `look` makes of every image in order, read by several threads; the reason where one cannot be read.
+    """What `look` makes of every image in order, read by several threads; the reason where one cannot be read."""
+    turn = threading.Lock()
+    return in_threads(len(store), lambda number: look_at(store, number, look, turn))
+
+
+def in_threads(count: int, work: Callable[[int], Seen]) -> Generator[Seen, None, None]:
+    """What `work` returns for every number below `count`, in order, from several threads.
 
     Decoding, resizing and hashing release Python's lock, so threads use all cores. Only a few chunks are in flight.
     """
-    turn = threading.Lock()
 
-    def chunk(start: int) -> list[Seen | str]:
-        return [_looked_at(store, number, look, turn) for number in range(start, min(start + CHUNK, len(store)))]
+    def chunk(start: int) -> list[Seen]:
+        return [work(number) for number in range(start, min(start + CHUNK, count))]
 
     workers = max(min(len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1, 8), 1)
-    waiting: deque[Future[list[Seen | str]]] = deque()
+    waiting: deque[Future[list[Seen]]] = deque()
     with warnings.catch_warnings(), ThreadPoolExecutor(workers, thread_name_prefix="images") as pool:
         # Pillow warns about large images and odd metadata; both are dealt with here.
         warnings.simplefilter("ignore")
         try:
-            for start in range(0, len(store), CHUNK):
+            for start in range(0, count, CHUNK):
                 waiting.append(pool.submit(chunk, start))
                 if len(waiting) > 4 * workers:
                     yield from waiting.popleft().result()
@@ -91,14 +107,17 @@ def each_image(store: Store, look: Callable[[Image.Image], Seen]) -> Generator[S
             pool.shutdown(cancel_futures=True)
 
 
-def _looked_at(store: Store, number: int, look: Callable[[Image.Image], Seen], turn: threading.Lock) -> Seen | str:
+def look_at(
+    store: Store, number: int, look: Callable[[Image.Image], Seen], turn: threading.Lock, least: int | None = None
+) -> Seen | str:
+    """What `look` makes of one image, `least` of its pixels a side being enough; the reason where it cannot be read."""
     try:
         try:
-            return look(store.image(number, most=LARGE))
+            return look(store.image(number, LARGE, least))
         except LargeImageError:
             # Large images one at a time: several at once would fill the memory.
             with turn:
-                return look(store.image(number))
+                return look(store.image(number, None, least))
     except UnreadableImageError as error:
         return str(error)
 

@@ -145,11 +145,14 @@ class Encoded(Store):
                 raise
             raise UnreadableImageError(f"the row names a file that cannot be read: {error}") from error
 
-    def image(self, number: int, most: int | None = None) -> Image.Image:
-        return decode(self.encoded(number), most)
+    def image(self, number: int, most: int | None = None, least: int | None = None) -> Image.Image:
+        return decode(self.encoded(number), most, least)
 
     def size(self, number: int) -> tuple[int, int]:
         return size_of(self.encoded(number))
+
+    def content(self, number: int, update: Update) -> None:
+        update(self.encoded(number))
 
     def fingerprint(self, update: Update) -> None:
         update(f"{self._name} {self._rows};".encode())
