@@ -68,14 +68,18 @@ class Backbone:
         Returns:
             float32 [n, 3, size, size].
         """
-        size = self.size if size is None else size
-        if size not in self.sizes:
-            raise ModelError(f"backbone {self.name!r} works at {self.sizes} pixels a side, not at {size}")
+        size = self.checked_size(size)
         found = _three_colours(images)
         if found.shape[-2:] != (size, size) and len(found):
             found = F.interpolate(found, (size, size), mode="bilinear", antialias=True)
         mean, std = (found.new_tensor(values).view(3, 1, 1) for values in (self.mean, self.std))
         return ((found - mean) / std).contiguous(memory_format=torch.channels_last)
+
+    def checked_size(self, size: int | None) -> int:
+        """One of `sizes`; `size` where not given."""
+        if size is not None and size not in self.sizes:
+            raise ModelError(f"backbone {self.name!r} works at {self.sizes} pixels a side, not at {size}")
+        return self.size if size is None else size
 
     @torch.inference_mode()
     def features(self, images: Tensor, size: int | None = None, batch: int = BATCH) -> Tensor:
