@@ -22,6 +22,7 @@ FRAMEWORKS = {"sgoif.integrations.lightning": "lightning", "sgoif.integrations.h
 MUST_HAVE = [
     "sgoif.tasks.labels.errors.LabelErrors",
     "sgoif.backbones.base.Backbone",
+    "sgoif.features.extraction.extract_features",
     "sgoif.reports.label_report.write_label_report",
     "sgoif.tasks.ood.sentinel.Sentinel",
     "sgoif.tasks.ood.stream.ShiftWatch",
@@ -76,6 +77,7 @@ def prelude_of(name: str, code: str) -> str:
 @pytest.mark.parametrize("name", FOUND)
 def test_the_example_of_a_docstring_runs(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("SGOIF_CACHE", str(tmp_path / "cache"))
     code = "\n".join(FOUND[name])
     with PRELUDES[prelude_of(name, code)]() as names, warnings.catch_warnings():
         warnings.simplefilter("ignore", UserWarning)

@@ -1,0 +1,90 @@
+"""The resolution that images are looked at: large enough for what is in them, and done in time."""
+
+import tempfile
+import time
+from pathlib import Path
+
+import numpy as np
+import torch
+
+from sgoif.backbones import Backbone
+from sgoif.features.extraction import content_key, extract_features
+from sgoif.features.store import FeatureStore, cache_folder
+from sgoif.images.collection import Collection
+from sgoif.images.errors import UnreadableImageError
+from sgoif.images.reading import in_threads, some_sizes, spread
+
+ENLARGED = 5
+"""Features of small images became better up to about five times their size (CIFAR-10: 32 pixels shown at 160)."""
+FIRST, TIMED = 16, 32
+"""Images that are computed before the clock runs, and while it does."""
+
+
+def choose_resolution(
+    backbone: Backbone,
+    collection: Collection,
+    seconds: float = 600.0,
+    cache: Path | None = None,
+    device: torch.device = torch.device("cpu"),  # noqa: B008
+) -> tuple[int, str]:
+    """The size for `extract_features`, and a sentence that says why.
+
+    The least of `backbone.sizes` that is five times the shorter side of the images, at most `backbone.size`. On a CPU a
+    smaller one where all images, but for those in the cache, would take longer than `seconds` at it.
+    """
+    sides = [min(size) for size in some_sizes(collection.store)]
+    side = float(np.median(sides)) if sides else float(backbone.size)
+    wanted = next((size for size in backbone.sizes if size >= ENLARGED * side), backbone.size)
+    reason = (
+        f"{wanted} pixels, the network's own size"
+        if wanted == backbone.size
+        else f"{wanted} pixels, {ENLARGED} times the {side:g} of the images or more"
+    )
+    if device.type != "cpu":
+        return wanted, reason
+    sizes = [size for size in backbone.sizes if size <= wanted]
+    missing = _missing(backbone, collection, sizes, cache)
+    full = 0.0
+    for size in reversed(sizes):
+        count = round(len(collection) * missing[size])
+        needed = count * _seconds_each(backbone, collection, size) if count > FIRST + TIMED else 0.0
+        full = needed if size == wanted else full
+        # Where most of the features are there at a smaller size, no better luck with the clock gives them up.
+        there = any(missing[smaller] < 0.5 for smaller in sizes if smaller < size)
+        if needed <= (seconds / 2 if there else seconds):
+            break
+    if size == wanted:
+        return size, reason
+    return size, f"{size} pixels: {_duration(needed)} to compute, where {wanted} pixels would take {_duration(full)}"
+
+
+def _missing(backbone: Backbone, collection: Collection, sizes: list[int], cache: Path | None) -> dict[int, float]:
+    """The share of the images that are not in the cache at each size, by up to 512 of them."""
+    folder = cache or cache_folder()
+    there = {size: FeatureStore(folder, backbone.digest, size, backbone.width).read().where for size in sizes}
+    sample = spread(len(collection))
+    if not any(there.values()) or not sample:
+        return dict.fromkeys(sizes, 1.0)
+
+    def key(place: int) -> bytes:
+        try:
+            return content_key(collection.store, sample[place])
+        except UnreadableImageError:
+            return b""
+
+    keys = list(in_threads(len(sample), key))
+    return {size: sum(each not in found for each in keys if each) / len(keys) for size, found in there.items()}
+
+
+def _seconds_each(backbone: Backbone, collection: Collection, size: int) -> float:
+    """Seconds an image, decoding included."""
+    chosen = np.linspace(0, len(collection) - 1, FIRST + TIMED).round().astype(int).tolist()
+    with tempfile.TemporaryDirectory(prefix="sgoif-") as folder:
+        extract_features(collection.pick(chosen[:FIRST]), backbone, size, Path(folder))
+        started = time.perf_counter()
+        extract_features(collection.pick(chosen[FIRST:]), backbone, size, Path(folder))
+        return (time.perf_counter() - started) / TIMED
+
+
+def _duration(seconds: float) -> str:
+    return f"{seconds / 60:,.0f} minutes" if seconds >= 120 else f"{seconds:,.0f} seconds"
