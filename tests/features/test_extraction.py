@@ -69,7 +69,7 @@ class TestTheyAreThoseOfTheBackbone:
             extract_features(counting(photos(tmp_path / "in", 1)), tiny(), 33, tmp_path / "cache")
 
     def test_features_that_are_no_numbers_are_refused(self, tmp_path: Path) -> None:
-        with pytest.raises(ModelError, match="'tiny' gives features that are no numbers of 16 bits"):
+        with pytest.raises(ModelError, match="'tiny' gives features too large for 16 bits, or no numbers"):
             run(photos(tmp_path / "in", 1), tmp_path / "cache", tiny(std=1e-9))
         assert not (tmp_path / "cache").exists()
 

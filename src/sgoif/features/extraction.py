@@ -104,7 +104,7 @@ def extract_features(
             images = torch.from_numpy(np.stack(list(waiting.values()))).permute(0, 3, 1, 2).to(device)
             rows = backbone.features(images, size, at_once).half().cpu().numpy()
             if not np.isfinite(rows).all():
-                raise ModelError(f"backbone {backbone.name!r} gives features that are no numbers of 16 bits")
+                raise ModelError(f"backbone {backbone.name!r} gives features too large for 16 bits, or no numbers")
             store.append(list(waiting), rows)
             waiting.clear()
         if progress is not None:

@@ -17,7 +17,7 @@ from sgoif.images.reading import in_threads, some_sizes, spread
 ENLARGED = 5
 """Features of small images became better up to about five times their size (CIFAR-10: 32 pixels shown at 160)."""
 FIRST, TIMED = 16, 32
-"""Images that are computed before the clock runs, and while it does."""
+"""Images that are timed at first, which takes longer, and then where those took too long."""
 
 
 def choose_resolution(
@@ -47,11 +47,12 @@ def choose_resolution(
     full = 0.0
     for size in reversed(sizes):
         count = round(len(collection) * missing[size])
-        needed = count * _seconds_each(backbone, collection, size) if count > FIRST + TIMED else 0.0
-        full = needed if size == wanted else full
         # Where most of the features are there at a smaller size, no better luck with the clock gives them up.
         there = any(missing[smaller] < 0.5 for smaller in sizes if smaller < size)
-        if needed <= (seconds / 2 if there else seconds):
+        most = seconds / 2 if there else seconds
+        needed = count * _seconds_each(backbone, collection, size, most / count) if count > FIRST + TIMED else 0.0
+        full = needed if size == wanted else full
+        if needed <= most:
             break
     if size == wanted:
         return size, reason
@@ -76,14 +77,18 @@ def _missing(backbone: Backbone, collection: Collection, sizes: list[int], cache
     return {size: sum(each not in found for each in keys if each) / len(keys) for size, found in there.items()}
 
 
-def _seconds_each(backbone: Backbone, collection: Collection, size: int) -> float:
-    """Seconds an image, decoding included."""
-    chosen = np.linspace(0, len(collection) - 1, FIRST + TIMED).round().astype(int).tolist()
-    with tempfile.TemporaryDirectory(prefix="sgoif-") as folder:
-        extract_features(collection.pick(chosen[:FIRST]), backbone, size, Path(folder))
-        started = time.perf_counter()
-        extract_features(collection.pick(chosen[FIRST:]), backbone, size, Path(folder))
-        return (time.perf_counter() - started) / TIMED
+def _seconds_each(backbone: Backbone, collection: Collection, size: int, most: float) -> float:
+    """Seconds an image, decoding included; no more than a first look where that shows that they are at most so many."""
+    chosen = np.random.default_rng(0).choice(len(collection), FIRST + TIMED, replace=False)
+    each = 0.0
+    for numbers in (chosen[:FIRST], chosen[FIRST:]):
+        with tempfile.TemporaryDirectory(prefix="sgoif-") as folder:
+            started = time.perf_counter()
+            extract_features(collection.pick(numbers.tolist()), backbone, size, Path(folder))
+            each = (time.perf_counter() - started) / len(numbers)
+        if each <= most:
+            break
+    return each
 
 
 def _duration(seconds: float) -> str:
