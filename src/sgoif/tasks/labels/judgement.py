@@ -13,7 +13,16 @@ from sgoif.tasks.labels.channel import Array, Labels
 from sgoif.tasks.labels.checked import checked_joint, rows_of, trust
 from sgoif.tasks.labels.evidence import Evidence
 from sgoif.tasks.labels.noise_rate import NoiseRate, knows_enough, noise_rate
-from sgoif.tasks.labels.ranking import Weights, aligned, channel_of, has_channel, suspicion, weights, wrong_by_joint
+from sgoif.tasks.labels.ranking import (
+    Weights,
+    aligned,
+    channel_of,
+    has_channel,
+    standard,
+    suspicion,
+    weights,
+    wrong_by_joint,
+)
 from sgoif.tasks.labels.structure import structure_of
 from sgoif.tasks.review.recalibration import length_at_fdr
 
@@ -79,13 +88,17 @@ class Judgement:
 
 
 def judge(
-    training: Evidence, anchors: Evidence, classes: int, checked: Mapping[int, int] | None = None, crossed: bool = False
+    training: Evidence,
+    anchors: Evidence,
+    classes: int,
+    checked: Mapping[int, int] | None = None,
+    beside: Array | None = None,
 ) -> Judgement:
     """Rank, calibrate and judge; `checked` gives held-out examples the label that somebody found to be right.
 
-    `crossed`: both are about the same examples, by index, each held out by one of several heads. The v of an example
-    is then the mean of both, on the scale of training examples (`aligned`). The curve is fitted on that mean by
-    P(wrong) of the same example out of sample: less steeply than on held-out v alone, whose noise is in P(wrong) too.
+    `beside`: what else speaks against each training example, where several heads held out one part of them each. The
+    held-out examples are training examples too then, by index. What is said of one example is added up, each in
+    deviations, and the curve is fitted on the sum by P(wrong) of the same example out of sample.
     """
     if len(training) < LEAST_EXAMPLES or not len(anchors):
         raise SgoifError(
@@ -102,11 +115,14 @@ def judge(
         joint = named if weigh.trust < 1 else joint
     wrong = wrong_by_joint(anchors, joint)
     v, apart = suspicion(training, wrong_by_joint(training, joint), weigh), suspicion(anchors, wrong, weigh)
-    held_out = aligned(apart, apart, v)
-    if crossed:
-        _, inside, outside = np.intersect1d(training.index, anchors.index, return_indices=True)
-        v[inside] = apart[outside] = held_out[outside] = (v[inside] + held_out[outside]) / 2
-    rate, estimates = noise_rate(training, anchors, classes, wrong)
+    if beside is None:
+        held_out = aligned(apart, apart, v)
+    else:
+        at, v = np.searchsorted(training.index, anchors.index), standard(v)
+        held_out = apart = v[at] + standard(apart) + beside[at]
+        v = 2 * v + beside  # of an example that no head held out, training counts twice
+        v[at] = apart
+    rate, estimates = noise_rate(training if beside is None else anchors, anchors, classes, wrong)
     return Judgement(
         training=training,
         suspicion=v,
