@@ -22,6 +22,7 @@ import torch
 from sgoif.audit import outputs, small_classes
 from sgoif.audit.checked import read_checked, write_to_check
 from sgoif.audit.errors import AuditError, AuditInterrupted
+from sgoif.audit.finetuning import choose_sizes, described, wanted_backbone
 from sgoif.audit.interruption import Interruption
 from sgoif.audit.live_status import LiveStatus
 from sgoif.audit.models import resolve
@@ -31,6 +32,7 @@ from sgoif.audit.review_plan import write_review_plan
 from sgoif.audit.run_directory import RunDirectory, claimed, identity
 from sgoif.audit.settings import AuditSettings
 from sgoif.audit.training import Training
+from sgoif.backbones import Backbone
 from sgoif.core.data import isolated_random_state
 from sgoif.core.provenance import package_version, versions, write_json
 from sgoif.core.score_table import ScoreTable
@@ -73,6 +75,7 @@ def audit(settings: AuditSettings, progress: Progress | None = None, *, resume: 
     choose_gpu()
     device = choose_device(settings.device)
     resolve(settings.model, device)
+    backbone = wanted_backbone(settings) if settings.finetune else None
     if settings.weights is not None and not settings.weights.is_file():
         raise ModelError(f"--weights {settings.weights}: there is no such file")
     if settings.checked is not None and not settings.checked.is_file():
@@ -81,7 +84,7 @@ def audit(settings: AuditSettings, progress: Progress | None = None, *, resume: 
         show = Progress() if progress is None or communicator.rank else progress
         try:
             with isolated_random_state(device):
-                return _run(directory, interruption, show, communicator)
+                return _run(directory, interruption, show, communicator, backbone)
         except (KeyboardInterrupt, RuntimeError) as stop:
             if not isinstance(stop, KeyboardInterrupt) and (interruption.asked is None or communicator.size == 1):
                 raise  # else another process was quicker to leave, which ends what this one waits for
@@ -91,21 +94,25 @@ def audit(settings: AuditSettings, progress: Progress | None = None, *, resume: 
 
 
 def _run(
-    directory: RunDirectory, interruption: Interruption, show: Progress, communicator: Communicator
+    directory: RunDirectory,
+    interruption: Interruption,
+    show: Progress,
+    communicator: Communicator,
+    backbone: Backbone | None,
 ) -> AuditResult:
     start, settings = time.monotonic(), directory.settings
-    collection, pixels = _read_images(directory, show, communicator)
+    collection, pixels, resolution = _read_images(directory, show, communicator, backbone)
     rows, held = _split(settings, pixels.labels, pixels.repeated())
     checked = None
     if settings.checked is not None:
         checked = read_checked(settings.checked, collection, pixels, held.tolist())
         show.say(f"{len(checked)} checked labels of held-out images are used")
-    plan = make_plan(settings, len(rows), communicator.size)
+    plan = make_plan(settings, len(rows), communicator.size, resolution)
     directory.identity = identity(settings, plan, pixels)
     live = LiveStatus(None if communicator.rank else directory.path, pixels)
     with ExitStack() as ending:
         with interruption.deferred():  # on every process before the first one says that it trains
-            training = Training(pixels, settings, plan, rows, held, communicator)
+            training = Training(pixels, settings, plan, rows, held, communicator, backbone)
             ending.callback(training.close)
             _reopen(training, directory, show)
             spent = training.seconds
@@ -138,16 +145,22 @@ def _split(settings: AuditSettings, labels: Indices, copies: Sequence[int] = ())
     return rows, held
 
 
-def _read_images(directory: RunDirectory, show: Progress, communicator: Communicator) -> tuple[Collection, Pixels]:
+def _read_images(
+    directory: RunDirectory, show: Progress, communicator: Communicator, backbone: Backbone | None
+) -> tuple[Collection, Pixels, int | None]:
+    """The data, their images as they are trained on, and the pixels a side that a backbone looks at."""
     settings = directory.settings
     collection = open_images(settings.path, **settings.options)
     _split(settings, collection.labels)  # too few images are noticed before they are read
     show.stage("reading images", len(collection.names))
 
     found: list[Pixels] = []
+    resolution, size = None, settings.image_size
+    if backbone is not None:
+        resolution, size = choose_sizes(settings, backbone, collection.store)
 
     def read() -> None:
-        found.append(prepare(collection, directory.cache, size=settings.image_size, progress=show.advance))
+        found.append(prepare(collection, directory.cache, size=size, progress=show.advance))
 
     def first() -> None:
         if communicator.rank == 0:
@@ -158,7 +171,7 @@ def _read_images(directory: RunDirectory, show: Progress, communicator: Communic
     communicator.run_and_sync_errors(
         lambda: read() if communicator.rank else None
     )  # what the first has prepared is only opened
-    return collection, found[0]
+    return collection, found[0], resolution
 
 
 def _reopen(training: Training, directory: RunDirectory, show: Progress) -> None:
@@ -195,7 +208,7 @@ def _train(
     if training.finished():
         return
     plan, communicator = training.plan, training.communicator
-    show.stage(f"training {plan.model}", plan.steps, training.step)
+    show.stage(f"training {described(plan.model)}", plan.steps, training.step)
 
     def save() -> None:
         state = {**training.state_dict(), "seconds": clock + time.monotonic()}
@@ -283,7 +296,7 @@ def _write(
 def _facts(training: Training, split: tuple[int, int], seconds: float) -> dict[str, str]:
     plan = training.plan
     return {
-        "model": plan.model,
+        "model": described(plan.model),
         "images trained on": f"{split[0]:,}",
         "images held out": f"{split[1]:,}",
         "epochs": f"{training.step / plan.steps_per_epoch:.0f} of {plan.epochs} ({training.stopped})",

@@ -11,6 +11,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+from sgoif.audit.finetuning import described
 from sgoif.audit.stopping import memorises
 from sgoif.audit.training import Training
 from sgoif.core.provenance import plain
@@ -54,7 +55,7 @@ class LiveStatus:
             "epochs": plan.epochs,
             "loss": training.loss,
             "seconds": seconds,
-            "model": plan.model,
+            "model": described(plan.model),
             "images": len(self._pixels),
             "classes": len(names),
             "history": {name: [entry[name] for entry in history] for name in CURVES},

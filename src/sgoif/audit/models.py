@@ -8,7 +8,10 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from sgoif.audit.finetuning import TUNED, tuned_network
 from sgoif.audit.networks import ResNet7, ResNet9
+from sgoif.backbones import Backbone
+from sgoif.backbones.efficientnet_lite import VARIANTS
 from sgoif.backbones.named import PLAIN, timm_with
 from sgoif.core.user_code import importable_from_here, own_function
 from sgoif.errors import ModelError
@@ -29,7 +32,11 @@ TIMM_NAME = re.compile(TIMM + PLAIN.pattern)
 
 def is_harmless(name: object) -> bool:
     """Whether a name stands for a network of this package or of timm, so that no other code runs to make it."""
-    return isinstance(name, str) and (name in BUILT_IN or TIMM_NAME.fullmatch(name) is not None)
+    if not isinstance(name, str):
+        return False
+    tuned = TUNED.fullmatch(name)
+    own, name = (VARIANTS, tuned["backbone"]) if tuned else (BUILT_IN, name)
+    return name in own or TIMM_NAME.fullmatch(name) is not None
 
 
 def trusted_model(named: object, given: str | None, where: str, say: Callable[[str], None]) -> str:
@@ -67,17 +74,22 @@ def resolve(name: str, device: torch.device) -> str:
 
 def _check_form(name: str) -> None:
     """Raise where a name cannot be one of a model."""
-    if name not in BUILT_IN and ":" not in name:
+    if name not in BUILT_IN and ":" not in name and not TUNED.fullmatch(name):
         raise ModelError(
             f"model {name!r} is not known: choose {', '.join(BUILT_IN)}, timm:NAME, or name your own as"
             " package.module:factory"
         )
 
 
-def make_model(name: str, channels: int, classes: int, image: int) -> nn.Module:
-    """A model with fresh weights whose output was looked at: logits [batch, classes]."""
+def make_model(name: str, channels: int, classes: int, image: int, backbone: Backbone | None = None) -> nn.Module:
+    """A model with fresh weights whose output was looked at: logits [batch, classes].
+
+    One to fine-tune has pretrained weights and takes normalised images of three colours; `backbone` where it is loaded.
+    """
     if name in BUILT_IN:
         return BUILT_IN[name](channels, classes, image)
+    if TUNED.fullmatch(name):
+        return tuned_network(name, classes, backbone)
     _check_form(name)
     make = _timm_model if name.startswith(TIMM) else _own_model
     model = make(name, channels, classes).float()

@@ -14,6 +14,7 @@ import torch
 
 from sgoif.audit.batches import batches_per_epoch
 from sgoif.audit.errors import AuditError
+from sgoif.audit.finetuning import tuned_name
 from sgoif.audit.models import BUILT_IN, resolve
 from sgoif.audit.settings import AuditSettings
 from sgoif.core.types import Indices
@@ -31,7 +32,10 @@ BATCHES = {"cpu": ((2_000, 64), (None, 128)), "cuda": ((2_000, 64), (10_000, 128
 SMALLEST_BATCH, PARTS = 16, 16
 """Sets so small that an epoch would have fewer than 16 batches get smaller ones."""
 PEAK, PEAK_OWN, PEAK_LOADED = 0.2, 0.05, 0.01
-"""Peak learning rate at a batch of 128: built-in model, the user's own, and one that starts from trained weights."""
+"""Peak learning rate at a batch of 128: built-in model, the user's own, and one that starts from trained weights. The
+fresh head of a pretrained network has that of the user's own; `sgoif.audit.finetuning` says what the rest of it has."""
+TUNED_EPOCHS = 8
+"""Of fine-tuning. It begins where others end, and a large network soon knows wrong labels by heart."""
 
 
 @dataclass(frozen=True)
@@ -54,10 +58,10 @@ class Plan:
         return {**asdict(self), "device": self.device.type}
 
 
-def make_plan(settings: AuditSettings, examples: int, processes: int = 1) -> Plan:
-    """The plan for a number of training images, shared by so many processes."""
+def make_plan(settings: AuditSettings, examples: int, processes: int = 1, resolution: int | None = None) -> Plan:
+    """The plan for a number of training images, shared by so many processes; a backbone sees `resolution` pixels."""
     device = choose_device(settings.device)
-    model = resolve(settings.model, device)
+    model = tuned_name(settings.backbone, resolution) if resolution else resolve(settings.model, device)
     batch = min(settings.batch_size or usual_batch(examples, device), examples)
     per_epoch = batches_per_epoch(examples, batch)
     if examples // per_epoch < 2 * processes:
@@ -65,7 +69,8 @@ def make_plan(settings: AuditSettings, examples: int, processes: int = 1) -> Pla
             f"batches of {examples // per_epoch} images are too few for {processes} processes, each of which needs two"
             " at least; take fewer processes or a larger --batch-size"
         )
-    epochs = settings.epochs or min(max(ceil(STEPS / per_epoch), FEWEST_EPOCHS), MOST_EPOCHS)
+    usual = TUNED_EPOCHS if resolution else min(max(ceil(STEPS / per_epoch), FEWEST_EPOCHS), MOST_EPOCHS)
+    epochs = settings.epochs or usual
     peak = PEAK_LOADED if settings.weights else PEAK if model in BUILT_IN else PEAK_OWN
     rate = settings.learning_rate or peak * min(sqrt(batch / 128), 2.0)
     return Plan(device, model, batch, epochs, per_epoch, rate)

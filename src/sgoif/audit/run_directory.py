@@ -21,10 +21,12 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import torch
+
 from sgoif.audit.errors import RunDirectoryError, explained_writes
 from sgoif.audit.models import is_harmless, name_from_file
 from sgoif.audit.plan import Plan
-from sgoif.audit.settings import AUTOMATIC, FREE, AuditSettings
+from sgoif.audit.settings import AUTOMATIC, FREE, PRETRAINED, AuditSettings
 from sgoif.core.locks import lock
 from sgoif.core.provenance import versions, write_json
 from sgoif.core.serialization import load_state, save_state
@@ -83,6 +85,8 @@ class RunDirectory:
                     " give another folder with --out"
                 )
             return
+        if resume and "from_scratch" not in found["settings"] and not self.settings.asks_for_pretrained:
+            self.settings = replace(self.settings, from_scratch=True)  # go on as the release did that began the run
         differences = self.settings.differences(found["settings"])
         if not any((self.path / name).exists() for name in (NEWEST, PREVIOUS, INCOMING, "summary.json")):
             self._anew = bool(differences) or planted_labels(found) or not resume
@@ -181,7 +185,8 @@ class RunDirectory:
 
 def identity(settings: AuditSettings, plan: Plan, pixels: Pixels) -> dict[str, Any]:
     """What tells a run from others, in terms of JSON; where it runs and where things lie is no part of it."""
-    chosen = {name: value for name, value in settings.record().items() if name not in FREE}
+    left_out = FREE | PRETRAINED if settings.from_scratch_asked else FREE  # as in checkpoints of earlier releases
+    chosen = {name: value for name, value in settings.record().items() if name not in left_out}
     decided = {name: value for name, value in plan.record().items() if name != "device"}
     return {**chosen, **decided, "data": pixels.digest, "prepared images": pixels.content}
 
@@ -257,7 +262,11 @@ def claimed(settings: AuditSettings, resume: bool, communicator: Communicator) -
                 found.append(held.enter_context(claim(settings, resume)))
 
         communicator.run_and_sync_errors(take)
-        yield found[0] if found else RunDirectory(settings.directory.absolute(), settings)
+        directory = found[0] if found else RunDirectory(settings.directory.absolute(), settings)
+        earlier = communicator.rank == 0 and directory.settings != settings
+        if int(communicator.total(torch.tensor([earlier], dtype=torch.int64))):
+            directory.settings = replace(settings, from_scratch=True)
+        yield directory
 
 
 def _lock(handle: int, path: Path) -> None:

@@ -7,14 +7,20 @@ from pathlib import Path
 from typing import Any, Self, get_args
 
 from sgoif.device.selection import Device
+from sgoif.errors import SettingError
 from sgoif.settings import Options
 
 AUTOMATIC = "auto"
 """The model where none is named."""
+NO_BACKBONE = "none"
 SMALLEST_IMAGE, LARGEST_IMAGE = 8, 1024
 FREE = frozenset({"path", "out", "fdr", "checked", "nproc"})
 """Settings that may differ on resume: where things lie (the data have a digest of their own), what only the outputs
 depend on, and how many processes share the work."""
+PRETRAINED = frozenset({"backbone", "finetune", "from_scratch"})
+"""Settings of pretrained networks."""
+EARLIER = {"from_scratch": True}
+"""What runs did before there was a setting for it."""
 
 
 @dataclass(frozen=True)
@@ -54,6 +60,12 @@ class AuditSettings(DataSettings):
     """A built-in model, `timm:NAME`, or `package.module:factory` for your own."""
     weights: Path | None = None
     """A safetensors file to start from."""
+    backbone: str = "lite0"
+    """The pretrained network, as `sgoif.backbones.load_backbone` takes it; "none" for a small one from scratch."""
+    finetune: bool = False
+    """Train the pretrained network further, all of it."""
+    from_scratch: bool = False
+    """Train a small network of fresh weights."""
     epochs: int | None = None
     """Passes over the training images; early stopping may end a run before."""
     batch_size: int | None = None
@@ -102,7 +114,34 @@ class AuditSettings(DataSettings):
         need(0 < self.fdr < 1, "fdr", "a share strictly between 0 and 1, for instance 0.1")
         need(isinstance(self.seed, int) and self.seed >= 0, "seed", "a whole number of at least 0")
         need(self.device in get_args(Device), "device", f"one of {', '.join(get_args(Device))}")
-        need(bool(self.model), "model", "a built-in model or package.module:factory")
+        need(bool(self.model) and "@" not in self.model, "model", "a built-in model or package.module:factory")
+        need(isinstance(self.backbone, str) and bool(self.backbone), "backbone", "lite0 or another name, or none")
+        self._raise_if_contradictory()
+
+    def _raise_if_contradictory(self) -> None:
+        """Refuse what asks for two networks at once."""
+        pretrained = "--finetune" if self.finetune else f"--backbone {self.backbone}"
+        asked = {
+            "--from-scratch": self.from_scratch,
+            f"--backbone {NO_BACKBONE}": self.backbone == NO_BACKBONE and self.finetune,
+            "--model": self.model != AUTOMATIC,
+            "--weights": self.weights is not None,
+        }
+        if self.asks_for_pretrained and (other := [option for option, given in asked.items() if given]):
+            raise SettingError(
+                f"{pretrained} starts from a pretrained network, which {other[0]} does without: give one of the two"
+            )
+
+    @property
+    def asks_for_pretrained(self) -> bool:
+        """Whether a pretrained network is asked for in so many words."""
+        return self.finetune or self.backbone not in (AuditSettings.backbone, NO_BACKBONE)
+
+    @property
+    def from_scratch_asked(self) -> bool:
+        """Whether a network without pretrained features is asked for, be it the user's own."""
+        own = self.model != AUTOMATIC or self.weights is not None
+        return self.from_scratch or self.backbone == NO_BACKBONE or own
 
     @property
     def directory(self) -> Path:
@@ -120,17 +159,17 @@ class AuditSettings(DataSettings):
 
     @classmethod
     def from_record(cls, record: dict[str, Any]) -> Self:
-        """What `record` wrote."""
+        """What `record` wrote, be it that of an earlier release."""
         known = {item.name for item in fields(cls)}
-        return cls(**{name: value for name, value in record.items() if name in known})
+        return cls(**{name: value for name, value in {**EARLIER, **record}.items() if name in known})
 
     def differences(self, other: dict[str, Any]) -> list[str]:
         """What a run with the recorded settings would do otherwise, as "epochs was 30, now 20"."""
-        mine = self.record()
+        mine, before = self.record(), {**{item.name: item.default for item in fields(self)}, **EARLIER, **other}
         return [
-            f"{name} was {_shown(other.get(name))}, now {_shown(value)}"
+            f"{name} was {_shown(before[name])}, now {_shown(value)}"
             for name, value in mine.items()
-            if name not in FREE and other.get(name) != value
+            if name not in FREE and before[name] != value
         ]
 
     def command(self, *extra: str) -> str:

@@ -15,12 +15,14 @@ from torch import Tensor, nn
 
 from sgoif.audit.batches import DROPOUT, Batches, LabelledPixels, Normalisation, stream
 from sgoif.audit.errors import AuditError
+from sgoif.audit.finetuning import load_pretrained, normalisation_of, rates
 from sgoif.audit.models import make_model
 from sgoif.audit.networks import fit_whitening
 from sgoif.audit.plan import Plan
 from sgoif.audit.preview import Estimate, Look, estimated
 from sgoif.audit.settings import AuditSettings
 from sgoif.audit.stopping import EarlyStop
+from sgoif.backbones import Backbone
 from sgoif.backbones.weights import load_weights
 from sgoif.core.data import Part
 from sgoif.core.serialization import nest, unnest
@@ -72,7 +74,10 @@ class Training:
         rows: Indices,
         held: Indices,
         communicator: Communicator = SINGLE_PROCESS,
+        backbone: Backbone | None = None,
     ) -> None:
+        if settings.finetune and backbone is None:
+            backbone = load_pretrained(settings.backbone)
         self.settings, self.plan, self.communicator = settings, plan, communicator
         self.step = 0
         self.stopped = ""
@@ -87,13 +92,13 @@ class Training:
         pixels, given = images.array, np.asarray(images.labels, dtype=np.int64)
         channels, size = pixels.shape[1], pixels.shape[-1]
         torch.manual_seed(stream(settings.seed, 0, 0))
-        self.model: nn.Module = make_model(plan.model, channels, len(images.class_names), size)
+        self.model: nn.Module = make_model(plan.model, channels, len(images.class_names), size, backbone)
         self.fresh_head = load_weights(self.model, settings.weights) if settings.weights else []
         """Entries of the head that the file of weights did not have or that have another number of classes."""
-        layout = torch.channels_last if plan.device.type == "cuda" else torch.contiguous_format
+        layout = torch.channels_last if plan.device.type == "cuda" or backbone is not None else torch.contiguous_format
         self.model.to(plan.device, memory_format=layout)  # type: ignore[call-overload]
-        normalise = Normalisation.of(pixels)
-        if not settings.weights:
+        normalise = Normalisation.of(pixels) if backbone is None else normalisation_of(backbone)
+        if not settings.weights and backbone is None:
             fit_whitening(self.model, normalise.some(pixels))
         self.dataset = LabelledPixels(pixels, given, normalise)
         self.batches = Batches(
@@ -108,7 +113,11 @@ class Training:
             communicator=communicator,
         )
         self.optimizer = torch.optim.SGD(
-            self.model.parameters(), lr=plan.learning_rate, momentum=MOMENTUM, nesterov=True, weight_decay=WEIGHT_DECAY
+            rates(self.model, backbone is not None),
+            lr=plan.learning_rate,
+            momentum=MOMENTUM,
+            nesterov=True,
+            weight_decay=WEIGHT_DECAY,
         )
         self.network = self.model if communicator.size == 1 else nn.parallel.DistributedDataParallel(self.model)
         """The model, with the gradients of all processes averaged."""
@@ -136,7 +145,7 @@ class Training:
     def _advance(self) -> None:
         self.model.train()
         for group in self.optimizer.param_groups:
-            group["lr"] = learning_rate(self.step, self.plan.steps, self.plan.learning_rate)
+            group["lr"] = group["share"] * learning_rate(self.step, self.plan.steps, self.plan.learning_rate)
         x, y, index = self.batches.at(self.step)
         device = self.plan.device.type
         draw = self.step * self.communicator.size + self.communicator.rank

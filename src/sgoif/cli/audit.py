@@ -38,6 +38,16 @@ def audit_command(
         ),
     ] = "auto",
     weights: Annotated[Path | None, typer.Option(help="A .safetensors file to start from.")] = None,
+    backbone: Annotated[
+        str,
+        typer.Option(help="Pretrained network: lite0, lite1, lite2, timm:NAME, torchvision:NAME, hf:NAME, or none."),
+    ] = "lite0",
+    finetune: Annotated[
+        bool, typer.Option("--finetune", help="Train the pretrained network further, all of it; best on a GPU.")
+    ] = False,
+    from_scratch: Annotated[
+        bool, typer.Option("--from-scratch", help="Train a small network of fresh weights; needs no pretrained one.")
+    ] = False,
     epochs: Annotated[int | None, typer.Option(help="Passes over the images; chosen by the size of the data.")] = None,
     batch_size: Annotated[int | None, typer.Option(help="Images in a batch; chosen by the size of the data.")] = None,
     image_size: Annotated[int | None, typer.Option(help="Side of the images the model sees, in pixels.")] = None,

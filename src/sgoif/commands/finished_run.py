@@ -11,6 +11,7 @@ from torch import Tensor
 
 from sgoif.audit.batches import Normalisation
 from sgoif.audit.errors import RunDirectoryError
+from sgoif.audit.finetuning import TUNED, load_pretrained, normalisation_of
 from sgoif.audit.models import trusted_model
 from sgoif.audit.plan import hold_out
 from sgoif.audit.progress import Progress
@@ -86,6 +87,10 @@ def open_run(path: Path, model: str | None, say: Callable[[str], None]) -> Finis
     raise_if_foreign(weights, load_state(weights).get(IDENTITY), made, "Put the run's own back, or audit again")
     trained, held = hold_out(pixels.labels, settings.holdout, settings.seed, pixels.repeated())
     name = trusted_model(named, model, shown(path / SUMMARY), say)
-    prepare = Preparation(pixels.size, pixels.channels, Normalisation.of(pixels.array))
+    tuned = TUNED.fullmatch(name)
+    if tuned is None:
+        prepare = Preparation(pixels.size, pixels.channels, Normalisation.of(pixels.array))
+    else:
+        prepare = Preparation(pixels.size, 3, normalisation_of(load_pretrained(tuned["backbone"])))
     setup = TrainedModel(name, weights, pixels.class_names, prepare)
     return FinishedRun(setup, pixels, trained, held, Path(settings.path).absolute(), planted_labels(recorded))
