@@ -1,4 +1,4 @@
-"""An audit from beginning to end: images, training with the engine attached, tables and a page.
+"""An audit from beginning to end: images, what a network says of their labels, tables and a page.
 
     from sgoif.audit.audit import audit
     from sgoif.audit.settings import AuditSettings
@@ -10,60 +10,32 @@ outputs again.
 """
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass
-from functools import partial
-from pathlib import Path
-from typing import Any
+from dataclasses import replace
 
-import torch
-
-from sgoif.audit import outputs, small_classes
-from sgoif.audit.checked import read_checked, write_to_check
+from sgoif.audit.checked import read_checked
+from sgoif.audit.choice import CHOICE, Choice, Method, short_look
 from sgoif.audit.errors import AuditError, AuditInterrupted
-from sgoif.audit.finetuning import choose_sizes, described, wanted_backbone
+from sgoif.audit.finetuning import choose_sizes, wanted_backbone
+from sgoif.audit.frozen import FrozenRun
 from sgoif.audit.interruption import Interruption
-from sgoif.audit.live_status import LiveStatus
 from sgoif.audit.models import resolve
+from sgoif.audit.network_run import found_by, train_network
 from sgoif.audit.plan import LEAST_TRAINED, hold_out, make_plan
 from sgoif.audit.progress import Progress
-from sgoif.audit.review_plan import write_review_plan
+from sgoif.audit.results import AuditResult, Found, write_results
 from sgoif.audit.run_directory import RunDirectory, claimed, identity
 from sgoif.audit.settings import AuditSettings
-from sgoif.audit.training import Training
 from sgoif.backbones import Backbone
 from sgoif.core.data import isolated_random_state
-from sgoif.core.provenance import package_version, versions, write_json
 from sgoif.core.score_table import ScoreTable
 from sgoif.core.types import Indices
 from sgoif.device.selection import choose_device
 from sgoif.distributed.communicator import Communicator
 from sgoif.distributed.launch import choose_gpu, joined
-from sgoif.errors import ModelError, StateError
+from sgoif.errors import ModelError
 from sgoif.images import Collection, Pixels, open_images, prepare
-from sgoif.reports.label_report import ReportExtras, harmed_by, page_data, precision, sort_worst_first
-from sgoif.reports.page import write_page
-from sgoif.tasks import LabelErrors, LabelFindings
-
-
-@dataclass(frozen=True)
-class AuditResult:
-    """What an audit found, and where it lies."""
-
-    out: Path
-    table: ScoreTable
-    """The columns of issues.csv, worst first."""
-    summary: dict[str, Any]
-    """The contents of summary.json."""
-
-    @property
-    def report(self) -> Path:
-        return self.out / "report.html"
-
-    @property
-    def issues(self) -> Path:
-        return self.out / "issues.csv"
 
 
 def audit(settings: AuditSettings, progress: Progress | None = None, *, resume: bool = False) -> AuditResult:
@@ -75,7 +47,6 @@ def audit(settings: AuditSettings, progress: Progress | None = None, *, resume: 
     choose_gpu()
     device = choose_device(settings.device)
     resolve(settings.model, device)
-    backbone = wanted_backbone(settings) if settings.finetune else None
     if settings.weights is not None and not settings.weights.is_file():
         raise ModelError(f"--weights {settings.weights}: there is no such file")
     if settings.checked is not None and not settings.checked.is_file():
@@ -84,7 +55,7 @@ def audit(settings: AuditSettings, progress: Progress | None = None, *, resume: 
         show = Progress() if progress is None or communicator.rank else progress
         try:
             with isolated_random_state(device):
-                return _run(directory, interruption, show, communicator, backbone)
+                return _Audit(directory, interruption, show, communicator).run()
         except (KeyboardInterrupt, RuntimeError) as stop:
             if not isinstance(stop, KeyboardInterrupt) and (interruption.asked is None or communicator.size == 1):
                 raise  # else another process was quicker to leave, which ends what this one waits for
@@ -93,48 +64,140 @@ def audit(settings: AuditSettings, progress: Progress | None = None, *, resume: 
             show.close()
 
 
-def _run(
-    directory: RunDirectory,
-    interruption: Interruption,
-    show: Progress,
-    communicator: Communicator,
-    backbone: Backbone | None,
-) -> AuditResult:
-    start, settings = time.monotonic(), directory.settings
-    collection, pixels, resolution = _read_images(directory, show, communicator, backbone)
-    rows, held = _split(settings, pixels.labels, pixels.repeated())
-    checked = None
-    if settings.checked is not None:
-        checked = read_checked(settings.checked, collection, pixels, held.tolist())
-        show.say(f"{len(checked)} checked labels of held-out images are used")
-    plan = make_plan(settings, len(rows), communicator.size, resolution)
-    directory.identity = identity(settings, plan, pixels)
-    live = LiveStatus(None if communicator.rank else directory.path, pixels)
-    with ExitStack() as ending:
-        with interruption.deferred():  # on every process before the first one says that it trains
-            training = Training(pixels, settings, plan, rows, held, communicator, backbone)
-            ending.callback(training.close)
-            _reopen(training, directory, show)
-            spent = training.seconds
-            _train(training, directory, interruption, show, spent - start, live)
-        training.monitor.unite()
-        seconds = spent + time.monotonic() - start
-        live.tell("judging", training, seconds, now=True)
-        written = AuditResult(directory.path, ScoreTable({}), {})
+class _Audit:
+    """An audit under way."""
 
-        def write() -> None:
-            nonlocal written
-            if communicator.rank == 0:
-                with directory.explained():
-                    split = rows, held
-                    written = _write(directory, collection, pixels, training, show, split, seconds, checked)
+    def __init__(
+        self, directory: RunDirectory, interruption: Interruption, show: Progress, communicator: Communicator
+    ) -> None:
+        self.directory, self.interruption, self.show = directory, interruption, show
+        self.communicator, self.start = communicator, time.monotonic()
+        self.settings = settings = directory.settings
+        self.backbone = None if settings.from_scratch_asked else wanted_backbone(settings)
+        if settings.automatic and communicator.size > 1:
+            raise AuditError(
+                "several processes train one network together: give --finetune or --from-scratch, or start one process"
+            )
+        self.collection: Collection = open_images(settings.path, **settings.options)
+        split(settings, self.collection.labels)  # too few images are noticed before they are read
+        self._recorded = False
 
-        communicator.run_and_sync_errors(write)
-        live.tell("finished", training, seconds, now=True)
-        return written
+    def run(self) -> AuditResult:
+        """Judge labels as the settings ask, or in the way that serves these images best."""
+        if not self.settings.automatic:
+            return self._with_network(self.settings, [])
+        pixels, choice, frozen = self._choose()
+        self.show.say(choice.sentence())
+        if choice.method != "frozen":
+            return self._with_network(asking(self.settings, choice.method), [choice.sentence()])
+        checked = self._checked(pixels, frozen.crossfit.held)
+        self.show.stage("judging labels", 0)
+        with self.directory.explained():
+            return self._write(pixels, frozen.found(checked), [choice.sentence()], time.monotonic() - self.start)
+
+    def _choose(self) -> tuple[Pixels, Choice, FrozenRun]:
+        """Train heads on features, look briefly at networks, and compare; what was chosen before is kept."""
+        directory, show, device = self.directory, self.show, choose_device(self.settings.device)
+        assert self.backbone is not None
+        pixels, _ = self._pixels(self.settings)
+        frozen = FrozenRun(directory, self.collection, pixels, self.backbone, device, show)
+        kept = directory.load_part(CHOICE, frozen.identity)
+        if kept is not None:
+            return pixels, Choice(kept["method"], kept["agreement"]), frozen
+        _, held = split(self.settings, pixels.labels, pixels.repeated())
+        agreement: dict[Method, float] = {"frozen": frozen.agreement(held)}
+        ways: tuple[Method, ...] = ("scratch", "finetuned") if device.type == "cuda" else ("scratch",)
+        for way in ways:
+            settings = asking(self.settings, way)
+            seen, resolution = self._pixels(settings)
+            parts = split(settings, seen.labels, seen.repeated())
+            plan = make_plan(settings, len(parts[0]), resolution=resolution)
+            agreement[way] = short_look(settings, plan, seen, parts, show, self._network(settings))
+        choice = Choice.of(agreement)
+        directory.save_part(CHOICE, choice.record(), frozen.identity)
+        return pixels, choice, frozen
+
+    def _with_network(self, settings: AuditSettings, why: Sequence[str]) -> AuditResult:
+        """Train a network to the end and judge by it."""
+        directory, communicator = self.directory, self.communicator
+        pixels, resolution = self._pixels(settings)
+        rows, held = split(settings, pixels.labels, pixels.repeated())
+        checked = self._checked(pixels, held)
+        plan = make_plan(settings, len(rows), communicator.size, resolution)
+        directory.identity = identity(settings, plan, pixels)
+        with ExitStack() as ending:
+            training, live, seconds = train_network(
+                directory,
+                settings,
+                pixels,
+                plan,
+                (rows, held),
+                self.interruption,
+                self.show,
+                communicator,
+                self._network(settings),
+                self.start,
+                ending,
+            )
+            live.tell("judging", training, seconds, now=True)
+            written = AuditResult(directory.path, ScoreTable({}), {})
+
+            def write() -> None:
+                nonlocal written
+                if communicator.rank == 0:
+                    self.show.stage("judging labels", 0)
+                    with directory.explained():
+                        written = self._write(pixels, found_by(training, pixels, held, checked), why, seconds)
+
+            communicator.run_and_sync_errors(write)
+            live.tell("finished", training, seconds, now=True)
+            return written
+
+    def _network(self, settings: AuditSettings) -> Backbone | None:
+        """The pretrained network that is to be trained further, if one is."""
+        return self.backbone if settings.finetune else None
+
+    def _pixels(self, settings: AuditSettings) -> tuple[Pixels, int | None]:
+        """The images at the size that a network is trained on, and the pixels a side that a pretrained one looks at."""
+        resolution, size = None, None if settings.automatic else settings.image_size
+        if settings.finetune:
+            assert self.backbone is not None
+            resolution, size = choose_sizes(settings, self.backbone, self.collection.store)
+        self.show.stage("reading images", len(self.collection.names))
+        found: list[Pixels] = []
+
+        def read() -> None:
+            found.append(prepare(self.collection, self.directory.cache, size=size, progress=self.show.advance))
+
+        def first() -> None:
+            if self.communicator.rank == 0:
+                if not self._recorded:
+                    self.directory.record(self.collection.digest())
+                    self._recorded = True
+                read()
+
+        self.communicator.run_and_sync_errors(first)
+        # What the first has prepared is only opened.
+        self.communicator.run_and_sync_errors(lambda: read() if self.communicator.rank else None)
+        return found[0], resolution
+
+    def _checked(self, pixels: Pixels, held: Indices) -> dict[int, int] | None:
+        if self.settings.checked is None:
+            return None
+        checked = read_checked(self.settings.checked, self.collection, pixels, held.tolist())
+        self.show.say(f"{len(checked)} checked labels of held-out images are used")
+        return checked
+
+    def _write(self, pixels: Pixels, found: Found, why: Sequence[str], seconds: float) -> AuditResult:
+        return write_results(self.directory, self.collection, pixels, found, why, self.show, seconds)
 
 
-def _split(settings: AuditSettings, labels: Indices, copies: Sequence[int] = ()) -> tuple[Indices, Indices]:
+def asking(settings: AuditSettings, method: Method) -> AuditSettings:
+    """Settings that ask for a network to be trained; images have the size that suits it."""
+    return replace(settings, finetune=method == "finetuned", from_scratch=method == "scratch", image_size=None)
+
+
+def split(settings: AuditSettings, labels: Indices, copies: Sequence[int] = ()) -> tuple[Indices, Indices]:
     """Rows to train on and to hold out; raises where there are too few to judge labels by."""
     rows, held = hold_out(labels, settings.holdout, settings.seed, copies)
     if len(rows) < LEAST_TRAINED:
@@ -143,194 +206,3 @@ def _split(settings: AuditSettings, labels: Indices, copies: Sequence[int] = ())
             f" but labels can be judged from {LEAST_TRAINED} on. Add images, or look through these by eye"
         )
     return rows, held
-
-
-def _read_images(
-    directory: RunDirectory, show: Progress, communicator: Communicator, backbone: Backbone | None
-) -> tuple[Collection, Pixels, int | None]:
-    """The data, their images as they are trained on, and the pixels a side that a backbone looks at."""
-    settings = directory.settings
-    collection = open_images(settings.path, **settings.options)
-    _split(settings, collection.labels)  # too few images are noticed before they are read
-    show.stage("reading images", len(collection.names))
-
-    found: list[Pixels] = []
-    resolution, size = None, settings.image_size
-    if backbone is not None:
-        resolution, size = choose_sizes(settings, backbone, collection.store)
-
-    def read() -> None:
-        found.append(prepare(collection, directory.cache, size=size, progress=show.advance))
-
-    def first() -> None:
-        if communicator.rank == 0:
-            directory.record(collection.digest())
-            read()
-
-    communicator.run_and_sync_errors(first)
-    communicator.run_and_sync_errors(
-        lambda: read() if communicator.rank else None
-    )  # what the first has prepared is only opened
-    return collection, found[0], resolution
-
-
-def _reopen(training: Training, directory: RunDirectory, show: Progress) -> None:
-    """Go on from the newest checkpoint, if there is one."""
-    if training.fresh_head:
-        show.say(f"weights of {', '.join(training.fresh_head)} start afresh: the file has none that fit")
-    state, problems = directory.load()
-    for problem in problems:
-        show.say(problem)
-    if state is None:
-        return
-    try:
-        training.load_state_dict(state)
-    except StateError as error:
-        raise StateError(
-            f"{directory.path}: {error}. Go on with the version of sgoif that began the run, or give another folder"
-            " with --out"
-        ) from error
-
-
-def _train(
-    training: Training,
-    directory: RunDirectory,
-    interruption: Interruption,
-    show: Progress,
-    clock: float,
-    live: LiveStatus,
-) -> None:
-    """Train to the end, with checkpoints; `clock` plus the time now is what the run has taken in all.
-
-    Signals are deferred. Of several processes the first says when to save, and each may have heard that the run should
-    stop.
-    """
-    if training.finished():
-        return
-    plan, communicator = training.plan, training.communicator
-    show.stage(f"training {described(plan.model)}", plan.steps, training.step)
-
-    def save() -> None:
-        state = {**training.state_dict(), "seconds": clock + time.monotonic()}
-        communicator.run_and_sync_errors(lambda: directory.save(state) if communicator.rank == 0 else None)
-
-    def wishes() -> tuple[bool, bool]:
-        due = communicator.rank == 0 and directory.due(training.step % plan.steps_per_epoch == 0)
-        stop, keep = communicator.total(torch.tensor([interruption.asked is not None, due], dtype=torch.int64)).tolist()
-        return stop > 0, keep > 0
-
-    while not training.finished():
-        training.advance()
-        show.advance(training.step, plan.steps, f"epoch {training.epoch} of {plan.epochs}, loss {training.loss:.3f}")
-        live.tell("training", training, clock + time.monotonic())
-        stop, keep = wishes()
-        if stop:
-            live.tell("stopped", training, clock + time.monotonic(), now=True)
-            save()
-            interruption.leaving = True
-            raise KeyboardInterrupt
-        if keep and not training.finished():
-            save()
-    save()
-    if training.stopped != "all epochs done":
-        show.say(f"stopped early after {training.step} of {plan.steps} steps: {REASONS[training.stopped]}")
-
-
-REASONS = {
-    "memorising": "the model has begun to learn the training images by heart",
-    "settled": "the list of suspicious images does not change any more",
-}
-
-
-def _write(
-    directory: RunDirectory,
-    collection: Collection,
-    pixels: Pixels,
-    training: Training,
-    show: Progress,
-    split: tuple[Indices, Indices],
-    seconds: float,
-    checked: Mapping[int, int] | None,
-) -> AuditResult:
-    folder, fdr = directory.path, training.settings.fdr
-    show.stage("judging labels", 0)
-    errors = LabelErrors(training.monitor, dataset=training.dataset, class_names=pixels.class_names, checked=checked)
-    counts, held = (len(split[0]), len(split[1])), split[1]
-    unjudged = small_classes.unjudged(pixels.labels, held, len(pixels.class_names))
-    rate = errors.noise_rate().estimate
-    numbers = sort_worst_first(small_classes.without_verdict(errors.table(fdr), unjudged, rate))
-    table = outputs.with_names(numbers, pixels.names, pixels.class_names)
-    about_data = [
-        *small_classes.notes(numbers, pixels.labels, held, pixels.class_names),
-        *outputs.data_notes(pixels, collection.notes),
-        *outputs.write_tables(folder, table),
-    ]
-    notes = [*errors.notes(), *about_data]
-    for note in notes:
-        show.say(note)
-    outputs.write_skipped(folder, pixels.skipped)
-    outputs.write_copies(folder, pixels)
-    write_to_check(folder, errors, pixels)
-    review = write_review_plan(folder, table["path"].tolist(), table["probability_wrong"].tolist())
-    show.stage("writing the page", len(table))
-    source = str(collection.source)
-    extras = ReportExtras(
-        title=collection.source.name or source,
-        names=pixels.names.__getitem__,
-        picture=pixels.thumbnails,
-        source=source,
-        facts=_facts(training, counts, seconds),
-        notes=about_data,
-        copies=[group.indices for group in (*pixels.duplicates, *pixels.near_duplicates)],
-        unjudged=unjudged.tolist(),
-        history=training.monitor.history,
-        harmed=partial(harmed_by, errors),
-        review=review,
-    )
-    write_page(folder / "report.html", page_data(errors, numbers, fdr, extras), progress=show.advance)
-    summary = {**_summary(training, pixels, errors, numbers, counts, seconds), "notes": notes}
-    write_json(folder / "summary.json", summary)  # last, so that it says that everything else is there
-    return AuditResult(folder, table, summary)
-
-
-def _facts(training: Training, split: tuple[int, int], seconds: float) -> dict[str, str]:
-    plan = training.plan
-    return {
-        "model": described(plan.model),
-        "images trained on": f"{split[0]:,}",
-        "images held out": f"{split[1]:,}",
-        "epochs": f"{training.step / plan.steps_per_epoch:.0f} of {plan.epochs} ({training.stopped})",
-        "batch size": str(plan.batch_size),
-        "learning rate": f"{plan.learning_rate:.3g}",
-        "seed": str(training.settings.seed),
-        "device": plan.device.type,
-        "time": f"{seconds / 60:.1f} min",
-        "version": package_version(),
-    }
-
-
-def _summary(
-    training: Training, pixels: Pixels, errors: LabelFindings, table: ScoreTable, split: tuple[int, int], seconds: float
-) -> dict[str, Any]:
-    settings, rate = training.settings, errors.noise_rate()
-    return {
-        "images": len(pixels.names),
-        "classes": len(pixels.class_names),
-        "trained_on": split[0],
-        "held_out": split[1],
-        "skipped": len(pixels.skipped),
-        "duplicates": outputs.further(pixels.duplicates),
-        "near_duplicates": outputs.further(pixels.near_duplicates),
-        "selected": int(table["is_label_issue"].sum()),
-        "worth_a_look": errors.tiers(settings.fdr)[1].size,
-        "verdict": errors.verdict(),
-        "fdr": settings.fdr,
-        "noise_rate": {"estimate": rate.estimate, "low": rate.low, "high": rate.high, "told": errors.rate_told},
-        "expected_precision": {str(k): value for k, value in precision(errors, table)},
-        "seconds": seconds,
-        "settings": settings.record(),
-        "plan": training.plan.record(),
-        "versions": versions(),
-        "stopped": training.stopped,
-        "steps": training.step,
-    }

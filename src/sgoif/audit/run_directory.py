@@ -165,6 +165,19 @@ class RunDirectory:
             )
         return None, []
 
+    def save_part(self, name: str, state: dict[str, Any], identity: dict[str, Any]) -> None:
+        """Keep what a part of the run found, with what it follows from."""
+        with self.explained():
+            save_state(self.path / name, {**state, IDENTITY: identity})
+
+    def load_part(self, name: str, identity: dict[str, Any]) -> dict[str, Any] | None:
+        """What `save_part` kept; None where it is not there, damaged, or follows from something else."""
+        try:
+            state = load_state(self.path / name)
+        except (FileNotFoundError, StateError):
+            return None
+        return state if state.pop(IDENTITY, None) == identity else None
+
     def kept(self) -> str:
         """What is safe whatever happens next, as a sentence."""
         if self.saved_step is None:

@@ -19,6 +19,8 @@ FREE = frozenset({"path", "out", "fdr", "checked", "nproc"})
 depend on, and how many processes share the work."""
 PRETRAINED = frozenset({"backbone", "finetune", "from_scratch"})
 """Settings of pretrained networks."""
+OF_A_NETWORK = frozenset({"epochs", "batch_size", "learning_rate", "augment", "early_stop", "budget", "nproc"})
+"""Settings of a network that is trained; one that the run itself chooses has the usual ones."""
 EARLIER = {"from_scratch": True}
 """What runs did before there was a setting for it."""
 
@@ -132,6 +134,14 @@ class AuditSettings(DataSettings):
                 f"{pretrained} starts from a pretrained network, which {other[0]} does without: give one of the two"
             )
 
+        if self.automatic:
+            mine = {item.name: item.default for item in fields(self) if item.name in OF_A_NETWORK}
+            if changed := [name for name, value in mine.items() if getattr(self, name) != value]:
+                raise SettingError(
+                    f"{changed[0]} is about the training of a network: give --finetune or --from-scratch with it."
+                    " Without them, labels are judged by features of a pretrained network if these serve best"
+                )
+
     @property
     def asks_for_pretrained(self) -> bool:
         """Whether a pretrained network is asked for in so many words."""
@@ -142,6 +152,11 @@ class AuditSettings(DataSettings):
         """Whether a network without pretrained features is asked for, be it the user's own."""
         own = self.model != AUTOMATIC or self.weights is not None
         return self.from_scratch or self.backbone == NO_BACKBONE or own
+
+    @property
+    def automatic(self) -> bool:
+        """Whether the run itself chooses between pretrained features and a network that is trained."""
+        return not self.finetune and not self.from_scratch_asked
 
     @property
     def directory(self) -> Path:

@@ -13,7 +13,7 @@ from sgoif.cli.terminal import SHOWN, add_row, message, new_table, print_json, p
 if TYPE_CHECKING:
     from rich.table import Table
 
-    from sgoif.audit.audit import AuditResult
+    from sgoif.audit.results import AuditResult
     from sgoif.audit.settings import AuditSettings
 
 

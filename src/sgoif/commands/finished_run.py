@@ -66,13 +66,19 @@ def open_run(path: Path, model: str | None, say: Callable[[str], None]) -> Finis
     settings = AuditSettings.from_record(recorded["settings"])
     weights = path.absolute() / NEWEST
     try:
-        named = json.loads((path / SUMMARY).read_text(encoding="utf-8"))["plan"]["model"]
+        plan = json.loads((path / SUMMARY).read_text(encoding="utf-8"))["plan"]
+        named, frozen = plan["model"], "heads" in plan
     except FileNotFoundError as error:
         raise RunDirectoryError(
             f"the audit in {path} is not finished; go on with it first: {to_go_on(recorded)}"
         ) from error
     except (ValueError, KeyError, TypeError, RecursionError) as error:
         raise RunDirectoryError(f"{path / SUMMARY} is damaged ({error!r}); write it again with --resume") from error
+    if frozen:
+        raise RunDirectoryError(
+            f"the audit in {path} judged labels by features of {shown(named)} and trained no network that could be used"
+            " here; audit again with --finetune or --from-scratch, and another --out"
+        )
     if not weights.is_file():
         raise RunDirectoryError(f"{weights} is gone, and with it the weights; run the audit again")
     try:

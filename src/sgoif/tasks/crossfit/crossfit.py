@@ -122,6 +122,13 @@ class CrossFit:
         judged = judge(training, held_out, self.classes, checked, beside=share * standard(-margin))
         return LabelFindings(judged, self._scores(), self.class_names, labels=lambda i: self.labels[i].tolist())
 
+    def agreement(self, rows: Indices) -> float:
+        """The share of some labels that is the likeliest class to the head that held the example out."""
+        agrees = np.zeros(len(self.labels), dtype=bool)
+        for head in self.heads.values():
+            agrees[head.held_out.index] = head.held_out.agrees
+        return float(agrees[rows].mean())
+
     def harmed(self, indices: Indices) -> Indices:
         """The held-out examples that each of these hurts most, by index, [n, 4]; −1: no more."""
         return np.asarray(np.stack([head.harmed for head in self.heads.values()]).max(0)[indices])

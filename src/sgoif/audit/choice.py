@@ -1,0 +1,91 @@
+"""What serves a set of images best, by the run itself: pretrained features, their network fine-tuned, or a small one.
+
+Each is looked at briefly and compared by the share of held-out labels that it agrees with. Heads on features are
+trained to the end, in seconds; a network has a sixth of its epochs, with the whole course of the learning rate.
+"""
+
+from collections.abc import Callable
+from dataclasses import asdict, dataclass, replace
+from typing import Any, Literal
+
+import numpy as np
+import torch
+
+from sgoif.audit.plan import Plan
+from sgoif.audit.progress import Progress
+from sgoif.audit.settings import AuditSettings
+from sgoif.audit.training import Training
+from sgoif.backbones import Backbone
+from sgoif.core.types import Indices
+from sgoif.images import Pixels
+
+Method = Literal["frozen", "finetuned", "scratch"]
+CHOICE = "choice.npz"
+"""What a run directory keeps of it."""
+LOOK = 6
+"""A short look has one in so many epochs."""
+SAID = {
+    "frozen": "heads on frozen features",
+    "finetuned": "the pretrained network after a short fine-tuning",
+    "scratch": "a small network after a short training from scratch",
+}
+AT_ONCE = 256
+
+
+@dataclass(frozen=True)
+class Choice:
+    """Which way was taken, and how often each agreed with held-out labels."""
+
+    method: Method
+    agreement: dict[str, float]
+
+    @classmethod
+    def of(cls, agreement: dict[Method, float]) -> "Choice":
+        """The way that agrees most; of equals the first."""
+        return cls(max(agreement, key=lambda method: agreement[method]), dict(agreement.items()))
+
+    def record(self) -> dict[str, Any]:
+        """In terms of JSON."""
+        return asdict(self)
+
+    def sentence(self) -> str:
+        """Which and why."""
+        others = [
+            f"{SAID[method]} with {share:.1%}" for method, share in self.agreement.items() if method != self.method
+        ]
+        chosen = f"{SAID[self.method]} agreed with {self.agreement[self.method]:.1%} of the held-out labels"
+        return f"chosen by a short look at each: {', '.join([chosen, *others])}"
+
+
+def short_look(
+    settings: AuditSettings,
+    plan: Plan,
+    pixels: Pixels,
+    split: tuple[Indices, Indices],
+    show: Progress,
+    backbone: Backbone | None = None,
+) -> float:
+    """The share of held-out labels that a network agrees with after a sixth of its epochs."""
+    plan = replace(plan, epochs=max(1, round(plan.epochs / LOOK)))
+    training = Training(pixels, replace(settings, early_stop=False), plan, *split, backbone=backbone)
+    try:
+        show.stage(f"a short look at {plan.model}", plan.steps)
+        while not training.finished():
+            training.advance()
+            show.advance(training.step, plan.steps)
+        return _agreement(training, pixels, split[1])
+    finally:
+        training.close()
+
+
+@torch.inference_mode()
+def _agreement(training: Training, pixels: Pixels, held: Indices) -> float:
+    training.model.eval()
+    normalise: Callable[[torch.Tensor], torch.Tensor] = training.dataset.normalise
+    right = 0
+    for start in range(0, len(held), AT_ONCE):
+        rows = held[start : start + AT_ONCE]
+        images = torch.from_numpy(np.ascontiguousarray(pixels.array[rows])).to(training.plan.device)
+        likeliest = training.model(normalise(images)).argmax(1).cpu().numpy()
+        right += int((likeliest == pixels.labels[rows]).sum())
+    return right / len(held)

@@ -1,0 +1,101 @@
+"""The part of an audit that trains no network: features of a pretrained one, and cross-fitted heads on them."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import torch
+
+from sgoif.audit.errors import AuditError
+from sgoif.audit.progress import Progress
+from sgoif.audit.results import Found
+from sgoif.audit.run_directory import RunDirectory
+from sgoif.audit.settings import FREE
+from sgoif.backbones import Backbone
+from sgoif.core.types import Indices
+from sgoif.errors import SgoifError
+from sgoif.features import choose_resolution, extract_features
+from sgoif.images import Collection, Pixels
+from sgoif.images.text import plural
+from sgoif.tasks.crossfit import CrossFit
+from sgoif.tasks.crossfit.crossfit import FOLDS
+from sgoif.tasks.crossfit.head import EPOCHS, Head
+
+
+class FrozenRun:
+    """Features of all images and the heads on them; what is done is kept in the run directory, head by head."""
+
+    def __init__(
+        self,
+        directory: RunDirectory,
+        collection: Collection,
+        pixels: Pixels,
+        backbone: Backbone,
+        device: torch.device,
+        show: Progress,
+    ) -> None:
+        self.directory, self.show, self.device = directory, show, device
+        settings = directory.settings
+        if settings.image_size is None:
+            size, self.why = choose_resolution(backbone, collection, device=device)
+        else:
+            size, self.why = settings.image_size, f"{settings.image_size} pixels, as asked"
+        self.name = f"{backbone.name}, frozen at {size} pixels"
+        show.stage(f"features by {backbone.name} at {size} pixels", len(collection))
+        features = extract_features(collection, backbone, size, device=device, progress=show.advance)
+        place = {name: row for row, name in enumerate(np.array(collection.names, dtype=object)[features.rows].tolist())}
+        if missing := [name for name in pixels.names if name not in place]:
+            raise AuditError(
+                f"{plural(len(missing), 'image')} could be read at first and not a second time (the first is"
+                f" {missing[0]!r}); run the audit again when nobody writes to the images"
+            )
+        chosen = {name: value for name, value in settings.record().items() if name not in FREE}
+        self.identity = {**chosen, "data": pixels.digest, "network": backbone.digest, "resolution": size}
+        self.crossfit = CrossFit(
+            features.array[[place[name] for name in pixels.names]],
+            pixels.labels,
+            pixels.class_names,
+            seed=settings.seed,
+            copies=[group.indices for group in (*pixels.duplicates, *pixels.near_duplicates)],
+            device=device,
+        )
+        self._train()
+
+    def _train(self) -> None:
+        self.show.stage("training heads on the features", 100 * FOLDS)
+        for fold in range(FOLDS):
+            name, identity = f"head-{fold}.npz", {**self.identity, "fold": fold}
+            if (state := self.directory.load_part(name, identity)) is not None:
+                try:
+                    self.crossfit.heads[fold] = Head.from_state(state)
+                    continue
+                except SgoifError:
+                    pass  # it is trained again, in seconds
+
+            def advance(step: int, steps: int, fold: int = fold) -> None:
+                self.show.advance(100 * fold + 100 * step // steps, 100 * FOLDS, f"head {fold + 1} of {FOLDS}")
+
+            self.directory.save_part(name, self.crossfit.train(fold, advance).state_dict(), identity)
+
+    def agreement(self, rows: Indices) -> float:
+        """The share of labels that the head agrees with that held out the image."""
+        return self.crossfit.agreement(rows)
+
+    def found(self, checked: Mapping[int, int] | None) -> Found:
+        """What the heads and the neighbours say of the labels."""
+        crossfit = self.crossfit
+        count = len(crossfit.labels)
+        facts = {
+            "model": self.name,
+            "resolution": self.why,
+            "heads": f"{FOLDS} of two layers, {EPOCHS} epochs each; every image is held out by one",
+            "images": f"{count:,}",
+            "device": self.device.type,
+        }
+        record: dict[str, Any] = {
+            "trained_on": count,
+            "held_out": len(crossfit.held),
+            "plan": {"model": self.name, "heads": FOLDS, "epochs": EPOCHS, "device": self.device.type},
+            "stopped": "all epochs done",
+        }
+        return Found(crossfit.findings(checked), crossfit.held, facts, record, (), crossfit.harmed)

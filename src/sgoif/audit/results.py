@@ -1,0 +1,125 @@
+"""What an audit leaves behind when its labels are judged: tables, page, summary."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from sgoif.audit import outputs, small_classes
+from sgoif.audit.checked import write_to_check
+from sgoif.audit.progress import Progress
+from sgoif.audit.review_plan import write_review_plan
+from sgoif.audit.run_directory import RunDirectory
+from sgoif.core.provenance import package_version, versions, write_json
+from sgoif.core.score_table import ScoreTable
+from sgoif.core.types import Indices
+from sgoif.images import Collection, Pixels
+from sgoif.reports.label_report import ReportExtras, page_data, precision, sort_worst_first
+from sgoif.reports.page import write_page
+from sgoif.tasks import LabelFindings
+
+
+@dataclass(frozen=True)
+class Found:
+    """What was found about the labels, and how."""
+
+    findings: LabelFindings
+    held: Indices
+    """Images that were held out."""
+    facts: Mapping[str, str]
+    """How, for the page."""
+    record: Mapping[str, Any]
+    """How, for summary.json."""
+    history: Sequence[Mapping[str, float]]
+    harmed: Callable[[Indices], Indices]
+    """The held-out images that each of these hurts most."""
+
+
+@dataclass(frozen=True)
+class AuditResult:
+    """What an audit found, and where it lies."""
+
+    out: Path
+    table: ScoreTable
+    """The columns of issues.csv, worst first."""
+    summary: dict[str, Any]
+    """The contents of summary.json."""
+
+    @property
+    def report(self) -> Path:
+        return self.out / "report.html"
+
+    @property
+    def issues(self) -> Path:
+        return self.out / "issues.csv"
+
+
+def write_results(
+    directory: RunDirectory,
+    collection: Collection,
+    pixels: Pixels,
+    found: Found,
+    why: Sequence[str],
+    show: Progress,
+    seconds: float,
+) -> AuditResult:
+    """Write everything; `why` says how the network was chosen."""
+    folder, settings, findings = directory.path, directory.settings, found.findings
+    unjudged = small_classes.unjudged(pixels.labels, found.held, len(pixels.class_names))
+    rate = findings.noise_rate().estimate
+    numbers = sort_worst_first(small_classes.without_verdict(findings.table(settings.fdr), unjudged, rate))
+    table = outputs.with_names(numbers, pixels.names, pixels.class_names)
+    about_data = [
+        *why,
+        *small_classes.notes(numbers, pixels.labels, found.held, pixels.class_names),
+        *outputs.data_notes(pixels, collection.notes),
+        *outputs.write_tables(folder, table),
+    ]
+    notes = [*findings.notes(), *about_data]
+    for note in notes:
+        show.say(note)
+    outputs.write_skipped(folder, pixels.skipped)
+    outputs.write_copies(folder, pixels)
+    write_to_check(folder, findings, pixels)
+    review = write_review_plan(folder, table["path"].tolist(), table["probability_wrong"].tolist())
+    show.stage("writing the page", len(table))
+    source = str(collection.source)
+    run = {"seed": str(settings.seed), "time": f"{seconds / 60:.1f} min", "version": package_version()}
+    extras = ReportExtras(
+        title=collection.source.name or source,
+        names=pixels.names.__getitem__,
+        picture=pixels.thumbnails,
+        source=source,
+        facts={**found.facts, **run},
+        notes=about_data,
+        copies=[group.indices for group in (*pixels.duplicates, *pixels.near_duplicates)],
+        unjudged=unjudged.tolist(),
+        history=found.history,
+        harmed=found.harmed,
+        review=review,
+    )
+    write_page(folder / "report.html", page_data(findings, numbers, settings.fdr, extras), progress=show.advance)
+    summary = {**_summary(directory, pixels, found, numbers), "seconds": seconds, "notes": notes}
+    write_json(folder / "summary.json", summary)  # last, so that it says that everything else is there
+    return AuditResult(folder, table, summary)
+
+
+def _summary(directory: RunDirectory, pixels: Pixels, found: Found, table: ScoreTable) -> dict[str, Any]:
+    settings, findings = directory.settings, found.findings
+    rate = findings.noise_rate()
+    return {
+        "images": len(pixels.names),
+        "classes": len(pixels.class_names),
+        **found.record,
+        "skipped": len(pixels.skipped),
+        "duplicates": outputs.further(pixels.duplicates),
+        "near_duplicates": outputs.further(pixels.near_duplicates),
+        "selected": int(table["is_label_issue"].sum()),
+        "worth_a_look": findings.tiers(settings.fdr)[1].size,
+        "verdict": findings.verdict(),
+        "fdr": settings.fdr,
+        "noise_rate": {"estimate": rate.estimate, "low": rate.low, "high": rate.high, "told": findings.rate_told},
+        "expected_precision": {str(k): value for k, value in precision(findings, table)},
+        "settings": settings.record(),
+        "versions": versions(),
+    }
