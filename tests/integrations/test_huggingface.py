@@ -24,6 +24,7 @@ from torch import nn
 from torch.utils.data import Dataset, default_collate
 
 from sgoif import InfluenceMonitor, indexed
+from sgoif.core.score_table import ScoreTable
 from sgoif.errors import IndexingError, SettingError
 
 pytest.importorskip("accelerate")
@@ -131,6 +132,39 @@ def test_the_table_is_that_of_a_plain_loop(tmp_path: Path, make: Any, accumulate
     assert np.array_equal(callback.scores()["index"], np.arange(48))
     assert len(callback.errors().table()) == 48
     assert sum("eval_loss" in entry for entry in running.state.log_history) == 2
+
+
+@pytest.mark.parametrize("layers", ["head", "last-stage", "all"])
+@pytest.mark.parametrize("reentrant", [False, True])
+def test_gradient_checkpointing_changes_no_score(tmp_path: Path, reentrant: bool, layers: str) -> None:
+    tables = []
+    given = {"gradient_checkpointing": True, "gradient_checkpointing_kwargs": {"use_reentrant": reentrant}}
+    for options in (given, {}):
+        callback, model = InfluenceCallback(holdout(), layers=layers, **SETTINGS), vit()
+        trainer(model, tmp_path, callback, **options).train()
+        assert model.is_gradient_checkpointing == bool(options)
+        tables.append(callback.scores())
+    assert_close(*tables)
+
+
+@pytest.mark.parametrize("reentrant", [False, True])
+def test_a_frozen_body_with_gradient_checkpointing(tmp_path: Path, reentrant: bool) -> None:
+    tables = []
+    given = {"gradient_checkpointing": True, "gradient_checkpointing_kwargs": {"use_reentrant": reentrant}}
+    for options in (given, {}):
+        callback, model = InfluenceCallback(holdout(), **SETTINGS), vit()
+        model.vit.requires_grad_(False)
+        before = {name: weight.clone() for name, weight in model.vit.state_dict().items()}
+        trainer(model, tmp_path, callback, **options).train()
+        assert all(torch.equal(weight, before[name]) for name, weight in model.vit.state_dict().items())
+        tables.append(callback.scores())
+    assert_close(*tables)
+
+
+def assert_close(found: ScoreTable, expected: ScoreTable) -> None:
+    for name in expected.columns:
+        np.testing.assert_allclose(found[name], expected[name], rtol=1e-5, atol=1e-6, err_msg=name)
+    assert len(np.unique(expected["influence"])) > 24
 
 
 @pytest.fixture

@@ -25,6 +25,13 @@ Model = Annotated[
         " With a run only for your own, which is imported on your word and not on that of a file."
     ),
 ]
+Backbone = Annotated[
+    str | None,
+    typer.Option(
+        help="A pretrained network in the place of a model of yours: lite0, lite1, lite2, timm:NAME, torchvision:NAME"
+        " or hf:NAME. A linear head is learned from the labels of DATA."
+    ),
+]
 Weights = Annotated[
     Path | None, typer.Option(help="Its .safetensors file; not needed where your factory loads weights itself.")
 ]

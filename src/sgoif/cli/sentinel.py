@@ -7,7 +7,18 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from sgoif.cli.options import Limit, Model, Weights, computing, data_of, made_from, preparing, reading, with_options
+from sgoif.cli.options import (
+    Backbone,
+    Limit,
+    Model,
+    Weights,
+    computing,
+    data_of,
+    made_from,
+    preparing,
+    reading,
+    with_options,
+)
 from sgoif.cli.terminal import SHOWN, add_row, message, new_table, print_json, print_sentence, results, with_progress
 
 if TYPE_CHECKING:
@@ -33,6 +44,14 @@ OtherModel = Annotated[
         show_default="the file's, if built in or of timm",
     ),
 ]
+OtherBackbone = Annotated[
+    str | None,
+    typer.Option(
+        "--backbone",
+        help="The pretrained network that the sentinel was fitted to, where its weights are fetched or lie in a file.",
+        show_default="the file's, if lite0, lite1 or lite2",
+    ),
+]
 OtherWeights = Annotated[
     Path | None,
     typer.Option(
@@ -56,6 +75,7 @@ def fit_command(
         typer.Option(help="Run directory of a finished `sgoif audit`: brings model, weights, images and hold-out."),
     ] = None,
     model: Model = None,
+    backbone: Backbone = None,
     weights: Weights = None,
     out: Annotated[Path, typer.Option(help="The file to write.")] = Path("sentinel.npz"),
     calibration: Annotated[
@@ -93,6 +113,7 @@ def fit_command(
     """
     given |= locals()
     from sgoif.audit.models import is_harmless
+    from sgoif.commands.backbone_model import HARMLESS
     from sgoif.commands.sentinel.fitting import fit
     from sgoif.commands.sentinel.settings import FitSettings
     from sgoif.commands.settings import numbers
@@ -108,7 +129,10 @@ def fit_command(
         f" {summary['calibration']:,} ({summary['calibrated_on']}); the smallest p-value is"
         f" {summary['smallest_p_value']:.2g}."
     )
-    if not is_harmless(summary["model"]):
+    if settings.backbone is not None:
+        if settings.backbone not in HARMLESS:
+            print(f"`score` and `watch` need --backbone {settings.backbone}: nothing is fetched on the word of a file.")
+    elif not is_harmless(summary["model"]):
         print(f"`score` and `watch` need --model {summary['model']}: code is not run on the word of a file.")
 
 
@@ -131,6 +155,7 @@ def score_command(
     ] = 0.05,
     show: Annotated[int, typer.Option(help="Images on the page.")] = 200,
     model: OtherModel = None,
+    backbone: OtherBackbone = None,
     weights: OtherWeights = None,
     limit: Limit = None,
     **given: Any,
@@ -172,6 +197,7 @@ def watch_command(
         float, typer.Option(help="Bound on the probability of ever raising an alarm while nothing changes.")
     ] = 0.01,
     model: OtherModel = None,
+    backbone: OtherBackbone = None,
     weights: OtherWeights = None,
     limit: Limit = None,
     **given: Any,

@@ -7,7 +7,18 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from sgoif.cli.options import Limit, Model, Weights, computing, data_of, made_from, preparing, reading, with_options
+from sgoif.cli.options import (
+    Backbone,
+    Limit,
+    Model,
+    Weights,
+    computing,
+    data_of,
+    made_from,
+    preparing,
+    reading,
+    with_options,
+)
 from sgoif.cli.terminal import SHOWN, add_row, message, new_table, print_json, print_sentence, results, with_progress
 from sgoif.errors import SettingError
 
@@ -42,6 +53,7 @@ def trace_command(
         typer.Option(help="The training images, where there is no run; any layout that `sgoif audit` reads."),
     ] = None,
     model: Model = None,
+    backbone: Backbone = None,
     weights: Weights = None,
     classes: Annotated[
         str | None,

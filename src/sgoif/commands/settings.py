@@ -8,7 +8,7 @@ from sgoif.audit.settings import LARGEST_IMAGE, SMALLEST_IMAGE, DataSettings
 from sgoif.device.selection import Device
 from sgoif.errors import SettingError
 
-BROUGHT = ("weights", "classes", "image_size", "channels", "mean", "spread")
+BROUGHT = ("backbone", "weights", "classes", "image_size", "channels", "mean", "spread")
 """Settings of a model that a finished audit answers."""
 
 
@@ -22,6 +22,8 @@ class ModelSettings:
     """Images that were trained on, or that belong. None: those of the run."""
     model: str | None = None
     """A built-in model, or `package.module:factory` for your own, which a run cannot bring along."""
+    backbone: str | None = None
+    """A pretrained network in the place of a trained model; a linear head is learned from the data."""
     weights: Path | None = None
     """A safetensors file. None: the factory loads weights itself."""
     classes: str | None = None
@@ -43,10 +45,17 @@ class ModelSettings:
                 raise SettingError(f"the run brings its weights and images along; leave away {options}, or the run")
         elif self.data is None:
             raise SettingError(nothing)
+        elif self.backbone is not None:
+            unfit = ("model", "weights", "classes", "channels", "mean", "spread")
+            if given := [option_name(name) for name in unfit if getattr(self, name) is not None]:
+                raise SettingError(
+                    f"--backbone brings its weights and preparation along; leave away {', '.join(given)}"
+                )
         elif self.model is None:
             raise SettingError(
                 "there is no model: name one with --model resnet9 or --model package.module:factory and --weights"
-                " FILE.safetensors, or give the run directory of a finished audit"
+                " FILE.safetensors, take a pretrained one with --backbone lite0, or give the run directory of a"
+                " finished audit"
             )
         if (self.mean is None) != (self.spread is None):
             raise SettingError("--mean and --spread go together; give both, or neither to take them from the data")

@@ -5,6 +5,10 @@ watched layer keeps a reference to its input, runs the layer once more with the 
 and asks the *output tensor* (not the module, which would cost a wrapper around every layer) for its gradient δ. When
 δ arrives the scores ⟨δ_i, layer(a_i; ψ)⟩ are added up. Nothing is returned to autograd, so training is unchanged.
 
+A checkpointed part of a model (`torch.utils.checkpoint`) runs again in the backward pass. Where it ran with a graph at
+first, our hooks hang on those outputs and the second run says nothing new; with `use_reentrant=True` it had none, and
+the second run, on a GPU in another thread, is the one to look at.
+
 What a step leaves behind belongs to its record and dies with it: the hooks on outputs do not hold the record, because
 the graph they hang on lives as long as the user keeps the loss.
 """
@@ -190,9 +194,11 @@ class Capture:
                 if not wanted:  # most layers of most steps
                     return None
             # Replicas of DataParallel share the hooks of the original.
-            if record is None or module is not layer.module or not self._listens():
+            if record is None or module is not layer.module or not (self._listens() or _awaited(record, name)):
                 return None
             if type(record) is HeadSnapshot:
+                if record.output is not None and _in_backward():
+                    return None
                 if not self.compiled and record.sees(args, output):
                     return None
                 record = self._full_record(record)
@@ -212,13 +218,17 @@ class Capture:
     def _observe(self, record: PassRecord, layer: WatchedLayer, args: tuple[Any, ...], output: Any) -> Tensor | None:
         name = layer.name
         if name in record.seen:
+            if _in_backward():
+                if name in record.without_graph and output.requires_grad:
+                    self._watch_output(record, layer, args[0].detach(), output)
+                return None
             if self._is_abandoned():
                 self.record = None
                 return None
             raise LayerError(
-                f"layer {name!r} ran twice in one step: shared layers, two forward passes or activation checkpointing"
-                " inside one `with monitor.step(...)` cannot be told apart. Use one forward pass per step, or watch"
-                " other layers with layers=[...]"
+                f"layer {name!r} ran twice in one step: shared layers or two forward passes inside one"
+                " `with monitor.step(...)` cannot be told apart. Use one forward pass per step, or watch other layers"
+                " with layers=[...]"
             )
         record.seen.add(name)
         if not args or not isinstance(args[0], Tensor) or not isinstance(output, Tensor):
@@ -227,8 +237,9 @@ class Capture:
         if record.differentiate and not args[0].requires_grad and name == self._head:
             inputs = inputs.clone()  # it may be the user's own batch, filled anew before the head is scored
         if record.differentiate:
-            if not output.requires_grad:
-                return None  # evaluation inside a step; its end reports the missing backward pass
+            if not output.requires_grad:  # evaluation inside a step, whose end reports the missing backward pass, or
+                record.without_graph.add(name)  # the first run of a checkpointed part
+                return None
             self._watch_output(record, layer, inputs, output)
             return None
         record.inputs[name] = inputs
@@ -258,8 +269,7 @@ class Capture:
         record.inputs[name] = inputs
         record.outputs[name] = output.detach()
         record.last_output, record.last_version = output, version_of(output)
-        arriving: list[Tensor] = []
-        record.arriving[name] = arriving
+        arriving = record.arriving.setdefault(name, [])
         output.register_hook(arriving.append)  # in the middle of a backward pass a function of ours takes longer
 
     def _root_hook(self, module: nn.Module, args: tuple[Any, ...], output: Any) -> None:
@@ -290,6 +300,16 @@ class Capture:
                 open_record.logits_delta = delta.detach() if known is None else known + delta.detach()
 
         logits.register_hook(on_gradient)
+
+
+def _in_backward() -> bool:
+    """Whether this is part of a backward pass, in which checkpointed parts of a model run again."""
+    return torch._C._current_graph_task_id() != -1
+
+
+def _awaited(record: PassRecord | HeadSnapshot, name: str) -> bool:
+    """Whether a layer ran without a graph so far and now runs again, in whatever thread the backward pass has."""
+    return type(record) is PassRecord and name in record.without_graph and _in_backward()
 
 
 def _scoring(record: PassRecord, name: str) -> Callable[[Tensor], None]:

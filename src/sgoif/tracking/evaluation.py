@@ -1,13 +1,26 @@
 """Running a model beside its training: in evaluation mode, and back to exactly what was."""
 
+from collections.abc import Callable
 from typing import Any, cast
 
 import torch
 from torch import Tensor, nn
+from torch.utils import checkpoint
 
 from sgoif.core.interrupts import register, unregister
 from sgoif.core.logits import extract_logits
 from sgoif.errors import AnchorError
+
+REENTRANT = checkpoint.CheckpointFunction
+
+
+class NoCheckpoint:
+    """In the place of checkpoints with `use_reentrant=True`, which would cut the graph of a pass over anchors."""
+
+    @staticmethod
+    def apply(function: Callable[..., Any], _: bool, *args: Any) -> Any:
+        """Run a part of a model once, as if it were not checkpointed."""
+        return function(*args)
 
 
 class evaluation:
@@ -22,6 +35,7 @@ class evaluation:
         self.training = [m.training for m in self.modules]
         register(self.restore)
         torch.backends.mha.set_fastpath_enabled(False)
+        vars(checkpoint)["CheckpointFunction"] = NoCheckpoint
         for m in self.modules:
             m.training = False
 
@@ -32,6 +46,7 @@ class evaluation:
     def restore(self) -> None:
         """Back to what was."""
         torch.backends.mha.set_fastpath_enabled(self.fast)
+        vars(checkpoint)["CheckpointFunction"] = REENTRANT
         for m, training in zip(self.modules, self.training, strict=True):
             m.training = training
 

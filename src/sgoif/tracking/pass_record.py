@@ -35,6 +35,8 @@ class PassRecord:
     deltas: dict[str, Tensor] = field(default_factory=dict)
     """Gradients of the outputs of layers that are kept, once the record is closed."""
     seen: set[str] = field(default_factory=set)
+    without_graph: set[str] = field(default_factory=set)
+    """Layers that ran, but not to be differentiated."""
     response: Tensor | None = None
     """Σ over scored layers of ⟨δ_i, layer(a_i; ψ)⟩, [B]."""
     last_output: Tensor | None = None

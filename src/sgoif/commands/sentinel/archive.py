@@ -15,6 +15,7 @@ from torch import Tensor
 from sgoif.audit.batches import Normalisation
 from sgoif.audit.models import trusted_model
 from sgoif.audit.settings import LARGEST_IMAGE, SMALLEST_IMAGE
+from sgoif.commands.backbone_model import BackboneModel, trusted_backbone
 from sgoif.commands.image_batches import Preparation
 from sgoif.commands.sentinel.settings import OpenSettings
 from sgoif.commands.trained_model import TrainedModel, check_model, digest
@@ -27,8 +28,12 @@ from sgoif.tasks.ood import Sentinel
 from sgoif.tasks.ood.conformal import p_values
 
 FIT = "`sgoif sentinel fit`"
+HEAD = ("head_weight", "head_bias")
+"""Entries of the head of a backbone."""
+Head = tuple[Tensor, Tensor]
 KEPT_BACK = "one image in five"
 """How a calibration is described that was taken from the images learned from."""
+NOT_LEARNED = f"{KEPT_BACK}, which the head was not learned from"
 
 
 @dataclass(frozen=True)
@@ -50,6 +55,8 @@ class SentinelDescription:
     """So many images that belong were learned from."""
     calibrated_on: str
     """Where the calibration comes from, in words."""
+    backbone: bool = False
+    """Whether `model` is the name of a backbone, whose head lies in the file."""
 
     @property
     def preparation(self) -> Preparation:
@@ -88,13 +95,16 @@ def check_target(path: Path) -> None:
     make_writable(path.absolute().parent)
 
 
-def save(path: Path, sentinel: Sentinel, description: SentinelDescription) -> None:
-    """Write sentinel and description as one file, whole or not at all."""
+def save(path: Path, sentinel: Sentinel, description: SentinelDescription, head: Head | None) -> None:
+    """Write sentinel, description and the head of a backbone as one file, whole or not at all."""
     with tempfile.TemporaryDirectory() as folder:
         sentinel.save(Path(folder) / "sentinel.npz")
         state = load_state(Path(folder) / "sentinel.npz")
     try:
-        save_state(path, {**state, "about": asdict(description)})
+        save_state(
+            path,
+            {**state, "about": asdict(description), **({} if head is None else dict(zip(HEAD, head, strict=True)))},
+        )
     except OSError as error:
         raise cannot_write(path.absolute().parent, error) from error
 
@@ -104,13 +114,23 @@ def load_sentinel(settings: OpenSettings, say: Callable[[str], None]) -> LoadedS
     path = settings.path
     if not path.exists():
         raise StateError(f"--sentinel {path}: there is no such file; make one with {FIT}")
-    description = _description(path)
+    description, head = _description(path)
     device = choose_device(settings.device)
-    name = trusted_model(description.model, settings.model, f"the sentinel {shown(path)}", say)
+    where = f"the sentinel {shown(path)}"
+    if unfit := settings.backbone if head is None else settings.model or settings.weights:
+        kind, other = ("model", "--backbone") if head is None else ("backbone", "--model and --weights")
+        raise StateError(f"{where} was fitted to a {kind}; leave {other} ({unfit}) away")
+    weights: Path | None = None
+    if head is not None:
+        name = trusted_backbone(description.model, settings.backbone, where, say)
+        setup: TrainedModel = BackboneModel(name, None, description.class_names, description.preparation, head)
+    else:
+        name = trusted_model(description.model, settings.model, where, say)
+        weights = settings.weights or _weights(path, description)
+        check_model(name, weights, device)
+        setup = TrainedModel(name, weights, description.class_names, description.preparation)
     description = replace(description, model=name)
-    weights = settings.weights or _weights(path, description)
-    check_model(name, weights, device)
-    model = TrainedModel(name, weights, description.class_names, description.preparation).build(device)
+    model = setup.build(device)
     if digest(model) != description.digest:
         where = f"those of {shown(weights)}" if weights else f"those that {shown(description.model)} loads"
         raise StateError(
@@ -134,7 +154,7 @@ def _weights(path: Path, description: SentinelDescription) -> Path | None:
     )
 
 
-def _description(path: Path) -> SentinelDescription:
+def _description(path: Path) -> tuple[SentinelDescription, Head | None]:
     if path.is_dir():
         raise StateError(f"{path} is a folder, not a sentinel; make one with {FIT}")
     try:
@@ -154,7 +174,12 @@ def _description(path: Path) -> SentinelDescription:
         raise StateError(f"--sentinel {path} comes from another version of sgoif ({error}); fit it again") from error
     if not _is_sound(description):
         raise StateError(f"--sentinel {path} is damaged: what it says of its model makes no sense; fit it again")
-    return description
+    if not description.backbone:
+        return description, None
+    weight, bias = (state.get(name) for name in HEAD)
+    if not (isinstance(weight, Tensor) and isinstance(bias, Tensor)):
+        raise StateError(f"--sentinel {path} is damaged: the head of its backbone is missing; fit it again")
+    return description, (weight, bias)
 
 
 def _is_sound(description: SentinelDescription) -> bool:

@@ -12,9 +12,10 @@ from torch import Tensor, nn
 
 from sgoif.audit.progress import Progress
 from sgoif.audit.settings import DataSettings
+from sgoif.commands.backbone_model import BackboneModel, learned_model, open_backbone, preparation_of
 from sgoif.commands.finished_run import FinishedRun, open_run
 from sgoif.commands.image_batches import Preparation, Unreadable, collection_batches, preparation_for
-from sgoif.commands.sentinel.archive import KEPT_BACK, SentinelDescription, check_target, save
+from sgoif.commands.sentinel.archive import KEPT_BACK, NOT_LEARNED, SentinelDescription, check_target, save
 from sgoif.commands.sentinel.settings import FitSettings
 from sgoif.commands.trained_model import TrainedModel, check_model, digest, label_positions, output_names
 from sgoif.core.types import Indices
@@ -40,7 +41,12 @@ def fit(settings: FitSettings, show: Progress) -> dict[str, Any]:
         check_model(settings.model, settings.weights, device)
     run = None if settings.run is None else open_run(settings.run, settings.model, show.say)
     data = None if settings.data is None else _open(settings.data, settings.ignore_labels, show)
-    setup = run.setup if run is not None else _of_data(settings, data, show)
+    if run is not None:
+        setup = run.setup
+    elif settings.backbone is not None:
+        setup = _of_backbone(settings.backbone, settings, data, device, show)
+    else:
+        setup = _of_data(settings, data, show)
     model = setup.build(device)
     source = _Source(settings, setup.preparation, show)
     if data is not None:
@@ -72,8 +78,9 @@ def fit(settings: FitSettings, show: Progress) -> dict[str, Any]:
         spread=list(prepared.normalise.spread),
         images=images,
         calibrated_on=origin,
+        backbone=isinstance(setup, BackboneModel),
     )
-    save(settings.out, sentinel, description)
+    save(settings.out, sentinel, description, setup.head if isinstance(setup, BackboneModel) else None)
     kept = len(sentinel.calibration)
     return {
         "sentinel": settings.out.absolute(),
@@ -126,6 +133,23 @@ def _of_data(settings: FitSettings, data: Collection | None, show: Progress) -> 
     return TrainedModel(settings.model, settings.weights, class_names, preparation)
 
 
+def _of_backbone(
+    name: str, settings: FitSettings, data: Collection | None, device: torch.device, show: Progress
+) -> BackboneModel:
+    """A backbone with a head learned from the data, but for the images that are kept back to calibrate."""
+    assert data is not None
+    backbone = open_backbone(name)
+    prepare, back = preparation_of(backbone, settings.image_size), OneInMany(HELD_BACK)
+
+    def batches() -> Iterator[tuple[Tensor, Tensor]]:
+        silent, what = Unreadable(lambda _: None), "learning a head from labels"
+        for batch in collection_batches(data, prepare, settings.batch_size, what, silent, show):
+            learned = ~back.chosen(len(batch.numbers)) | (settings.calibration is not None)
+            yield batch.images[learned], torch.from_numpy(data.labels[batch.numbers])[learned]
+
+    return learned_model(backbone, prepare, list(data.class_names), batches(), device)
+
+
 def _labels(data: Collection, class_names: Sequence[str], classes: str | None, show: Progress) -> Indices | None:
     """Labels as positions among the model's outputs; None where nothing says which is which."""
     if not data.class_names:
@@ -156,6 +180,8 @@ def _calibration(
             f"{count} images are too few: one in five is kept back for the calibration, which needs at least"
             f" {LEAST_CALIBRATION}. Give more, or images that the model was not trained on with --calibration"
         )
+    if settings.backbone is not None:
+        return None, NOT_LEARNED
     show.say(
         f"calibrating on {KEPT_BACK}; if the model was trained on these, p-values are too small. Images that it has"
         " never seen make them honest: --calibration DATA"

@@ -5,6 +5,7 @@ from pathlib import Path
 
 from sgoif.commands.settings import ModelSettings, require_computing
 from sgoif.device.selection import Device
+from sgoif.errors import SettingError
 
 
 @dataclass(frozen=True)
@@ -21,6 +22,8 @@ class FitSettings(ModelSettings):
 
     def __post_init__(self) -> None:
         self.check("there is nothing to learn from: give DATA, images that belong, or --run RUN_DIR")
+        if self.backbone is not None and self.ignore_labels:
+            raise SettingError("--backbone learns its head from labels; leave --ignore-labels away, or give --model")
 
 
 @dataclass(frozen=True)
@@ -29,6 +32,7 @@ class OpenSettings:
 
     path: Path
     model: str | None = None
+    backbone: str | None = None
     weights: Path | None = None
     device: Device = "auto"
     batch_size: int = 128

@@ -9,6 +9,7 @@ from torch import Tensor
 from sgoif.audit.errors import RunDirectoryError
 from sgoif.audit.progress import Progress
 from sgoif.audit.run_directory import RUN
+from sgoif.commands.backbone_model import learned_model, open_backbone, preparation_of
 from sgoif.commands.finished_run import FinishedRun, open_run
 from sgoif.commands.image_batches import Unreadable, collection_batches, preparation_for, thumbnail_of
 from sgoif.commands.trace.settings import TraceSettings
@@ -63,23 +64,37 @@ class FileSource:
 
     def __init__(self, settings: TraceSettings, show: Progress) -> None:
         assert settings.data is not None
-        assert settings.model is not None
         device = choose_device(settings.device)
-        check_model(settings.model, settings.weights, device)
+        if settings.model is not None:
+            check_model(settings.model, settings.weights, device)
         self._data: Collection = open_images(settings.data.path, **settings.data.options)
         self.names, self.picture, self.source = self._data.names, partial(thumbnail_of, self._data), self._data.source
         self.notes = list(self._data.notes)
         self.class_names, self._labels = _named(self._data, settings.classes)
         show.stage("looking at images", 0)
-        self.preparation = preparation_for(self._data.store, settings)
-        self.model = TrainedModel(settings.model, settings.weights, self.class_names, self.preparation).build(device)
         self._batch_size = settings.batch_size
+        setup = self._of_backbone(settings, device, show) if settings.backbone else self._of_model(settings)
+        self.preparation, self.model = setup.preparation, setup.build(device)
+        weights = "loaded by the model itself" if settings.weights is None else str(settings.weights.absolute())
         self.described = {
             "images": str(self.source),
-            "model": settings.model,
-            "weights": "loaded by the model itself" if settings.weights is None else str(settings.weights.absolute()),
+            "model": setup.model,
+            "weights": "pretrained, and a head that was learned from these images" if settings.backbone else weights,
             "images seen as": f"{self.preparation.size}×{self.preparation.size} pixels",
         }
+
+    def _of_model(self, settings: TraceSettings) -> TrainedModel:
+        assert settings.model is not None
+        preparation = preparation_for(self._data.store, settings)
+        return TrainedModel(settings.model, settings.weights, self.class_names, preparation)
+
+    def _of_backbone(self, settings: TraceSettings, device: torch.device, show: Progress) -> TrainedModel:
+        assert settings.backbone is not None
+        backbone = open_backbone(settings.backbone)
+        prepare, silent = preparation_of(backbone, settings.image_size), Unreadable(lambda _: None)
+        found = collection_batches(self._data, prepare, self._batch_size, "learning a head from labels", silent, show)
+        batches = ((batch.images, torch.from_numpy(self._labels[batch.numbers])) for batch in found)
+        return learned_model(backbone, prepare, self.class_names, batches, device)
 
     def batches(self, show: Progress) -> Iterator[Batch]:
         unreadable = Unreadable(show.say)
