@@ -52,7 +52,7 @@ def wanted_backbone(settings: AuditSettings) -> Backbone:
     try:
         found = load_pretrained(settings.backbone)
     except MissingExtraError as error:
-        error.args = (f"{error}, or give --from-scratch to train a small network from scratch",)
+        error.msg = f"{error}, or give --from-scratch to train a small network from scratch"
         raise
     found.checked_size(settings.image_size)
     return found
