@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -11,7 +12,9 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+import torch.distributed as dist
 from audit_cases import make_folder, read_issues
+from rank_cases import on_ranks
 from test_audit_run import Stop
 from test_training import finish, pictures, same
 from torch import nn
@@ -22,6 +25,7 @@ from sgoif.audit.errors import AuditInterrupted, RunDirectoryError
 from sgoif.audit.finetuning import BODY_SHARE, Resize, choose_sizes
 from sgoif.audit.models import is_harmless
 from sgoif.audit.plan import TUNED_EPOCHS, hold_out, make_plan
+from sgoif.audit.run_directory import claimed
 from sgoif.audit.settings import AuditSettings
 from sgoif.audit.training import Training, learning_rate
 from sgoif.backbones import Backbone, efficientnet_lite
@@ -29,6 +33,7 @@ from sgoif.backbones.base import make_backbone
 from sgoif.cli import main
 from sgoif.commands.finished_run import open_run
 from sgoif.core.serialization import load_state, save_state
+from sgoif.distributed.communicator import SINGLE_PROCESS, ProcessGroupCommunicator
 from sgoif.errors import MissingExtraError, ModelError
 from sgoif.images import open_images
 
@@ -238,6 +243,51 @@ def test_a_run_of_the_release_before_goes_on_from_scratch(photos: Path, tmp_path
     audit(settings("run"), resume=True)  # what that release said to type
     assert read_issues(tmp_path / "run") == read_issues(tmp_path / "whole")
     audit(settings("run", from_scratch=True), resume=True)
+
+
+def trained_on(rank: int, size: int, images: SimpleNamespace) -> list[Any]:
+    """Weights and influence after a run of several processes, or of one."""
+    norm_free = nn.Sequential(nn.Conv2d(3, 8, 8, 8), nn.ReLU(), nn.AdaptiveMaxPool2d(2), nn.Flatten())
+    weights = torch.Generator().manual_seed(0)
+    for value in norm_free.parameters():
+        nn.init.normal_(value, std=0.1, generator=weights)
+    settings = AuditSettings(Path("x"), **TUNE)
+    rows, held = hold_out(images.labels, settings.holdout, settings.seed)
+    together = ProcessGroupCommunicator() if size > 1 else SINGLE_PROCESS
+    backbone = make_backbone("lite0", norm_free, 96, MEAN, STD)
+    training = finish(
+        Training(images, settings, make_plan(settings, len(rows), size, 96), rows, held, together, backbone)
+    )
+    training.monitor.unite()
+    return [training.model.state_dict()["head.weight"], training.monitor.scores()["influence"] if not rank else None]
+
+
+@pytest.mark.skipif(not dist.is_gloo_available(), reason="needs torch.distributed with gloo")
+def test_two_processes_find_what_one_finds() -> None:
+    images = pictures()
+    (weights, influence), (other, _) = on_ranks(2, trained_on, images)
+    expected, alone = trained_on(0, 1, images)
+    assert torch.equal(weights, other)
+    torch.testing.assert_close(weights, expected, rtol=1e-3, atol=1e-4)
+    np.testing.assert_allclose(influence, alone, rtol=1e-3, atol=1e-3)
+
+
+def claimed_by(rank: int, size: int, settings: AuditSettings) -> AuditSettings:
+    with claimed(settings, True, ProcessGroupCommunicator()) as directory:
+        return directory.settings
+
+
+@pytest.mark.skipif(not dist.is_gloo_available(), reason="needs torch.distributed with gloo")
+def test_all_processes_go_on_from_scratch_with_a_run_of_the_release_before(tmp_path: Path) -> None:
+    settings = AuditSettings(tmp_path, out=tmp_path / "run", epochs=3)
+    with claimed(settings, False, SINGLE_PROCESS) as directory:
+        directory.record("digest")
+        assert directory.settings == settings
+    assert on_ranks(2, claimed_by, settings) == [settings, settings]
+    written = json.loads((tmp_path / "run" / "run.json").read_text())
+    del written["settings"]["from_scratch"]
+    (tmp_path / "run" / "run.json").write_text(json.dumps(written))
+    assert on_ranks(2, claimed_by, settings) == [replace(settings, from_scratch=True)] * 2
 
 
 @pytest.mark.slow
