@@ -45,7 +45,11 @@ def small_backbone(name: str = "lite0") -> Backbone:
     """One that sees 96, 128 or 130 pixels and is quick."""
     torch.manual_seed(0)
     body = nn.Sequential(
-        nn.Conv2d(3, 8, 8, 8, bias=False), nn.BatchNorm2d(8), nn.ReLU(), nn.AdaptiveMaxPool2d(2), nn.Flatten()
+        nn.Conv2d(3, 8, 8, 8, bias=False),
+        nn.BatchNorm2d(8, momentum=0.01),
+        nn.ReLU(),
+        nn.AdaptiveMaxPool2d(2),
+        nn.Flatten(),
     )
     return make_backbone(name, body, 130, MEAN, STD)
 
@@ -120,6 +124,19 @@ def test_the_head_learns_faster_than_the_body() -> None:
     assert {id(p) for p in head["params"]} == {id(parameters["head.weight"]), id(parameters["head.bias"])}
     assert len(body["params"]) + 2 == len(parameters)
     assert not any(torch.equal(value, before[name]) for name, value in parameters.items())
+
+
+def test_statistics_of_batch_norm_follow_within_a_few_steps() -> None:
+    training = make(pictures(), augment=False, learning_rate=1e-9)
+    norm = training.model.get_submodule("body.1")
+    assert isinstance(norm, nn.BatchNorm2d)
+    assert norm.running_mean is not None
+    assert small_backbone().body.get_submodule("1").momentum == 0.01
+    x = torch.cat([training.batches.at(step)[0] for step in range(len(training.batches))])
+    seen = training.model.get_submodule("body.0")(training.model.get_submodule("resize")(x)).mean((0, 2, 3))
+    before = float((norm.running_mean - seen).abs().max())
+    finish(training)
+    assert float((norm.running_mean - seen).abs().max()) < 0.2 * before
 
 
 def test_it_learns_from_grey_images() -> None:
