@@ -108,6 +108,9 @@ def test_resuming_needs_a_word_and_the_same_settings(
         (["--model", "nothing"], "resnet9"),
         (["--model", "no_module_of_this_name:make"], "cannot be imported"),
         (["--weights", "none.safetensors"], "no such file"),
+        (["--finetune", "--from-scratch"], "--from-scratch does without"),
+        (["--finetune", "--backbone", "none"], "--backbone none does without"),
+        (["--finetune", "--model", "resnet9"], "--model does without"),
         (["--holdout", "0.9"], "holdout"),
     ],
 )

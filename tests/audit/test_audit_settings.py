@@ -11,6 +11,8 @@ import pytest
 from sgoif.audit.settings import AuditSettings, folder_name
 from sgoif.errors import SettingError
 
+PHOTOS = Path("photos")
+
 
 @pytest.mark.parametrize(
     "wrong",
@@ -31,11 +33,49 @@ from sgoif.errors import SettingError
         {"seed": -1},
         {"device": "tpu"},
         {"model": ""},
+        {"model": "lite0@160"},
+        {"backbone": ""},
     ],
 )
 def test_a_value_out_of_range_is_named(wrong: dict[str, Any]) -> None:
     with pytest.raises(SettingError, match=next(iter(wrong))):
         AuditSettings(Path("photos"), **wrong)
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ({"finetune": True, "from_scratch": True}, "--finetune .* --from-scratch does without"),
+        ({"finetune": True, "backbone": "none"}, "--finetune .* --backbone none does without"),
+        ({"finetune": True, "model": "nets:make"}, "--finetune .* --model does without"),
+        ({"finetune": True, "weights": "w.safetensors"}, "--finetune .* --weights does without"),
+        ({"backbone": "lite1", "from_scratch": True}, "--backbone lite1 .* --from-scratch does without"),
+        ({"backbone": "lite1", "model": "resnet9"}, "--backbone lite1 .* --model does without"),
+    ],
+)
+def test_two_networks_at_once_are_refused(given: dict[str, Any], message: str) -> None:
+    with pytest.raises(SettingError, match=message):
+        AuditSettings(PHOTOS, **given)
+
+
+def test_from_scratch_may_be_asked_for_in_four_ways() -> None:
+    for given in ({"from_scratch": True}, {"backbone": "none"}, {"model": "nets:make"}, {"weights": "w.safetensors"}):
+        assert AuditSettings(PHOTOS, **given).from_scratch_asked  # type: ignore[arg-type]
+    for given in ({}, {"finetune": True}, {"backbone": "lite1"}, {"backbone": "lite1", "finetune": True}):
+        assert not AuditSettings(PHOTOS, **given).from_scratch_asked  # type: ignore[arg-type]
+
+
+def test_a_record_of_an_earlier_release_is_of_a_run_from_scratch() -> None:
+    record = AuditSettings(PHOTOS, epochs=7).record()
+    for name in ("backbone", "finetune", "from_scratch"):
+        del record[name]
+    found = AuditSettings.from_record(record)
+    assert found == AuditSettings(PHOTOS, epochs=7, from_scratch=True)
+    assert found.differences(record) == []
+    assert AuditSettings(PHOTOS, epochs=7, finetune=True).differences(record) == [
+        "finetune was False, now True",
+        "from_scratch was True, now False",
+    ]
 
 
 def test_settings_survive_their_record_and_only_free_ones_may_differ() -> None:
@@ -59,6 +99,9 @@ def test_following_links_is_repeated() -> None:
 
 def test_the_command_repeats_what_was_given_and_nothing_else() -> None:
     settings = AuditSettings(Path("my photos"), fdr=0.2, early_stop=False, model="pack.nets:make", learning_rate=0.1)
+    tuned = AuditSettings(PHOTOS, finetune=True, backbone="lite1")
+    assert tuned.command() == "sgoif audit photos --backbone lite1 --finetune"
+    assert AuditSettings(PHOTOS, from_scratch=True).command() == "sgoif audit photos --from-scratch"
     words = shlex.split(settings.command("--resume"))
     assert words[:3] == ["sgoif", "audit", "my photos"]
     assert words[-1] == "--resume"

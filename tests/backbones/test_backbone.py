@@ -87,6 +87,11 @@ class TestPrepare:
             backbone().prepare(images(), 100)
 
 
+def test_small_images_are_looked_at_five_times_their_size_and_none_above_its_own() -> None:
+    one = backbone()
+    assert [one.resolution_for(side) for side in (8, 19.2, 19.5, 26, 500)] == [96, 96, 128, 130, 130]
+
+
 class TestFeatures:
     def test_they_are_those_of_the_body_in_any_batches(self) -> None:
         one, given = backbone(), images(count=7)

@@ -8,14 +8,13 @@ import numpy as np
 import torch
 
 from sgoif.backbones import Backbone
+from sgoif.backbones.base import ENLARGED
 from sgoif.features.extraction import content_key, extract_features
 from sgoif.features.store import FeatureStore, cache_folder
 from sgoif.images.collection import Collection
 from sgoif.images.errors import UnreadableImageError
 from sgoif.images.reading import in_threads, some_sizes, spread
 
-ENLARGED = 5
-"""Features of small images became better up to about five times their size (CIFAR-10: 32 pixels shown at 160)."""
 FIRST, TIMED = 16, 32
 """Images that are timed at first, which takes longer, and then where those took too long."""
 
@@ -34,7 +33,7 @@ def choose_resolution(
     """
     sides = [min(size) for size in some_sizes(collection.store)]
     side = float(np.median(sides)) if sides else float(backbone.size)
-    wanted = next((size for size in backbone.sizes if size >= ENLARGED * side), backbone.size)
+    wanted = backbone.resolution_for(side)
     reason = (
         f"{wanted} pixels, the network's own size"
         if wanted == backbone.size
