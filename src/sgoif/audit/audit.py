@@ -193,8 +193,10 @@ class _Audit:
 
 
 def asking(settings: AuditSettings, method: Method) -> AuditSettings:
-    """Settings that ask for a network to be trained; images have the size that suits it."""
-    return replace(settings, finetune=method == "finetuned", from_scratch=method == "scratch", image_size=None)
+    """Settings that ask for a network to be trained; a size that was asked for is that of the backbone."""
+    if method == "scratch":
+        return replace(settings, from_scratch=True, backbone=AuditSettings.backbone, image_size=None)
+    return replace(settings, finetune=True)
 
 
 def split(settings: AuditSettings, labels: Indices, copies: Sequence[int] = ()) -> tuple[Indices, Indices]:

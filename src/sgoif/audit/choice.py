@@ -4,6 +4,7 @@ Each is looked at briefly and compared by the share of held-out labels that it a
 trained to the end, in seconds; a network has a sixth of its epochs, with the whole course of the learning rate.
 """
 
+import warnings
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, replace
 from typing import Any, Literal
@@ -11,12 +12,14 @@ from typing import Any, Literal
 import numpy as np
 import torch
 
+from sgoif.audit.finetuning import described
 from sgoif.audit.plan import Plan
 from sgoif.audit.progress import Progress
 from sgoif.audit.settings import AuditSettings
 from sgoif.audit.training import Training
 from sgoif.backbones import Backbone
 from sgoif.core.types import Indices
+from sgoif.errors import HealthWarning
 from sgoif.images import Pixels
 
 Method = Literal["frozen", "finetuned", "scratch"]
@@ -69,10 +72,12 @@ def short_look(
     plan = replace(plan, epochs=max(1, round(plan.epochs / LOOK)))
     training = Training(pixels, replace(settings, early_stop=False), plan, *split, backbone=backbone)
     try:
-        show.stage(f"a short look at {plan.model}", plan.steps)
-        while not training.finished():
-            training.advance()
-            show.advance(training.step, plan.steps)
+        show.stage(f"a short look at {described(plan.model)}", plan.steps)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", HealthWarning)  # nothing rests on the scores of a look
+            while not training.finished():
+                training.advance()
+                show.advance(training.step, plan.steps)
         return _agreement(training, pixels, split[1])
     finally:
         training.close()

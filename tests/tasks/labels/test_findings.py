@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from dataclasses import fields
+from dataclasses import fields, replace
 from pathlib import Path
 
 import numpy as np
@@ -19,6 +19,7 @@ from sgoif.tasks import LabelFindings
 from sgoif.tasks.labels.channel import Array, Labels
 from sgoif.tasks.labels.evidence import Evidence, Rows
 from sgoif.tasks.labels.judgement import Judgement, judge
+from sgoif.tasks.labels.ranking import standard
 
 COUNT, CLASSES, HEADS, RATE = 1500, 4, 4, 0.2
 NAMES = ["cat", "dog", "<b>bird", "fish"]
@@ -64,7 +65,7 @@ def crossed(wrong: Labels) -> tuple[Evidence, Evidence]:
 
 @pytest.fixture(scope="module")
 def judgement(crossed: tuple[Evidence, Evidence]) -> Judgement:
-    return judge(*crossed, CLASSES, crossed=True)
+    return judge(*crossed, CLASSES, beside=np.zeros(COUNT))
 
 
 def scores(count: int) -> ScoreTable:
@@ -90,9 +91,9 @@ def test_both_sides_together_rank_better_than_either(
     apart = quality(alone.anchor_suspicion, wrong[crossed[1].index])
     assert quality(judgement.suspicion, wrong) > max(quality(alone.suspicion, wrong), apart) + 0.005
     assert np.array_equal(judgement.anchor_suspicion, judgement.suspicion[crossed[1].index])
-    assert judgement.rate == alone.rate
-    mean = (alone.suspicion[crossed[1].index] + alone.anchor_suspicion) / 2
-    np.testing.assert_allclose(judgement.anchor_suspicion, mean)
+    training, held_out = standard(alone.suspicion)[crossed[1].index], alone.anchor_suspicion
+    assert np.corrcoef(judgement.anchor_suspicion, training)[0, 1] > 0.8
+    assert np.corrcoef(judgement.anchor_suspicion, held_out)[0, 1] > 0.8
 
 
 def test_the_rate_and_the_list_are_sensible(judgement: Judgement, wrong: Labels) -> None:
@@ -105,25 +106,29 @@ def test_the_rate_and_the_list_are_sensible(judgement: Judgement, wrong: Labels)
     assert wrong[surely].mean() > 0.9
 
 
-def test_the_curve_is_that_of_the_mean(judgement: Judgement, crossed: tuple[Evidence, Evidence]) -> None:
+def test_the_curve_is_that_of_the_sum(judgement: Judgement, crossed: tuple[Evidence, Evidence]) -> None:
     """P(wrong) and held-out v share their noise, so that a curve on held-out v alone would be steeper."""
     assert judgement.curve.centre == np.median(judgement.suspicion)
     assert judgement.curve.slope < judge(*crossed, CLASSES).curve.slope
 
 
-def test_examples_that_are_on_one_side_only_keep_their_own_v() -> None:
-    training, anchors = known(1000, 0.8, seed=1), known(400, 0.8, first=1000, seed=2)
-    plain, disjoint = (judge(training, anchors, 4, crossed=crossed) for crossed in (False, True))
-    assert np.array_equal(plain.suspicion, disjoint.suspicion)
-    assert np.array_equal(plain.anchor_suspicion, disjoint.anchor_suspicion)
-    assert plain.curve.slope == disjoint.curve.slope
-    overlapping = known(400, 0.8, first=900, seed=2)
-    apart, partly = (judge(training, overlapping, 4, crossed=crossed) for crossed in (False, True))
-    assert np.array_equal(apart.suspicion, plain.suspicion), "hold-outs with numbers of their own are not the same"
-    assert np.array_equal(partly.suspicion[:900], plain.suspicion[:900])
-    assert np.array_equal(partly.anchor_suspicion[100:], plain.anchor_suspicion[100:])
-    assert np.array_equal(partly.anchor_suspicion[:100], partly.suspicion[900:])
-    assert not np.array_equal(partly.suspicion[900:], plain.suspicion[900:])
+def test_the_rate_rests_on_what_was_held_out(judgement: Judgement, crossed: tuple[Evidence, Evidence]) -> None:
+    memorised = replace(known(COUNT, 1.0, seed=1), index=np.arange(COUNT))
+    assert judge(memorised, crossed[1], CLASSES).rate.low == 0
+    assert judge(memorised, crossed[1], CLASSES, beside=np.zeros(COUNT)).rate.low == judgement.rate.low > 0
+
+
+def test_an_example_that_no_head_held_out_counts_its_training_twice(crossed: tuple[Evidence, Evidence]) -> None:
+    training, held_out = crossed
+    fewer = held_out.take(np.flatnonzero(held_out.index >= 100))
+    found, alone = judge(training, fewer, CLASSES, beside=np.zeros(COUNT)), judge(training, fewer, CLASSES)
+    np.testing.assert_allclose(found.suspicion[:100], 2 * standard(alone.suspicion)[:100])
+
+
+def test_what_speaks_beside_is_added(crossed: tuple[Evidence, Evidence], wrong: Labels) -> None:
+    told = judge(*crossed, CLASSES, beside=wrong.astype(float))
+    untold = judge(*crossed, CLASSES, beside=np.zeros(COUNT))
+    np.testing.assert_allclose(told.suspicion - untold.suspicion, wrong)
 
 
 def test_every_example_has_one_row(findings: LabelFindings, judgement: Judgement, wrong: Labels) -> None:

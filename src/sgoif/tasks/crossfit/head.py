@@ -1,5 +1,6 @@
 """One head: a small network on features, trained with a monitor attached while a part of the examples is held out."""
 
+import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Self
@@ -13,7 +14,7 @@ from torch.utils.data import Dataset, TensorDataset
 from sgoif.core.data import Part, isolated_random_state
 from sgoif.core.score_table import ScoreTable
 from sgoif.core.types import Indices
-from sgoif.errors import StateError
+from sgoif.errors import HealthWarning, StateError
 from sgoif.monitor import InfluenceMonitor
 from sgoif.tasks.labels.channel import SMALLEST
 from sgoif.tasks.labels.evidence import Evidence, Rows, anchor_evidence, training_evidence
@@ -97,7 +98,8 @@ def train_head(
     batches = -(-len(rows) // size)
     steps = EPOCHS * batches
     order = torch.Generator().manual_seed(seed)
-    with isolated_random_state(device):
+    with isolated_random_state(device), warnings.catch_warnings():
+        warnings.simplefilter("ignore", HealthWarning)  # what it advises is about a training of one's own
         torch.manual_seed(seed)
         width = features.shape[1]
         model = nn.Sequential(nn.Linear(width, HIDDEN), nn.ReLU(), nn.Linear(HIDDEN, classes)).to(device)
