@@ -66,26 +66,28 @@ def test_from_scratch_may_be_asked_for_in_four_ways() -> None:
 
 
 def test_a_record_of_an_earlier_release_is_of_a_run_from_scratch() -> None:
-    record = AuditSettings(PHOTOS, epochs=7).record()
+    record = AuditSettings(PHOTOS, seed=7).record()
     for name in ("backbone", "finetune", "from_scratch"):
         del record[name]
     found = AuditSettings.from_record(record)
-    assert found == AuditSettings(PHOTOS, epochs=7, from_scratch=True)
+    assert found == AuditSettings(PHOTOS, seed=7, from_scratch=True)
     assert found.differences(record) == []
-    assert AuditSettings(PHOTOS, epochs=7, finetune=True).differences(record) == [
+    assert AuditSettings(PHOTOS, seed=7, finetune=True).differences(record) == [
         "finetune was False, now True",
         "from_scratch was True, now False",
     ]
 
 
 def test_settings_survive_their_record_and_only_free_ones_may_differ() -> None:
-    settings = AuditSettings("photos", epochs=7, root="elsewhere", early_stop=False)  # type: ignore[arg-type]
+    settings = AuditSettings("photos", from_scratch=True, epochs=7, root="elsewhere", early_stop=False)  # type: ignore[arg-type]
     record = settings.record()
     assert AuditSettings.from_record(record) == settings
     assert settings.differences(record) == []
-    moved = AuditSettings("moved/photos", out="there", fdr=0.2, epochs=7, root="elsewhere", early_stop=False)  # type: ignore[arg-type]
+    moved = AuditSettings(
+        "moved/photos", out="there", fdr=0.2, from_scratch=True, epochs=7, root="elsewhere", early_stop=False
+    )  # type: ignore[arg-type]
     assert moved.differences(record) == []
-    other = AuditSettings("photos", epochs=8, root="elsewhere")  # type: ignore[arg-type]
+    other = AuditSettings("photos", from_scratch=True, epochs=8, root="elsewhere")  # type: ignore[arg-type]
     assert other.differences(record) == ["epochs was 7, now 8", "early_stop was False, now True"]
 
 

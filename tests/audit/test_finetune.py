@@ -168,7 +168,7 @@ def test_an_audit_is_stopped_resumed_and_named(photos: Path, tmp_path: Path) -> 
     with pytest.raises(AuditInterrupted, match=r"--finetune .*--resume"):
         audit(settings, Stop(13, 11) if sys.platform == "win32" else Stop(15, 11))
     with pytest.raises(RunDirectoryError, match=r"finetune was True, now False"):
-        audit(AuditSettings(photos, out=tmp_path / "run", device="cpu", epochs=3), resume=True)
+        audit(AuditSettings(photos, out=tmp_path / "run", device="cpu"), resume=True)
     audit(settings, resume=True)
     assert read_issues(tmp_path / "run") == read_issues(whole.out)
 
@@ -246,9 +246,13 @@ def as_before(run: Path) -> None:
 
 
 @pytest.mark.parametrize("own", [{"model": "tiny_nets:tiny"}, {}])
-def test_a_run_of_the_release_before_goes_on_from_scratch(photos: Path, tmp_path: Path, own: dict[str, Any]) -> None:
+def test_a_run_of_the_release_before_goes_on_from_scratch(
+    photos: Path, tmp_path: Path, own: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("sgoif.audit.plan.MOST_EPOCHS", 3)
+
     def settings(name: str, **options: Any) -> AuditSettings:
-        return AuditSettings(photos, out=tmp_path / name, device="cpu", epochs=3, **own, **options)
+        return AuditSettings(photos, out=tmp_path / name, device="cpu", **own, **options)
 
     audit(settings("whole", from_scratch=True))
     with pytest.raises(AuditInterrupted):
@@ -296,7 +300,7 @@ def claimed_by(rank: int, size: int, settings: AuditSettings) -> AuditSettings:
 
 @pytest.mark.skipif(not dist.is_gloo_available(), reason="needs torch.distributed with gloo")
 def test_all_processes_go_on_from_scratch_with_a_run_of_the_release_before(tmp_path: Path) -> None:
-    settings = AuditSettings(tmp_path, out=tmp_path / "run", epochs=3)
+    settings = AuditSettings(tmp_path, out=tmp_path / "run", seed=3)
     with claimed(settings, False, SINGLE_PROCESS) as directory:
         directory.record("digest")
         assert directory.settings == settings

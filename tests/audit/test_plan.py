@@ -70,7 +70,7 @@ def test_too_few_images_are_refused_with_the_reason(labels: list[int]) -> None:
 
 def test_small_sets_get_small_batches_and_more_epochs() -> None:
     def plan(examples: int, **options: int) -> tuple[int, int, int]:
-        found = make_plan(AuditSettings(Path("x"), device="cpu", **options), examples)  # type: ignore[arg-type]
+        found = make_plan(AuditSettings(Path("x"), from_scratch=True, device="cpu", **options), examples)  # type: ignore[arg-type]
         return found.batch_size, found.epochs, found.steps
 
     assert plan(4)[0] == 4
@@ -86,7 +86,7 @@ def test_small_sets_get_small_batches_and_more_epochs() -> None:
 
 def test_learning_rates_grow_with_the_batch_and_shrink_for_trained_weights(tmp_path: Path) -> None:
     def rate(**options: object) -> float:
-        return make_plan(AuditSettings(Path("x"), device="cpu", **options), 9_000).learning_rate  # type: ignore[arg-type]
+        return make_plan(AuditSettings(Path("x"), from_scratch=True, device="cpu", **options), 9_000).learning_rate  # type: ignore[arg-type]
 
     assert rate(batch_size=32) == pytest.approx(rate(batch_size=128) / 2)
     assert rate(model="a:b") < rate()

@@ -96,4 +96,4 @@ def test_sigterm_is_passed_on_and_the_run_is_kept(photos: Path, tmp_path: Path) 
 
 def test_batches_that_are_too_small_to_share() -> None:
     with pytest.raises(AuditError, match="too few for 8 processes"):
-        make_plan(AuditSettings(Path("photos"), batch_size=12, device="cpu"), 100, 8)
+        make_plan(AuditSettings(Path("photos"), from_scratch=True, batch_size=12, device="cpu"), 100, 8)

@@ -24,7 +24,7 @@ def state(step: int) -> dict[str, Any]:
 
 @pytest.fixture
 def settings(tmp_path: Path) -> AuditSettings:
-    return AuditSettings(tmp_path / "photos", out=tmp_path / "run", epochs=3)
+    return AuditSettings(tmp_path / "photos", out=tmp_path / "run", from_scratch=True, epochs=3)
 
 
 def begin(settings: AuditSettings, step: int | None = None) -> None:
@@ -89,7 +89,7 @@ def test_a_folder_of_somebody_else_is_left_alone(settings: AuditSettings) -> Non
 def test_a_run_that_left_nothing_gives_way_to_another(settings: AuditSettings, resume: bool) -> None:
     """A mistake in the settings may be noticed after they were written down."""
     begin(settings)
-    mended = AuditSettings(settings.path, out=settings.out, epochs=4)
+    mended = AuditSettings(settings.path, out=settings.out, from_scratch=True, epochs=4)
     with claim(mended, resume=resume) as directory:
         directory.record("another")
     written = json.loads((settings.directory / "run.json").read_text())
@@ -100,13 +100,15 @@ def test_a_run_that_left_nothing_gives_way_to_another(settings: AuditSettings, r
 
 def test_changed_settings_are_named_with_the_command_to_go_on(settings: AuditSettings) -> None:
     begin(settings, 5)
-    changed = AuditSettings(settings.path, out=settings.out, epochs=4, seed=2)
+    changed = AuditSettings(settings.path, out=settings.out, from_scratch=True, epochs=4, seed=2)
     with (
-        pytest.raises(RunDirectoryError, match=r"epochs was 3, now 4; seed was 0, now 2.*--epochs 3 .*--resume"),
+        pytest.raises(
+            RunDirectoryError, match=r"epochs was 3, now 4; seed was 0, now 2.*--from-scratch --epochs 3 .*--resume"
+        ),
         claim(changed, resume=True),
     ):
         pass
-    with claim(AuditSettings(settings.path, out=settings.out, epochs=3, fdr=0.3), resume=True):
+    with claim(AuditSettings(settings.path, out=settings.out, from_scratch=True, epochs=3, fdr=0.3), resume=True):
         pass
 
 

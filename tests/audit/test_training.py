@@ -28,7 +28,9 @@ def pictures(count: int = 120, classes: int = 3, size: int = 8, channels: int = 
 
 
 def make(images: SimpleNamespace, **options: Any) -> Training:
-    settings = AuditSettings(Path("x"), **{"model": "tiny_nets:tiny", "device": "cpu", "epochs": 4, **options})
+    settings = AuditSettings(
+        Path("x"), **{"model": "tiny_nets:tiny", "from_scratch": True, "device": "cpu", "epochs": 4, **options}
+    )
     rows, held = hold_out(images.labels, settings.holdout, settings.seed)
     return Training(images, settings, make_plan(settings, len(rows)), rows, held)
 
