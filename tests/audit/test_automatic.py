@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import base64
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -76,8 +78,10 @@ def test_wrong_labels_come_first_and_the_way_is_told(finished: AuditResult) -> N
 
 
 def test_the_page_names_the_held_out_images_that_each_one_hurts(finished: AuditResult) -> None:
-    shown = finished.report.read_text(encoding="utf-8")
-    assert '"harmed":[[' in shown
+    held = re.search(r'"harmed":\{"type":"i32","data":"([^"]+)"', finished.report.read_text(encoding="utf-8"))
+    assert held is not None
+    named = np.frombuffer(base64.b64decode(held[1]), dtype="<i4").reshape(180, -1)
+    assert (named >= 0).any(axis=1).mean() > 0.95
 
 
 def test_nothing_is_done_twice(
@@ -183,8 +187,15 @@ def test_checked_labels_may_be_about_any_image(
 @pytest.mark.parametrize("options", [{"epochs": 3}, {"augment": False}, {"budget": 0.2}, {"nproc": 2}])
 def test_settings_of_a_network_need_one(options: dict[str, Any]) -> None:
     with pytest.raises(SettingError, match=r"give --finetune or --from-scratch with it"):
-        AuditSettings(Path("photos"), **options)
-    AuditSettings(Path("photos"), from_scratch=True, **options)
+        AuditSettings(Path("photos"), **options).raise_if_pointless()
+    AuditSettings(Path("photos"), from_scratch=True, **options).raise_if_pointless()
+
+
+def test_settings_without_a_network_are_refused_before_anything_is_written(photos: Path, tmp_path: Path) -> None:
+    with pytest.raises(SettingError, match="epochs is about the training of a network"):
+        audit(settings(photos, tmp_path / "run", epochs=3))
+    assert not (tmp_path / "run").exists()
+    assert main(["audit", str(photos), "--out", str(tmp_path / "run"), "--nproc", "2"]) == 2
 
 
 def test_without_the_extra_it_says_what_to_install_or_to_ask_for(

@@ -73,6 +73,7 @@ class _Audit:
         self.directory, self.interruption, self.show = directory, interruption, show
         self.communicator, self.start = communicator, time.monotonic()
         self.settings = settings = directory.settings
+        settings.raise_if_pointless()
         self.backbone = None if settings.from_scratch_asked else wanted_backbone(settings)
         if settings.automatic and communicator.size > 1:
             raise AuditError(

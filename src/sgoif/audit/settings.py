@@ -134,14 +134,6 @@ class AuditSettings(DataSettings):
                 f"{pretrained} starts from a pretrained network, which {other[0]} does without: give one of the two"
             )
 
-        if self.automatic:
-            mine = {item.name: item.default for item in fields(self) if item.name in OF_A_NETWORK}
-            if changed := [name for name, value in mine.items() if getattr(self, name) != value]:
-                raise SettingError(
-                    f"{changed[0]} is about the training of a network: give --finetune or --from-scratch with it."
-                    " Without them, labels are judged by features of a pretrained network if these serve best"
-                )
-
     @property
     def asks_for_pretrained(self) -> bool:
         """Whether a pretrained network is asked for in so many words."""
@@ -157,6 +149,16 @@ class AuditSettings(DataSettings):
     def automatic(self) -> bool:
         """Whether the run itself chooses between pretrained features and a network that is trained."""
         return not self.finetune and not self.from_scratch_asked
+
+    def raise_if_pointless(self) -> None:
+        """Refuse settings of a network where the run itself chooses whether to train one."""
+        usual = {item.name: item.default for item in fields(self) if item.name in OF_A_NETWORK}
+        changed = [name for name, value in usual.items() if getattr(self, name) != value]
+        if self.automatic and changed:
+            raise SettingError(
+                f"{changed[0]} is about the training of a network: give --finetune or --from-scratch with it. Without"
+                " them, labels are judged by features of a pretrained network if these serve best"
+            )
 
     @property
     def directory(self) -> Path:

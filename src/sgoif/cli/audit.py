@@ -85,6 +85,7 @@ def audit_command(
 
     settings = made_from(AuditSettings, given)
     if nproc > 1 and not placed():
+        settings.raise_if_pointless()
         first = partial(_explained, settings, resume, as_json)
         try:
             code = launch(nproc, first, partial(audit, settings, resume=resume))
