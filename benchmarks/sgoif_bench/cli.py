@@ -91,6 +91,10 @@ BENCHMARKS = {
         "sgoif_bench.labels.run",
         "Compare all methods that find wrong labels, over data sets, noises and seeds.",
     ),
+    "pretrained": (
+        "sgoif_bench.pretrained.run",
+        "Compare what finds wrong labels from a pretrained network: same features, folds and fine-tunings.",
+    ),
     "reviews": (
         "sgoif_bench.reviews",
         "What a few dozen looks of a person tell about a list, simulated from the truth.",
@@ -141,7 +145,7 @@ Results = Annotated[
     list[Path],
     typer.Argument(
         help="Result files of one of `sgoif-bench labels`, `ood`, `poisoning`, `curriculum`, `unlearning`, `fidelity`,"
-        " `loops`, `lengths`."
+        " `loops`, `lengths`, `pretrained`."
     ),
 ]
 Where = Annotated[

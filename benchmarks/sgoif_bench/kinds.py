@@ -21,6 +21,7 @@ MARKS: Mapping[str, Callable[[Line], bool]] = {
     "unlearning": lambda line: "single" in line.get("metrics", {}),
     "loops": lambda line: "loop" in line,
     "lengths": lambda line: {"steps", "anchors"} <= line.keys(),
+    "pretrained": lambda line: "parts" in line,
 }
 """What only the lines of a benchmark have."""
 SETTINGS = {
@@ -29,6 +30,7 @@ SETTINGS = {
     "curriculum": "CurriculumTableSettings",
     "fidelity": "FidelityTableSettings",
     "ood": "OodTableSettings",
+    "pretrained": "PretrainedTableSettings",
 }
 """What the tables of a benchmark are asked for with; those of deletions, loops and lengths have one form."""
 

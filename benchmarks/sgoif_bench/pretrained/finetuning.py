@@ -1,0 +1,126 @@
+"""The whole network trained further, the same way for every method: SGD, one cycle, the body at a tenth of the rate.
+
+Images lie on the device as bytes at their own size; they are moved, enlarged and normalised there. On a GPU
+convolutions run in bfloat16 and channels last. Batches, moves and initial weights follow from the seed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from numpy.typing import NDArray
+from torch import Tensor, nn
+from torch.utils.data import Dataset
+
+from sgoif.audit.batches import Moves, batches_per_epoch, stream
+from sgoif.backbones import Backbone
+from sgoif_bench.optimizers import OneCycle
+from sgoif_bench.pretrained.recipes import batch_size
+from sgoif_bench.pretrained.task import Rows, Task
+
+BODY = 0.1
+"""The learning rate of the body as a part of the head's."""
+MOMENTUM, WEIGHT_DECAY, LARGEST_GRADIENT = 0.9, 5e-4, 5.0
+WEIGHTS, MOVES, ORDER = 11, 12, 13
+"""Random streams."""
+PREDICTED_AT_ONCE = 256
+
+
+class Bytes(Dataset[tuple[Tensor, int]]):
+    """Images as bytes, with the labels they were given."""
+
+    def __init__(self, images: Tensor, labels: NDArray[np.int64]) -> None:
+        self.images, self.labels = images, labels
+
+    def __len__(self) -> int:
+        return len(self.labels)
+
+    def __getitem__(self, row: int) -> tuple[Tensor, int]:
+        return self.images[row], int(self.labels[row])
+
+
+class Enlarging(nn.Module):
+    """A network that takes images as bytes at any size."""
+
+    def __init__(self, backbone: Backbone, size: int, classes: int) -> None:
+        super().__init__()
+        self.network = backbone.network(classes)
+        self._prepare = backbone.prepare
+        self._size = size
+
+    def forward(self, images: Tensor) -> Tensor:
+        out: Tensor = self.network(self._prepare(images, self._size))
+        return out
+
+
+@dataclass
+class FineTuning:
+    """A network, its optimizer and schedule for so many rows of a task."""
+
+    task: Task
+    rows: Rows
+    number: int = 0
+    """Another number draws other weights, batches and moves."""
+
+    def __post_init__(self) -> None:
+        recipe, device = self.task.recipe, self.task.device
+        torch.manual_seed(stream(self.task.seed, WEIGHTS, self.number))
+        model = Enlarging(self.task.pictures.backbone, recipe.size, self.task.classes)
+        layout = torch.channels_last if device.type == "cuda" else torch.contiguous_format
+        self.model: nn.Module = model.to(device, memory_format=layout)  # type: ignore[call-overload]
+        rates = [BODY * recipe.rate, recipe.rate]
+        groups = [
+            {"params": list(part.parameters()), "lr": rate}
+            for part, rate in zip(model.network.children(), rates, strict=True)
+        ]
+        self.optimizer = torch.optim.SGD(groups, momentum=MOMENTUM, nesterov=True, weight_decay=WEIGHT_DECAY)
+        self.parts = batches_per_epoch(len(self.rows), batch_size(len(self.rows)))
+        self.schedule = OneCycle(
+            self.optimizer, max_lr=rates, total_steps=recipe.epochs * self.parts + 1, cycle_momentum=False
+        )
+
+    def train(
+        self, watching: Callable[[Tensor], AbstractContextManager[Any]] = lambda index: nullcontext()
+    ) -> nn.Module:
+        """All epochs; `watching` is entered with the indices of each batch around its forward and backward pass."""
+        task, given = self.task, self.task.given
+        images = task.pictures.on_device
+        order = torch.Generator().manual_seed(stream(task.seed, ORDER, self.number))
+        rows = torch.from_numpy(self.rows)
+        moves_of = np.random.default_rng([task.seed, MOVES, self.number])
+        self.model.train()
+        for _ in range(task.recipe.epochs):
+            for index in rows[torch.randperm(len(rows), generator=order)].tensor_split(self.parts):
+                where = index.to(task.device)
+                seed = int(moves_of.integers(2**62))
+                moves = Moves.drawn(len(index), tuple(images.shape[-2:]), seed, task.pictures.mirror)
+                x, y = moves.applied(images[where]), given[where]
+                with watching(index):
+                    with self._autocast():
+                        logits = self.model(x)
+                    F.cross_entropy(logits.float(), y).backward()
+                nn.utils.clip_grad_norm_(self.model.parameters(), LARGEST_GRADIENT)
+                self.optimizer.step()
+                self.optimizer.zero_grad()
+                self.schedule.step()
+        return self.model
+
+    @torch.inference_mode()
+    def predict(self, rows: Rows) -> NDArray[np.float64]:
+        """Probabilities of some rows in evaluation mode, float64 [rows, classes]."""
+        self.model.eval()
+        images, parts = self.task.pictures.on_device, []
+        for where in torch.from_numpy(rows).to(self.task.device).split(PREDICTED_AT_ONCE):
+            with self._autocast():
+                parts.append(self.model(images[where]).double().softmax(1))
+        return torch.cat(parts).cpu().numpy()
+
+    def _autocast(self) -> AbstractContextManager[Any]:
+        cuda = self.task.device.type == "cuda"
+        return torch.autocast("cuda", dtype=torch.bfloat16) if cuda else nullcontext()

@@ -1,0 +1,67 @@
+"""How every method of the comparison works: numbers that hold for all data sets, none of them tuned on these."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from typing import Any, Literal
+
+from sgoif.backbones import Backbone
+from sgoif.errors import SettingError
+
+ENLARGED = 5
+"""Small images are shown to the network at five times their side or more, up to its own size."""
+LEAST_BATCH, MOST_BATCH, STEPS_AN_EPOCH = 16, 128, 32
+"""Examples in a batch: as many as make so many steps an epoch, within these bounds."""
+
+Views = Literal["images", "features"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Recipe:
+    """Everything an outcome depends on beside data set, noise, method and seed."""
+
+    backbone: str
+    digest: str
+    """The beginning of that of the backbone."""
+    size: int
+    """Pixels a side that the network sees."""
+    limit: int | None = None
+    """Only so many examples of the data set; None for all."""
+    views: Views = "images"
+    """What an epoch of SimiFeat looks at: images shifted and mirrored anew, or half of the kept features."""
+    simifeat_epochs: int = 21
+    neighbours: int = 10
+    folds: int = 5
+    head_epochs: int = 20
+    head_rate: float = 0.01
+    """Peak of the one-cycle schedule of a linear head on standardised features."""
+    epochs: int = 8
+    """Of a fine-tuning."""
+    rate: float = 0.05
+    """Peak of the one-cycle schedule of the head in a fine-tuning; the body has a tenth."""
+
+    def __post_init__(self) -> None:
+        least = {"simifeat_epochs": 1, "neighbours": 3, "folds": 2, "head_epochs": 1, "epochs": 1}
+        for name, smallest in least.items():
+            if getattr(self, name) < smallest:
+                raise SettingError(f"{name} = {getattr(self, name)} must be at least {smallest}")
+        if not (self.rate > 0 and self.head_rate > 0):
+            raise SettingError(f"rate = {self.rate} and head_rate = {self.head_rate} must be positive")
+        if self.limit is not None and self.limit < 20:
+            raise SettingError(f"limit = {self.limit} leaves too little to compare; 20 is the least")
+
+    @property
+    def described(self) -> dict[str, Any]:
+        """As it is written down and compared."""
+        return asdict(self)
+
+
+def batch_size(examples: int) -> int:
+    """Of a training on so many examples, of a head and of the whole network."""
+    return min(MOST_BATCH, max(LEAST_BATCH, examples // STEPS_AN_EPOCH))
+
+
+def resolution(backbone: Backbone, side: int | None) -> int:
+    """The least size of the network that is five times the side of the images; None: images of many sizes."""
+    wanted = backbone.size if side is None else ENLARGED * side
+    return next((size for size in backbone.sizes if size >= wanted), backbone.size)
