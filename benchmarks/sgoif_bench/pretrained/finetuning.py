@@ -1,7 +1,8 @@
-"""The whole network trained further, the same way for every method: SGD, one cycle, the body at a tenth of the rate.
+"""The whole network trained further, the same way for every method, which is that of an audit.
 
-Images lie on the device as bytes at their own size; they are moved, enlarged and normalised there. On a GPU
-convolutions run in bfloat16 and channels last. Batches, moves and initial weights follow from the seed.
+SGD with Nesterov momentum, one cycle, batches and learning rate as `sgoif audit` chooses them on a GPU, the body at a
+tenth of the head's rate. Images lie on the device as bytes at their own size; they are moved, enlarged and normalised
+there. On a GPU convolutions run in bfloat16 and channels last. Batches, moves and initial weights follow from the seed.
 """
 
 from __future__ import annotations
@@ -19,14 +20,15 @@ from torch import Tensor, nn
 from torch.utils.data import Dataset
 
 from sgoif.audit.batches import Moves, batches_per_epoch, stream
+from sgoif.audit.plan import usual_batch
+from sgoif.audit.training import LARGEST_GRADIENT, MOMENTUM, WEIGHT_DECAY, learning_rate
 from sgoif.backbones import Backbone
-from sgoif_bench.optimizers import OneCycle
-from sgoif_bench.pretrained.recipes import batch_size
 from sgoif_bench.pretrained.task import Rows, Task
 
 BODY = 0.1
 """The learning rate of the body as a part of the head's."""
-MOMENTUM, WEIGHT_DECAY, LARGEST_GRADIENT = 0.9, 5e-4, 5.0
+USUAL_BATCH, MOST_RATE = 128, 2.0
+"""The batch that the recipe's rate is for, and the most it grows by for larger ones, with the root of their size."""
 WEIGHTS, MOVES, ORDER = 11, 12, 13
 """Random streams."""
 PREDICTED_AT_ONCE = 256
@@ -74,15 +76,15 @@ class FineTuning:
         model = Enlarging(self.task.pictures.backbone, recipe.size, self.task.classes)
         layout = torch.channels_last if device.type == "cuda" else torch.contiguous_format
         self.model: nn.Module = model.to(device, memory_format=layout)  # type: ignore[call-overload]
-        rates = [BODY * recipe.rate, recipe.rate]
+        batch = usual_batch(len(self.rows), torch.device("cuda"))
+        self.parts = batches_per_epoch(len(self.rows), batch)
+        self.peak = recipe.rate * min((batch / USUAL_BATCH) ** 0.5, MOST_RATE)
         groups = [
-            {"params": list(part.parameters()), "lr": rate}
-            for part, rate in zip(model.network.children(), rates, strict=True)
+            {"params": list(part.parameters()), "share": share}
+            for part, share in zip(model.network.children(), (BODY, 1.0), strict=True)
         ]
-        self.optimizer = torch.optim.SGD(groups, momentum=MOMENTUM, nesterov=True, weight_decay=WEIGHT_DECAY)
-        self.parts = batches_per_epoch(len(self.rows), batch_size(len(self.rows)))
-        self.schedule = OneCycle(
-            self.optimizer, max_lr=rates, total_steps=recipe.epochs * self.parts + 1, cycle_momentum=False
+        self.optimizer = torch.optim.SGD(
+            groups, lr=self.peak, momentum=MOMENTUM, nesterov=True, weight_decay=WEIGHT_DECAY
         )
 
     def train(
@@ -95,8 +97,12 @@ class FineTuning:
         rows = torch.from_numpy(self.rows)
         moves_of = np.random.default_rng([task.seed, MOVES, self.number])
         self.model.train()
-        for _ in range(task.recipe.epochs):
-            for index in rows[torch.randperm(len(rows), generator=order)].tensor_split(self.parts):
+        steps = task.recipe.epochs * self.parts
+        for epoch in range(task.recipe.epochs):
+            shuffled = rows[torch.randperm(len(rows), generator=order)]
+            for step, index in enumerate(shuffled.tensor_split(self.parts), start=epoch * self.parts):
+                for group in self.optimizer.param_groups:
+                    group["lr"] = group["share"] * learning_rate(step, steps, self.peak)
                 where = index.to(task.device)
                 seed = int(moves_of.integers(2**62))
                 moves = Moves.drawn(len(index), tuple(images.shape[-2:]), seed, task.pictures.mirror)
@@ -108,7 +114,6 @@ class FineTuning:
                 nn.utils.clip_grad_norm_(self.model.parameters(), LARGEST_GRADIENT)
                 self.optimizer.step()
                 self.optimizer.zero_grad()
-                self.schedule.step()
         return self.model
 
     @torch.inference_mode()

@@ -10,8 +10,6 @@ from sgoif.errors import SettingError
 
 ENLARGED = 5
 """Small images are shown to the network at five times their side or more, up to its own size."""
-LEAST_BATCH, MOST_BATCH, STEPS_AN_EPOCH = 16, 128, 32
-"""Examples in a batch: as many as make so many steps an epoch, within these bounds."""
 
 Views = Literal["images", "features"]
 
@@ -33,12 +31,12 @@ class Recipe:
     neighbours: int = 10
     folds: int = 5
     head_epochs: int = 20
-    head_rate: float = 0.01
-    """Peak of the one-cycle schedule of a linear head on standardised features."""
+    head_rate: float = 0.1
+    """Peak of the learning rate of a head on features."""
     epochs: int = 8
     """Of a fine-tuning."""
     rate: float = 0.05
-    """Peak of the one-cycle schedule of the head in a fine-tuning; the body has a tenth."""
+    """Peak of the learning rate of the head in a fine-tuning, at a batch of 128; the body has a tenth."""
 
     def __post_init__(self) -> None:
         least = {"simifeat_epochs": 1, "neighbours": 3, "folds": 2, "head_epochs": 1, "epochs": 1}
@@ -54,11 +52,6 @@ class Recipe:
     def described(self) -> dict[str, Any]:
         """As it is written down and compared."""
         return asdict(self)
-
-
-def batch_size(examples: int) -> int:
-    """Of a training on so many examples, of a head and of the whole network."""
-    return min(MOST_BATCH, max(LEAST_BATCH, examples // STEPS_AN_EPOCH))
 
 
 def resolution(backbone: Backbone, side: int | None) -> int:

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from sgoif.backbones import load_backbone
+from sgoif.errors import SettingError
 from sgoif_bench.command import Say, check_writable, choose_device, run_grid, say
 from sgoif_bench.jobs import Result
 from sgoif_bench.pretrained.grid import KIND, Job
@@ -40,6 +41,8 @@ def run_pretrained(settings: PretrainedSettings, out: Path, command: str, tell: 
     """Compare what finds wrong labels from a pretrained network; what --out already holds is not computed again."""
     check_writable(out)
     backbone = load_backbone(settings.backbone)
+    if backbone is None:
+        raise SettingError(f"--backbone {settings.backbone} is no network; choose one, such as lite0")
     runner = Runner(settings, backbone, command, choose_device(settings.device), tell)
     return GRID.complete(settings.jobs(backbone), runner, out, command, 1)
 

@@ -70,7 +70,7 @@ class Runner(OneDevice[Job]):
         lines = [
             plain(
                 {
-                    **self.origin(job, name),
+                    **self.origin(job, name, shared=False),
                     **outcome.made,
                     **about,
                     "wrong": int(noise.is_wrong.sum()),
