@@ -20,13 +20,12 @@ from torch import Tensor, nn
 from torch.utils.data import Dataset
 
 from sgoif.audit.batches import Moves, batches_per_epoch, stream
+from sgoif.audit.finetuning import BODY_SHARE
 from sgoif.audit.plan import usual_batch
 from sgoif.audit.training import LARGEST_GRADIENT, MOMENTUM, WEIGHT_DECAY, learning_rate
 from sgoif.backbones import Backbone
 from sgoif_bench.pretrained.task import Rows, Task
 
-BODY = 0.1
-"""The learning rate of the body as a part of the head's."""
 USUAL_BATCH, MOST_RATE = 128, 2.0
 """The batch that the recipe's rate is for, and the most it grows by for larger ones, with the root of their size."""
 WEIGHTS, MOVES, ORDER = 11, 12, 13
@@ -81,7 +80,7 @@ class FineTuning:
         self.peak = recipe.rate * min((batch / USUAL_BATCH) ** 0.5, MOST_RATE)
         groups = [
             {"params": list(part.parameters()), "share": share}
-            for part, share in zip(model.network.children(), (BODY, 1.0), strict=True)
+            for part, share in zip(model.network.children(), (BODY_SHARE, 1.0), strict=True)
         ]
         self.optimizer = torch.optim.SGD(
             groups, lr=self.peak, momentum=MOMENTUM, nesterov=True, weight_decay=WEIGHT_DECAY

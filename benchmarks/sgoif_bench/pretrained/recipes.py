@@ -5,11 +5,7 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
-from sgoif.backbones import Backbone
 from sgoif.errors import SettingError
-
-ENLARGED = 5
-"""Small images are shown to the network at five times their side or more, up to its own size."""
 
 Views = Literal["images", "features"]
 
@@ -52,9 +48,3 @@ class Recipe:
     def described(self) -> dict[str, Any]:
         """As it is written down and compared."""
         return asdict(self)
-
-
-def resolution(backbone: Backbone, side: int | None) -> int:
-    """The least size of the network that is five times the side of the images; None: images of many sizes."""
-    wanted = backbone.size if side is None else ENLARGED * side
-    return next((size for size in backbone.sizes if size >= wanted), backbone.size)

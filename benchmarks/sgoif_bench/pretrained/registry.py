@@ -33,6 +33,7 @@ _ALL = (
     Method("cleanlab-logistic-margin", "logistic:logistic", "cleanlab, normalised margin"),
     Method("head-aum", "head:head", "AUM of a head"),
     Method("head-loss", "head:head", "mean loss of a head"),
+    Method("sgoif-frozen", "crossfit:sgoif", "SG-OIF", ours=True),
     Method("sgoif-finetuned", "finetuned:sgoif", "SG-OIF, fine-tuned", finetunes=True, ours=True),
     Method("cleanlab-finetuned-confidence", "finetuned:cleanlab", "cleanlab fine-tuned, self-confidence", True),
     Method("cleanlab-finetuned-margin", "finetuned:cleanlab", "cleanlab fine-tuned, normalised margin", True),

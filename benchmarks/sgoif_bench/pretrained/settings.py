@@ -10,7 +10,7 @@ from sgoif.errors import SettingError
 from sgoif_bench.command import Device, listed, seeds_of, setting
 from sgoif_bench.labels.noises import parse
 from sgoif_bench.pretrained.grid import Job
-from sgoif_bench.pretrained.recipes import Recipe, Views, resolution
+from sgoif_bench.pretrained.recipes import Recipe, Views
 from sgoif_bench.pretrained.registry import by_family, choose
 from sgoif_bench.pretrained.sets import SETS
 
@@ -65,9 +65,9 @@ class PretrainedSettings:
 
     def recipe(self, name: str, backbone: Backbone) -> Recipe:
         """That of a data set."""
-        size = resolution(backbone, SETS[name].side) if self.size is None else self.size
-        if size not in backbone.sizes:
-            raise SettingError(f"--size {size}: {self.backbone} works at {', '.join(map(str, backbone.sizes))} pixels")
+        side = SETS[name].side
+        usual = backbone.size if side is None else backbone.resolution_for(side)
+        size = usual if self.size is None else backbone.checked_size(self.size)
         return Recipe(
             backbone=self.backbone.partition(":")[0],
             digest=backbone.digest[:12],

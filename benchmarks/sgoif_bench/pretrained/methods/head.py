@@ -21,42 +21,32 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from sgoif.audit.batches import batches_per_epoch, stream
-from sgoif.audit.training import MOMENTUM, WEIGHT_DECAY, learning_rate
+from sgoif.audit.training import learning_rate
+from sgoif.features.reduced import principal
+from sgoif.tasks.crossfit.head import HIDDEN, MOMENTUM, NOISE, WEIGHT_DECAY, batch_size
 from sgoif_bench.pretrained.task import Outcome, Scores, Task
 from sgoif_bench.signals import SignalTracker
 
 HEAD = 10
 """Its random stream."""
-COMPONENTS, HIDDEN, NOISE = 256, 512, 0.3
-LEAST_BATCH, MOST_BATCH, STEPS_AN_EPOCH = 16, 128, 16
 SIGNALS = {"head-aum": "margin", "head-loss": "loss"}
 
 
 def head(task: Task) -> dict[str, Outcome]:
     """Both, from one training."""
-    features = task.pictures.features.value
+    features = task.pictures.features.value.cpu().numpy()
     start = time.perf_counter()
-    inputs, recipe = principal(features), task.recipe
+    inputs, recipe = principal(features).to(task.device), task.recipe
     suspicion = watched(inputs, task.given, task.classes, recipe.head_epochs, recipe.head_rate, task.seed)
     seconds = time.perf_counter() - start
     return {name: Outcome(suspicion[signal], seconds) for name, signal in SIGNALS.items()}
-
-
-def principal(features: Tensor) -> Tensor:
-    """The strongest principal components, of mean square 1 over all."""
-    centred = features - features.mean(0)
-    directions = torch.linalg.eigh((centred.T @ centred).double() / len(centred)).eigenvectors
-    found: Tensor = centred @ directions[:, -COMPONENTS:].float()
-    found /= found.square().mean().sqrt().clamp_min(1e-12)
-    return found
 
 
 def watched(inputs: Tensor, given: Tensor, classes: int, epochs: int, peak: float, seed: int) -> dict[str, Scores]:
     """Suspicion by every signal of a training on these features."""
     torch.manual_seed(stream(seed, HEAD, 0))
     model = nn.Sequential(nn.Linear(inputs.shape[1], HIDDEN), nn.ReLU(), nn.Linear(HIDDEN, classes)).to(inputs.device)
-    batch = min(MOST_BATCH, max(LEAST_BATCH, len(inputs) // STEPS_AN_EPOCH))
-    parts = batches_per_epoch(len(inputs), batch)
+    parts = batches_per_epoch(len(inputs), batch_size(len(inputs)))
     optimizer = torch.optim.SGD(
         model.parameters(), lr=peak, momentum=MOMENTUM, nesterov=True, weight_decay=WEIGHT_DECAY
     )
