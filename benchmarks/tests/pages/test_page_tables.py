@@ -156,3 +156,37 @@ def test_every_round_of_damaged_files_is_counted(filler: Any, tmp_path: Path) ->
         (tmp_path / name).write_text(json.dumps({"summary": facts, "fuzz": {"readers": readers}}), encoding="utf-8")
     shown = [row[1:4] for row in cells(faults.summary())]
     assert shown == [["5", "4", "1"], ["3", "2", "1"], ["4", "4", "0"], *3 * [["1,234", "1,233", "1"]]]
+
+
+def test_pretrained_networks_show_the_better_of_two_scores_and_a_mean_over_complete_rows(
+    filler: Any, tmp_path: Path
+) -> None:
+    pretrained = filler("pretrained")
+
+    def line(method: str, aupr: float, place: str = "digits symmetric-15", seed: int = 0) -> dict[str, Any]:
+        name, noise = place.split()
+        about = {"recipe_id": "a", "examples": 1000, "wrong": 150, "seconds": 2.4, "machine": {"device_type": "cpu"}}
+        return {"set": name, "noise": noise, "method": method, "seed": seed, "metrics": {"aupr": aupr}, **about}
+
+    methods = [name for names in pretrained.COLUMNS.values() for name in names]
+    second = "photos instance-15"
+    lines = [line(name, 0.5, place) for name in methods for place in ("digits symmetric-15", second)]
+    further = [
+        line("sgoif-frozen", 0.9),
+        line("sgoif-frozen", 0.7, seed=1),
+        line("knn-vote", 0.6, "mnist symmetric-15"),
+    ]
+    write(tmp_path, "pretrained-a.jsonl", *lines)
+    write(
+        tmp_path,
+        "pretrained-b.jsonl",
+        *further,
+        line("simifeat-rank", 0.625, second),
+        line("knn-vote", 0.6, "mnist symmetric-15"),
+    )
+    photos, mnist, digits, mean = cells(pretrained.areas())
+    assert photos == ["photos of waste, by image 15%", *3 * ["50.0"], "**62.5**", *4 * ["50.0"]]
+    assert mnist == ["MNIST, symmetric 15%", "–", "–", "**60.0**", *5 * ["–"]]
+    assert digits == ["digits, symmetric 15%", "**80.0 ± 14.1**", *7 * ["50.0"]]
+    assert mean == ["mean of the 2 rows that are complete", "**65.0**", "50.0", "50.0", "56.2", *4 * ["50.0"]]
+    assert cells(pretrained.seconds())[1] == ["MNIST, one core", "1,000", "–", "–", "2", *5 * ["–"]]
