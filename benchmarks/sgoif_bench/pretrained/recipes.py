@@ -1,11 +1,16 @@
-"""How every method of the comparison works: numbers that hold for all data sets, none of them tuned on these."""
+"""How every method of the comparison works: one set of numbers for all data sets.
+
+Those of heads and fine-tunings are the product's, those of rivals their papers'; no rival was tuned.
+"""
 
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
+from sgoif.audit.plan import PEAK_OWN, TUNED_EPOCHS
 from sgoif.errors import SettingError
+from sgoif.tasks.crossfit.head import EPOCHS, LEARNING_RATE
 
 Views = Literal["images", "features"]
 
@@ -26,12 +31,12 @@ class Recipe:
     simifeat_epochs: int = 21
     neighbours: int = 10
     folds: int = 5
-    head_epochs: int = 20
-    head_rate: float = 0.1
+    head_epochs: int = EPOCHS
+    head_rate: float = LEARNING_RATE
     """Peak of the learning rate of a head on features."""
-    epochs: int = 8
+    epochs: int = TUNED_EPOCHS
     """Of a fine-tuning."""
-    rate: float = 0.05
+    rate: float = PEAK_OWN
     """Peak of the learning rate of the head in a fine-tuning, at a batch of 128; the body has a tenth."""
 
     def __post_init__(self) -> None:

@@ -64,7 +64,8 @@ class Runner(OneDevice[Job]):
         def tell(message: str) -> None:
             self.tell(f"  {job}: {message}")
 
-        origin = {"command": self.command, **_made(self.origin(job, job.methods[0]))}
+        whole = self.origin(job, job.methods[0])
+        origin = {name: whole[name] for name in ("command", "versions", "machine")}
         outcomes = solver(job.family)(Task(pictures, noise.labels, job.seed, job.noise, tell, origin))
         about = {"classes": len(pictures.data.classes), "examples": len(noise.labels)}
         lines = [
@@ -82,10 +83,6 @@ class Runner(OneDevice[Job]):
             if name in job.methods
         ]
         return lines, {}
-
-
-def _made(origin: Line) -> Line:
-    return {name: origin[name] for name in ("versions", "machine")}
 
 
 def _seconds(pictures: Pictures, outcome: Outcome) -> Line:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from itertools import product
 
+from sgoif.audit.plan import TUNED_EPOCHS
 from sgoif.backbones import Backbone
 from sgoif.errors import SettingError
 from sgoif_bench.command import Device, listed, seeds_of, setting
@@ -35,7 +36,7 @@ class PretrainedSettings:
     backbone: str = setting("lite0", help="pretrained network, as load_backbone knows it")
     size: int | None = setting(None, help="pixels a side that it sees; unset: five times the images' side, or its own")
     limit: int | None = setting(None, help="use only so many examples of each data set")
-    epochs: int = setting(8, help="epochs of a fine-tuning")
+    epochs: int = setting(TUNED_EPOCHS, help="epochs of a fine-tuning")
     views: Views = setting(
         "images", help="what an epoch of SimiFeat looks at: images changed anew, or half of the kept features"
     )
