@@ -41,6 +41,8 @@ NOISES = {
     "human-worst": "people, worst",
     "human-noisy": "people",
 }
+HELD_OUT = ("fashion-mnist",)
+"""Data sets that were not looked at when SG-OIF on features was made."""
 Place = tuple[str, str]
 
 
@@ -62,13 +64,14 @@ def areas() -> str:
     for (name, noise), lines in places().items():
         cells = [best(lines, methods) for methods in COLUMNS.values()]
         wrong = statistics.mean(line["wrong"] / line["examples"] for line in lines)
-        rows.append([f"{TITLES[name]}, {NOISES[noise]} {100 * wrong:.0f}%", *marked(cells)])
+        selection = "held-out" if name in HELD_OUT else "dev"
+        rows.append([f"{TITLES[name]}, {NOISES[noise]} {100 * wrong:.0f}%", *marked(cells), selection])
         if all(cells):
             means.append([statistics.mean(values) for values in cells])
     if len(means) > 1:
         columns = [[statistics.mean(column)] for column in zip(*means, strict=True)]
-        rows.append([f"mean of the {len(means)} rows that are complete", *marked(columns)])
-    return table(("images, wrong labels", *COLUMNS), rows)
+        rows.append([f"mean of the {len(means)} rows that are complete", *marked(columns), ""])
+    return table(("images, wrong labels", *COLUMNS, "selection"), rows)
 
 
 def best(lines: Sequence[Line], methods: Sequence[str]) -> list[float]:
