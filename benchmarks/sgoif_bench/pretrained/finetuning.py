@@ -20,7 +20,7 @@ from torch import Tensor, nn
 from torch.utils.data import Dataset
 
 from sgoif.audit.batches import Moves, batches_per_epoch, stream
-from sgoif.audit.finetuning import BODY_SHARE
+from sgoif.audit.finetuning import normalisation_of, rates, tuned_name, tuned_network
 from sgoif.audit.plan import usual_batch
 from sgoif.audit.training import LARGEST_GRADIENT, MOMENTUM, WEIGHT_DECAY, learning_rate
 from sgoif.backbones import Backbone
@@ -47,16 +47,16 @@ class Bytes(Dataset[tuple[Tensor, int]]):
 
 
 class Enlarging(nn.Module):
-    """A network that takes images as bytes at any size."""
+    """The network of an audit, for images as bytes at any size."""
 
     def __init__(self, backbone: Backbone, size: int, classes: int) -> None:
         super().__init__()
-        self.network = backbone.network(classes)
-        self._prepare = backbone.prepare
-        self._size = size
+        self.network = tuned_network(tuned_name(backbone.name, size), classes, backbone)
+        self._normalise = normalisation_of(backbone)
 
     def forward(self, images: Tensor) -> Tensor:
-        out: Tensor = self.network(self._prepare(images, self._size))
+        x = self._normalise(images).contiguous(memory_format=torch.channels_last)
+        out: Tensor = self.network(x)
         return out
 
 
@@ -73,17 +73,12 @@ class FineTuning:
         recipe, device = self.task.recipe, self.task.device
         torch.manual_seed(stream(self.task.seed, WEIGHTS, self.number))
         model = Enlarging(self.task.pictures.backbone, recipe.size, self.task.classes)
-        layout = torch.channels_last if device.type == "cuda" else torch.contiguous_format
-        self.model: nn.Module = model.to(device, memory_format=layout)  # type: ignore[call-overload]
+        self.model: nn.Module = model.to(device, memory_format=torch.channels_last)  # type: ignore[call-overload]
         batch = usual_batch(len(self.rows), torch.device("cuda"))
         self.parts = batches_per_epoch(len(self.rows), batch)
         self.peak = recipe.rate * min((batch / USUAL_BATCH) ** 0.5, MOST_RATE)
-        groups = [
-            {"params": list(part.parameters()), "share": share}
-            for part, share in zip(model.network.children(), (BODY_SHARE, 1.0), strict=True)
-        ]
         self.optimizer = torch.optim.SGD(
-            groups, lr=self.peak, momentum=MOMENTUM, nesterov=True, weight_decay=WEIGHT_DECAY
+            rates(model.network, True), lr=self.peak, momentum=MOMENTUM, nesterov=True, weight_decay=WEIGHT_DECAY
         )
 
     def train(
