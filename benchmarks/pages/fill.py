@@ -18,11 +18,37 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
-from pages import curriculum, engine, faults, fidelity, label_errors, labels, loops, ood, poisoning, readme, unlearning
+from pages import (
+    curriculum,
+    engine,
+    faults,
+    fidelity,
+    label_errors,
+    labels,
+    loops,
+    ood,
+    poisoning,
+    pretrained,
+    readme,
+    unlearning,
+)
 
 DOCS = Path(__file__).resolve().parents[2] / "docs"
 MARK = re.compile(r"(<!-- table: ([\w-]+) -->\n).*?(<!-- end -->)", re.DOTALL)
-MODULES = (curriculum, engine, faults, fidelity, label_errors, labels, loops, ood, poisoning, readme, unlearning)
+MODULES = (
+    curriculum,
+    engine,
+    faults,
+    fidelity,
+    label_errors,
+    labels,
+    loops,
+    ood,
+    poisoning,
+    pretrained,
+    readme,
+    unlearning,
+)
 PAGES = [DOCS / "benchmarks" / module.PAGE for module in MODULES]
 TABLES: dict[str, Callable[[], str]] = {name: make for module in MODULES for name, make in module.TABLES.items()}
 
