@@ -17,8 +17,8 @@ COLUMNS = {
     "neighbours": ("knn-vote",),
     "SimiFeat": ("simifeat-vote", "simifeat-rank"),
     "cleanlab": ("cleanlab-logistic-confidence", "cleanlab-logistic-margin"),
-    "AUM": ("head-aum",),
-    "loss": ("head-loss",),
+    "AUM": ("head-aum", "head-aum-early"),
+    "loss": ("head-loss", "head-loss-early"),
     "cleanlab, fine-tuned": ("cleanlab-finetuned-confidence", "cleanlab-finetuned-margin"),
 }
 """Of two scores of a method the better one is shown."""

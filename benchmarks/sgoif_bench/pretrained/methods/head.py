@@ -9,7 +9,9 @@ averaged over the epochs,
     head-aum    −(z_y − max_{k≠y} z_k)
 
 The second is minus the AUM of Geoff Pleiss, Tianyi Zhang, Ethan Elenberg, Kilian Weinberger: "Identifying Mislabeled
-Data using the Area Under the Margin Ranking", NeurIPS 2020.
+Data using the Area Under the Margin Ranking", NeurIPS 2020. The authors take it before the learning rate first drops,
+since a network then begins to know wrong labels by heart: `head-aum-early` and `head-loss-early` are means over the
+steps up to there, the first fifth.
 """
 
 from __future__ import annotations
@@ -21,7 +23,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from sgoif.audit.batches import batches_per_epoch, stream
-from sgoif.audit.training import learning_rate
+from sgoif.audit.training import WARM_UP, learning_rate
 from sgoif.features.reduced import principal
 from sgoif.tasks.crossfit.head import HIDDEN, MOMENTUM, NOISE, WEIGHT_DECAY, batch_size
 from sgoif_bench.pretrained.task import Outcome, Scores, Task
@@ -30,20 +32,28 @@ from sgoif_bench.signals import SignalTracker
 HEAD = 10
 """Its random stream."""
 SIGNALS = {"head-aum": "margin", "head-loss": "loss"}
+EARLY = "-early"
 
 
 def head(task: Task) -> dict[str, Outcome]:
-    """Both, from one training."""
+    """All of them, from one training."""
     features = task.pictures.features.value.cpu().numpy()
     start = time.perf_counter()
     inputs, recipe = principal(features).to(task.device), task.recipe
-    suspicion = watched(inputs, task.given, task.classes, recipe.head_epochs, recipe.head_rate, task.seed)
+    early, whole = watched(inputs, task.given, task.classes, recipe.head_epochs, recipe.head_rate, task.seed)
     seconds = time.perf_counter() - start
-    return {name: Outcome(suspicion[signal], seconds) for name, signal in SIGNALS.items()}
+    found = {name: whole[signal] for name, signal in SIGNALS.items()}
+    found |= {name + EARLY: early[signal] for name, signal in SIGNALS.items()}
+    return {name: Outcome(suspicion, seconds) for name, suspicion in found.items()}
 
 
-def watched(inputs: Tensor, given: Tensor, classes: int, epochs: int, peak: float, seed: int) -> dict[str, Scores]:
-    """Suspicion by every signal of a training on these features."""
+Suspicion = dict[str, Scores]
+
+
+def watched(
+    inputs: Tensor, given: Tensor, classes: int, epochs: int, peak: float, seed: int
+) -> tuple[Suspicion, Suspicion]:
+    """Suspicion by every signal of a training on these features, until the rate drops and over the whole of it."""
     torch.manual_seed(stream(seed, HEAD, 0))
     model = nn.Sequential(nn.Linear(inputs.shape[1], HIDDEN), nn.ReLU(), nn.Linear(HIDDEN, classes)).to(inputs.device)
     parts = batches_per_epoch(len(inputs), batch_size(len(inputs)))
@@ -51,15 +61,18 @@ def watched(inputs: Tensor, given: Tensor, classes: int, epochs: int, peak: floa
         model.parameters(), lr=peak, momentum=MOMENTUM, nesterov=True, weight_decay=WEIGHT_DECAY
     )
     random = torch.Generator().manual_seed(stream(seed, HEAD, 1))
-    signals = SignalTracker(len(inputs), inputs.device)
+    early, whole = (SignalTracker(len(inputs), inputs.device) for _ in range(2))
+    rise = max(round(WARM_UP * epochs), 1)
     for epoch in range(epochs):
         order = torch.randperm(len(inputs), generator=random).to(inputs.device)
         for step, index in enumerate(order.tensor_split(parts), start=epoch * parts):
             optimizer.param_groups[0]["lr"] = learning_rate(step, epochs * parts, peak)
             x = inputs[index]
             logits = model(x + NOISE * torch.randn(x.shape, generator=random).to(x.device))
-            signals.update(logits, given[index], index)
+            whole.update(logits, given[index], index)
+            if epoch < rise:
+                early.update(logits, given[index], index)
             F.cross_entropy(logits, given[index]).backward()
             optimizer.step()
             optimizer.zero_grad()
-    return signals.suspicion()
+    return early.suspicion(), whole.suspicion()
