@@ -24,7 +24,7 @@ from sgoif.audit.audit import audit
 from sgoif.audit.errors import AuditInterrupted, RunDirectoryError
 from sgoif.audit.finetuning import BODY_SHARE, Resize, choose_sizes
 from sgoif.audit.models import is_harmless
-from sgoif.audit.plan import TUNED_BATCH, TUNED_EPOCHS, hold_out, make_plan
+from sgoif.audit.plan import TUNED_EPOCHS, hold_out, make_plan
 from sgoif.audit.run_directory import claimed
 from sgoif.audit.settings import AuditSettings
 from sgoif.audit.training import Training, learning_rate
@@ -69,7 +69,7 @@ def make(images: SimpleNamespace, resolution: int = 96, **options: Any) -> Train
 
 def test_the_plan_names_backbone_and_resolution_and_leaves_the_rest_to_options() -> None:
     plan = make_plan(AuditSettings(Path("x"), finetune=True, device="cpu"), 9_000, resolution=160)
-    assert (plan.model, plan.epochs, plan.batch_size) == ("lite0@160", TUNED_EPOCHS, TUNED_BATCH)
+    assert (plan.model, plan.epochs, plan.batch_size) == ("lite0@160", TUNED_EPOCHS, 125)
     own = AuditSettings(Path("x"), device="cpu", finetune=True, epochs=2, learning_rate=0.3, batch_size=90)
     plan = make_plan(own, 9_000, resolution=96)
     assert (plan.epochs, plan.learning_rate, plan.batch_size) == (2, 0.3, 90)

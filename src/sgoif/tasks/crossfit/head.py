@@ -19,7 +19,7 @@ from sgoif.monitor import InfluenceMonitor
 from sgoif.tasks.labels.channel import SMALLEST
 from sgoif.tasks.labels.evidence import Evidence, Rows, anchor_evidence, training_evidence
 
-HIDDEN, EPOCHS = 512, 20
+HIDDEN, EPOCHS = 128, 20
 LEARNING_RATE, MOMENTUM, WEIGHT_DECAY = 0.1, 0.9, 5e-4
 WARM_UP = 0.2
 """Share of the steps in which the learning rate rises; then it falls in half a cosine."""
