@@ -130,6 +130,12 @@ def test_names_of_classes_and_mistakes_in_them(alone: Any, tmp_path: Path, capsy
     assert {row["given_label"] for row in issues(tmp_path / "named")} == {"=1+1", "[red]dog", "owl"}
 
 
+@pytest.mark.parametrize("rows", [1, 6])
+def test_parts_that_are_too_small_are_named(alone: Any, rows: int, tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match=r"part \d+ of \d+ .*--part-rows"):
+        judge_features(alone.features, tmp_path, part_rows=rows)
+
+
 def test_a_folder_without_features_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="sgoif features SHARDS --out"):
         judge_features(tmp_path, tmp_path / "out")

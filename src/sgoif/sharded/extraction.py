@@ -70,30 +70,6 @@ def extract_shards(
         size: pixels a side; the network's own where not given.
         device: where the network runs.
         progress: called after each shard with the number of shards done, and of all.
-
-    Example:
-        ```python
-        import io, tarfile
-        from pathlib import Path
-
-        import numpy as np
-        from PIL import Image
-
-        from sgoif.sharded import extract_shards
-
-        with tarfile.open("photos-000.tar", "w") as tar:
-            for number in range(4):
-                picture = io.BytesIO()
-                Image.fromarray(np.full((32, 32, 3), 60 * number, dtype=np.uint8)).save(picture, "png")
-                for name, content in (("png", picture.getvalue()), ("cls", b"0")):
-                    entry = tarfile.TarInfo(f"{number:06}.{name}")
-                    entry.size = len(content)
-                    tar.addfile(entry, io.BytesIO(content))
-        try:
-            print(extract_shards(["photos-{000..000}.tar"], Path("features")).images)       # 4
-        except ImportError as error:
-            print(error)                                             # pip install 'sgoif[pretrained,tables]'
-        ```
     """
     pyarrow = pyarrow_for_shards("Writing features")
     rank, world = share()

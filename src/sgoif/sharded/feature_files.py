@@ -105,9 +105,10 @@ class FeatureFolder:
 
     def claim(self, facts: dict[str, Any]) -> Self:
         """Say by which network the features are, or find that they are by this one."""
+        strange = any(self.path.glob("*.parquet"))  # looked for first: another process may begin meanwhile
         there = self.facts()
         if there is None:
-            if any(self.path.glob("*.parquet")):
+            if strange:
                 raise ShardError(f"{shown(self.path)} holds Parquet files of others; choose another folder with --out")
             write_json(self.path / FACTS, facts)
         elif there != facts:
@@ -136,7 +137,7 @@ class FeatureFolder:
 
     def files(self) -> list[Path]:
         """All files, in an order that does not depend on who wrote them when."""
-        return sorted(self.path.glob("**/*.parquet"))
+        return sorted(self.path.glob("*.parquet"))
 
 
 @dataclass(frozen=True, eq=False)

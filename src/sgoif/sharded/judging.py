@@ -151,13 +151,18 @@ def _judged_part(
     show: Progress,
 ) -> Any:
     """The table of one part, worst first."""
-    rows = read_rows(deal.pieces(number), width)
+    pieces = deal.pieces(number)
+    if not pieces:
+        raise ShardError(f"part {number + 1} of {deal.parts} has no rows: use larger parts with --part-rows")
+    rows = read_rows(pieces, width)
     texts = rows.label if class_names is None else [_named(text, class_names) for text in rows.label]
     labels, classes = numbered(texts)
     try:
         crossfit = CrossFit(rows.features, labels, classes, seed=seed, device=device)
     except SgoifError as error:
-        raise ShardError(f"part {number + 1} of {deal.parts} cannot be judged: {error}") from error
+        raise ShardError(
+            f"part {number + 1} of {deal.parts} cannot be judged: {error}; --part-rows makes parts larger"
+        ) from error
     shards, keys = rows.shard, rows.key
     del rows, texts  # the heads have their principal components
     for fold in range(FOLDS):
