@@ -50,9 +50,11 @@ def features_command(
     rank, world = share()
 
     def work(show: Progress) -> Extracted:
+        chosen = (shards, out, backbone, image_size, choose_device(device))
+        if rank:
+            return extract_shards(*chosen)
         show.stage("shards", 0)
-        told = show.advance if rank == 0 else (lambda done, total: None)
-        return extract_shards(shards, out, backbone, image_size, choose_device(device), told)
+        return extract_shards(*chosen, show.advance)
 
     done = with_progress(work)
     who = f"process {rank} of {world}: " if world > 1 else ""
