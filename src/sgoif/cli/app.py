@@ -11,12 +11,14 @@ from sgoif.cli.audit import audit_command
 from sgoif.cli.demo import demo_command
 from sgoif.cli.info import info_command
 from sgoif.cli.review import review_command
+from sgoif.cli.shards import features_command, judge_command
 from sgoif.cli.trace import trace_command
 from sgoif.cli.watch import watch_command
 from sgoif.core.version import __version__
 
 PANELS = {
     "Images and their labels": ("audit", "watch", "review", "apply", "trace"),
+    "Images in shards, on many machines": ("features", "judge"),
     "A trained network": ("sentinel", "unlearn"),
     "This library": ("demo", "info"),
 }
@@ -46,6 +48,8 @@ app.command("review")(review_command)
 app.command("apply")(apply_command)
 app.command("trace")(trace_command)
 app.command("watch")(watch_command)
+app.command("features")(features_command)
+app.command("judge")(judge_command)
 app.add_typer(sentinel.app, name="sentinel")
 app.add_typer(unlearn.app, name="unlearn")
 app.command("demo")(demo_command)

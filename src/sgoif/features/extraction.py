@@ -2,7 +2,7 @@
 
 import hashlib
 import threading
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
@@ -101,11 +101,7 @@ def extract_features(
     def finish() -> None:
         """Compute and keep what waits for it."""
         if waiting:
-            images = torch.from_numpy(np.stack(list(waiting.values()))).permute(0, 3, 1, 2).to(device)
-            rows = backbone.features(images, size, at_once).half().cpu().numpy()
-            if not np.isfinite(rows).all():
-                raise ModelError(f"backbone {backbone.name!r} gives features too large for 16 bits, or no numbers")
-            store.append(list(waiting), rows)
+            store.append(list(waiting), features_of(backbone, list(waiting.values()), size, device))
             waiting.clear()
         if progress is not None:
             progress(len(keys), len(collection))
@@ -134,6 +130,15 @@ def extract_features(
     )
 
 
+def features_of(backbone: Backbone, pixels: Sequence[Array], size: int, device: torch.device) -> Array:
+    """Rows of float16 for images as `square_pixels` gives them."""
+    images = torch.from_numpy(np.stack(pixels)).permute(0, 3, 1, 2).to(device)
+    rows = backbone.features(images, size, AT_ONCE.get(device.type, AT_ONCE["cuda"])).half().cpu().numpy()
+    if not np.isfinite(rows).all():
+        raise ModelError(f"backbone {backbone.name!r} gives features too large for 16 bits, or no numbers")
+    return rows
+
+
 class _Reader:
     """Key and pixels of an image; pixels only where neither the cache nor an image before it has them."""
 
@@ -156,9 +161,14 @@ class _Reader:
             return None, str(error)
 
     def _pixels(self, image: Image.Image) -> Array:
-        side = (self._size, self._size)
-        square = image if image.size == side else image.resize(side, Image.Resampling.BILINEAR)
-        return np.asarray(square.convert("RGB"))
+        return square_pixels(image, self._size)
+
+
+def square_pixels(image: Image.Image, size: int) -> Array:
+    """An image as networks look at it: uint8 [size, size, 3], its sides stretched alike or not."""
+    side = (size, size)
+    square = image if image.size == side else image.resize(side, Image.Resampling.BILINEAR)
+    return np.asarray(square.convert("RGB"))
 
 
 def content_key(store: Store, number: int) -> bytes:
