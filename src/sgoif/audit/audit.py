@@ -81,7 +81,7 @@ class _Audit:
             )
         self.collection: Collection = open_images(settings.path, **settings.options)
         split(settings, self.collection.labels)  # too few images are noticed before they are read
-        self._recorded = False
+        self._prepared: dict[int | None, Pixels] = {}
 
     def run(self) -> AuditResult:
         """Judge labels as the settings ask, or in the way that serves these images best."""
@@ -164,23 +164,23 @@ class _Audit:
         if settings.finetune:
             assert self.backbone is not None
             resolution, size = choose_sizes(settings, self.backbone, self.collection.store)
+        if size in self._prepared:
+            return self._prepared[size], resolution
         self.show.stage("reading images", len(self.collection.names))
-        found: list[Pixels] = []
 
         def read() -> None:
-            found.append(prepare(self.collection, self.directory.cache, size=size, progress=self.show.advance))
+            found = prepare(self.collection, self.directory.cache, size=size, progress=self.show.advance)
+            self._prepared = {size: found}  # in the place of what had another size
 
         def first() -> None:
             if self.communicator.rank == 0:
-                if not self._recorded:
-                    self.directory.record(self.collection.digest())
-                    self._recorded = True
+                self.directory.record(self.collection.digest())
                 read()
 
         self.communicator.run_and_sync_errors(first)
         # What the first has prepared is only opened.
         self.communicator.run_and_sync_errors(lambda: read() if self.communicator.rank else None)
-        return found[0], resolution
+        return self._prepared[size], resolution
 
     def _checked(self, pixels: Pixels, held: Indices) -> dict[int, int] | None:
         if self.settings.checked is None:

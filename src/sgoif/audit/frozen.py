@@ -16,10 +16,10 @@ from sgoif.core.types import Indices
 from sgoif.errors import SgoifError
 from sgoif.features import choose_resolution, extract_features
 from sgoif.images import Collection, Pixels
-from sgoif.images.text import plural
+from sgoif.images.text import plural, shown
 from sgoif.tasks.crossfit import CrossFit
 from sgoif.tasks.crossfit.crossfit import FOLDS
-from sgoif.tasks.crossfit.head import EPOCHS, Head
+from sgoif.tasks.crossfit.head import EPOCHS, RECIPE, Head
 
 
 class FrozenRun:
@@ -47,10 +47,16 @@ class FrozenRun:
         if missing := [name for name in pixels.names if name not in place]:
             raise AuditError(
                 f"{plural(len(missing), 'image')} could be read at first and not a second time (the first is"
-                f" {missing[0]!r}); run the audit again when nobody writes to the images"
+                f" {shown(missing[0])}); run the audit again when nobody writes to the images"
             )
         chosen = {name: value for name, value in settings.record().items() if name not in FREE}
-        self.identity = {**chosen, "data": pixels.digest, "network": backbone.digest, "resolution": size}
+        self.identity = {
+            **chosen,
+            "data": pixels.digest,
+            "network": backbone.digest,
+            "resolution": size,
+            "heads": RECIPE,
+        }
         self.crossfit = CrossFit(
             features.array[[place[name] for name in pixels.names]],
             pixels.labels,

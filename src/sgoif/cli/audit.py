@@ -33,8 +33,8 @@ def audit_command(
     model: Annotated[
         str,
         typer.Option(
-            help="resnet7-whitened (on a CPU), resnet9 (on a GPU), resnet7, resnet9-small, timm:NAME, or"
-            " package.module:factory for your own."
+            help="A network to train from scratch: resnet7-whitened (on a CPU), resnet9 (on a GPU), resnet7,"
+            " resnet9-small, timm:NAME, or package.module:factory for your own."
         ),
     ] = "auto",
     weights: Annotated[Path | None, typer.Option(help="A .safetensors file to start from.")] = None,
@@ -68,8 +68,9 @@ def audit_command(
     as_json: AsJson = False,
     **given: Any,
 ) -> None:
-    """Find wrong labels in a set of images: train a small model on them and watch which images hurt it.
+    """Find wrong labels in a set of images, by features of a pretrained network or by a network trained on the images.
 
+    The run itself finds out which of them knows the images better; --finetune and --from-scratch ask for one.
     The run directory gets issues.csv, issues.parquet, summary.json and report.html, a page to decide image by image.
     Interrupted runs go on with --resume.
     """

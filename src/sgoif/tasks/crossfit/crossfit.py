@@ -135,11 +135,9 @@ class CrossFit:
 
     def _evidence(self) -> tuple[Evidence, Evidence]:
         """Means over the heads that trained on an example, and what the one says that held it out."""
-        heads, n = list(self.heads.values()), len(self.labels)
-        training = averaged([head.training for head in heads], self.labels.numpy(), self.classes)
-        held_out = averaged([head.held_out for head in heads], self.labels.numpy(), self.classes)
-        assert len(training) == n
-        return training, held_out
+        heads, labels = self.heads.values(), self.labels.numpy()
+        training = averaged([head.training for head in heads], labels, self.classes)
+        return training, averaged([head.held_out for head in heads], labels, self.classes)
 
     def _scores(self) -> ScoreTable:
         """The scores of all heads that trained on an example, averaged; the number of observations is their sum."""

@@ -9,7 +9,7 @@ import numpy as np
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
-from torch.utils.data import Dataset, TensorDataset
+from torch.utils.data import TensorDataset
 
 from sgoif.core.data import Part, isolated_random_state
 from sgoif.core.score_table import ScoreTable
@@ -25,6 +25,8 @@ WARM_UP = 0.2
 """Share of the steps in which the learning rate rises; then it falls in half a cosine."""
 NOISE = 0.3
 """Spread of the noise that is added to features in training, as a part of their own."""
+RECIPE = [HIDDEN, EPOCHS, LEARNING_RATE, MOMENTUM, WEIGHT_DECAY, WARM_UP, NOISE]
+"""What tells heads of one release from those of another."""
 SMALLEST_BATCH, BATCH, MOST_BATCHES = 16, 128, 400
 """Images in a batch: enough for 16 batches an epoch, and for no more than 400."""
 HARMED, NAMED_AT_ONCE = 4, 1024
@@ -93,7 +95,8 @@ def train_head(
 
     `explained`: the rows for which the held-out examples they hurt are named.
     """
-    dataset, device = _with_labels(features, labels), features.device
+    device = features.device
+    dataset = TensorDataset(features, labels.to(device))
     size = min(batch_size(len(rows)), len(rows))
     batches = -(-len(rows) // size)
     steps = EPOCHS * batches
@@ -128,10 +131,6 @@ def train_head(
 def _rate(step: int, steps: int) -> float:
     rise = WARM_UP * steps
     return step / rise if step < rise else float(0.5 * (1 + np.cos(np.pi * (step - rise) / (steps - rise))))
-
-
-def _with_labels(features: Tensor, labels: Tensor) -> Dataset[Any]:
-    return TensorDataset(features, labels.to(features.device))
 
 
 def _score_others(monitor: InfluenceMonitor) -> None:
