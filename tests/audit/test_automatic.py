@@ -26,6 +26,7 @@ from sgoif.backbones import efficientnet_lite
 from sgoif.cli import main
 from sgoif.commands.finished_run import open_run
 from sgoif.errors import MissingExtraError, SettingError
+from sgoif.reports.page_json import TYPES
 from sgoif.tasks.crossfit import CrossFit
 
 
@@ -78,9 +79,11 @@ def test_wrong_labels_come_first_and_the_way_is_told(finished: AuditResult) -> N
 
 
 def test_the_page_names_the_held_out_images_that_each_one_hurts(finished: AuditResult) -> None:
-    held = re.search(r'"harmed":\{"type":"i32","data":"([^"]+)"', finished.report.read_text(encoding="utf-8"))
+    content = finished.report.read_text(encoding="utf-8")
+    held = re.search(r'"harmed":\{"type":"([a-z]\d+)","data":"([^"]+)"', content)
     assert held is not None
-    named = np.frombuffer(base64.b64decode(held[1]), dtype="<i4").reshape(180, -1)
+    kind = {kind: name for name, kind in TYPES.items()}[held[1]]
+    named = np.frombuffer(base64.b64decode(held[2]), dtype=f"<{kind}").reshape(180, -1)
     assert (named >= 0).any(axis=1).mean() > 0.95
 
 

@@ -5,6 +5,7 @@ import torch
 from torch import Tensor
 
 from sgoif.core.types import Array
+from sgoif.errors import SettingError
 
 WIDTH = 256
 """Principal components that are kept: heads on 512 ranked labels no better on any of nine data sets."""
@@ -23,6 +24,8 @@ def principal(features: Array, width: int = WIDTH) -> Tensor:
         rows = _rows(features, start, step).double()
         total += rows.sum(0)
         products += rows.T @ rows
+    if not bool(torch.isfinite(products).all()):
+        raise SettingError("features are not all finite numbers")
     mean = total / max(count, 1)
     variance, directions = torch.linalg.eigh(products / max(count, 1) - mean.outer(mean))
     kept = directions.flip(1)[:, : min(width, columns)]

@@ -75,8 +75,6 @@ class CrossFit:
                 f"features of shape {tuple(features.shape)} do not fit {len(labels):,} labels; expected a row for each"
             )
         self.features, self.seed = principal(features).to(device), seed
-        if not bool(torch.isfinite(self.features).all()):
-            raise SettingError("features are not all finite numbers")
         self.labels = torch.from_numpy(np.array(labels, dtype=np.int64))
         self.class_names, self.classes = list(class_names), len(class_names)
         if len(labels) and not 0 <= int(self.labels.min()) <= int(self.labels.max()) < self.classes:

@@ -9,8 +9,8 @@ better than held-out ones, 0 where either is otherwise. Two judgements in a row 
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
-from typing import Self
+from dataclasses import dataclass, fields, replace
+from typing import Any, Self
 
 import numpy as np
 import torch
@@ -118,7 +118,7 @@ def assess_labels(
     probability = known * verdict.probability
     if joining:
         probability = np.concatenate([probability, known * verdict.anchor_probability])
-        evidence, width = training.joined(anchors), np.concatenate([width, anchor_width])
+        evidence, width = appended(training, anchors), np.concatenate([width, anchor_width])
     weighed = _weigh(monitor, settings, verdict, evidence, probability, width, rate_before)
     return Assessment(
         evidence.index,
@@ -178,3 +178,18 @@ def _weigh(
         settings,
         harmfulness(evidence.influence, width),
     )
+
+
+def appended(evidence: Evidence, others: Evidence) -> Evidence:
+    """These examples, then the others."""
+    changes: dict[str, Any] = {}
+    for f in fields(Evidence):
+        one, other = getattr(evidence, f.name), getattr(others, f.name)
+        changes[f.name] = appended_rows(one, other) if isinstance(one, Rows) else np.concatenate([one, other])
+    return Evidence(**changes)
+
+
+def appended_rows(rows: Rows, others: Rows) -> Rows:
+    """These rows, then the others."""
+    slots = None if rows.slots is None or others.slots is None else np.concatenate([rows.slots, others.slots])
+    return Rows(np.concatenate([rows.mean, others.mean]), slots)

@@ -42,10 +42,6 @@ class Rows:
     def take(self, chosen: Labels) -> Rows:
         return Rows(self.mean[chosen], None if self.slots is None else self.slots[chosen])
 
-    def joined(self, others: Rows) -> Rows:
-        slots = None if self.slots is None or others.slots is None else np.concatenate([self.slots, others.slots])
-        return Rows(np.concatenate([self.mean, others.mean]), slots)
-
     def dense(self, columns: int, fill: float) -> Array:
         """Every column, `fill` where nothing is known."""
         if self.slots is None:
@@ -87,14 +83,6 @@ class Evidence:
     def without(self, index: Labels | None) -> Evidence:
         """All but the examples of these indices."""
         return self if index is None else self.take(np.flatnonzero(~np.isin(self.index, index)))
-
-    def joined(self, others: Evidence) -> Evidence:
-        """These examples, then the others."""
-        changes: dict[str, Any] = {}
-        for f in fields(self):
-            mine, theirs = getattr(self, f.name), getattr(others, f.name)
-            changes[f.name] = mine.joined(theirs) if isinstance(mine, Rows) else np.concatenate([mine, theirs])
-        return Evidence(**changes)
 
     @cached_property
     def likeliest(self) -> tuple[Labels, Array]:

@@ -26,6 +26,7 @@ from sgoif.tasks.labels.ranking import (
 from sgoif.tasks.labels.structure import structure_of
 from sgoif.tasks.review.recalibration import length_at_fdr
 
+Checked = Mapping[int, int] | None
 LEAST_EXAMPLES = 20
 
 
@@ -88,11 +89,7 @@ class Judgement:
 
 
 def judge(
-    training: Evidence,
-    anchors: Evidence,
-    classes: int,
-    checked: Mapping[int, int] | None = None,
-    beside: Array | None = None,
+    training: Evidence, anchors: Evidence, classes: int, checked: Checked = None, beside: Array | None = None
 ) -> Judgement:
     """Rank, calibrate and judge; `checked` gives held-out examples the label that somebody found to be right.
 
