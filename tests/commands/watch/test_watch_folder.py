@@ -155,3 +155,11 @@ def test_a_thumbnail_that_would_fill_the_memory(run: Path, serve: Serve) -> None
         file.truncate(2**35)
     (run / CACHE / IMAGES).write_text(json.dumps(record))
     assert visit(serve(), "/thumb/0")[0] == 404
+
+
+def test_a_run_that_trained_no_network_is_finished_when_its_summary_is_there(run: Path, serve: Serve) -> None:
+    (run / LIVE).unlink(missing_ok=True)
+    server = serve()
+    assert json.loads(visit(server, f"/{LIVE}")[2]) == {"state": "waiting"}
+    (run / "summary.json").write_text("{}")
+    assert json.loads(visit(server, f"/{LIVE}")[2]) == {"state": "finished"}

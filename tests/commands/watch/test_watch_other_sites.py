@@ -132,5 +132,5 @@ def test_the_link_may_be_followed_from_another_site(context: Any, serve: Callabl
     page.get_by_text("go").click()
     page.locator("html[data-ready]").wait_for(state="attached")
     assert page.url == f"http://127.0.0.1:{server.server_port}/"
-    assert page.locator("#state").inner_text() == "waiting for the audit to begin"
+    assert page.locator("#state").inner_text() == "no network is being trained yet"
     assert urlsplit(page.url).query == ""

@@ -41,7 +41,7 @@ def page(browser: Any, serve: Callable[..., WatchServer]) -> Iterator[Any]:
 
 def test_the_page_follows_the_run(page: Any, tell: Any) -> None:
     state = page.locator("#state")
-    assert state.inner_text() == "waiting for the audit to begin"
+    assert state.inner_text() == "no network is being trained yet"
     tell(step=10)
     page.get_by_text("10 of 100").wait_for()
     assert state.inner_text() == "training"

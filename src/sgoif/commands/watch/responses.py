@@ -13,6 +13,7 @@ from pathlib import Path
 
 from sgoif.audit.live_status import LIVE
 from sgoif.audit.run_directory import CACHE
+from sgoif.commands.finished_run import SUMMARY
 from sgoif.images import ImagesError, Pixels, open_pixels
 from sgoif.images.containment import contained, contained_file
 from sgoif.images.pixels import image_type
@@ -81,8 +82,8 @@ class RunContent:
             if path.stat().st_size > MOST_LIVE_BYTES:
                 raise ValueError(f"{LIVE} has more than {MOST_LIVE_BYTES:,} bytes, which no audit writes")
             return Response(HTTPStatus.OK, path.read_bytes(), "application/json")
-        except OSError:
-            state = "waiting"
+        except OSError:  # features and heads are there in a minute and tell nothing on the way
+            state = "finished" if (self.run / SUMMARY).is_file() else "waiting"
         except ValueError as error:
             state = str(error)
         return Response(HTTPStatus.NOT_FOUND, json.dumps({"state": state}).encode(), "application/json")

@@ -2,7 +2,7 @@
 
 const EVERY = 2000;
 const STATES = {
-  waiting: "waiting for the audit to begin",
+  waiting: "no network is being trained yet",
   training: "training",
   judging: "training is over; labels are being judged",
   finished: "finished: open report.html in the run directory",
