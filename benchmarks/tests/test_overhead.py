@@ -71,6 +71,7 @@ def test_warming_up_ends_at_a_steady_pace() -> None:
     monitor.close()
 
 
+@pytest.mark.slow
 def test_peak_memory_comes_from_fresh_processes(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(overhead_memory, "PROBES", 1)
     plan = replace(_plan(), batch_size=4)

@@ -41,6 +41,7 @@ def close(first: list[dict[str, Any]], second: list[dict[str, Any]]) -> bool:
     )
 
 
+@pytest.mark.slow
 def test_two_processes_find_what_one_finds_and_one_finishes_what_two_began(photos: Path, tmp_path: Path) -> None:
     audited(photos, "one", tmp_path)
     process = run_audit(photos, *OPTIONS, "--out", "two", "--nproc", "2", "--json", cwd=tmp_path, before=WARM_WORKERS)

@@ -19,7 +19,7 @@ from sgoif_bench.faults.kills import _shrunk
 from sgoif_bench.faults.run import failed, main, run_sound, summary
 from sgoif_bench.faults.settings import FaultSettings
 
-pytestmark = [pytest.mark.skipif(not hasattr(os, "fork"), reason="processes are forked"), pytest.mark.long]
+pytestmark = [pytest.mark.skipif(not hasattr(os, "fork"), reason="processes are forked"), pytest.mark.slow]
 KILLS = 6
 
 

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
 from sgoif.scoring.ledger import DENSE_CLASSES, Ledger
+from sgoif.tasks.curriculum.assessment import appended
 from sgoif.tasks.labels.channel import SMALLEST, posterior
 from sgoif.tasks.labels.evidence import Evidence, Rows, from_ledger
 from sgoif.tasks.labels.ranking import (
@@ -93,7 +94,7 @@ def test_taking_and_joining_undo_each_other() -> None:
     for slots in (False, True):
         whole = _with_slots(evidence(30, 6)) if slots else evidence(30, 6)
         first, rest = whole.take(np.arange(10)), whole.take(np.arange(10, 30))
-        again = first.joined(rest)
+        again = appended(first, rest)
         assert (len(first), len(rest), len(again)) == (10, 20, 30)
         for f in fields(Evidence):
             mine, theirs = getattr(whole, f.name), getattr(again, f.name)
