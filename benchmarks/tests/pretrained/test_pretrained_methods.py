@@ -11,6 +11,7 @@ from pretrained_cases import CLASSES, EXAMPLES, pictures, planted
 from torch import nn
 
 from sgoif.audit.batches import stream
+from sgoif.tasks.crossfit.head import HIDDEN
 from sgoif_bench.metrics import average_precision
 from sgoif_bench.pretrained.methods import head, neighbours
 from sgoif_bench.pretrained.pictures import Neighbours
@@ -74,7 +75,7 @@ def test_the_margin_of_a_head_is_taken_as_the_step_saw_it() -> None:
     early, found = head.watched(inputs, given, 3, epochs=1, peak=0.1, seed=seed)
     assert all(np.array_equal(early[name], found[name]) for name in found)
     torch.manual_seed(stream(seed, head.HEAD, 0))
-    model = nn.Sequential(nn.Linear(6, head.HIDDEN), nn.ReLU(), nn.Linear(head.HIDDEN, 3))
+    model = nn.Sequential(nn.Linear(6, HIDDEN), nn.ReLU(), nn.Linear(HIDDEN, 3))
     random = torch.Generator().manual_seed(stream(seed, head.HEAD, 1))
     order = torch.randperm(16, generator=random)
     with torch.no_grad():

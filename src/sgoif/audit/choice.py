@@ -40,12 +40,12 @@ class Choice:
     """Which way was taken, and how often each agreed with held-out labels."""
 
     method: Method
-    agreement: dict[str, float]
+    agreement: dict[Method, float]
 
     @classmethod
     def of(cls, agreement: dict[Method, float]) -> "Choice":
         """The way that agrees most; of equals the first."""
-        return cls(max(agreement, key=lambda method: agreement[method]), dict(agreement.items()))
+        return cls(max(agreement, key=lambda method: agreement[method]), agreement)
 
     def record(self) -> dict[str, Any]:
         """In terms of JSON."""

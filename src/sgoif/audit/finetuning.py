@@ -7,7 +7,6 @@ import re
 from collections import OrderedDict
 from typing import Any
 
-import numpy as np
 import torch.nn.functional as F
 from torch import Tensor, nn
 
@@ -16,7 +15,7 @@ from sgoif.audit.settings import SMALLEST_IMAGE, AuditSettings
 from sgoif.backbones import Backbone, load_backbone
 from sgoif.errors import MissingExtraError, ModelError
 from sgoif.images.backends import Store
-from sgoif.images.reading import some_sizes
+from sgoif.images.reading import usual_side
 
 TUNED = re.compile(r"(?P<backbone>.+)@(?P<resolution>[1-9][0-9]{0,3})")
 """The name of a network that is trained further: the backbone and the pixels a side that it looks at."""
@@ -64,8 +63,7 @@ def wanted_backbone(settings: AuditSettings) -> Backbone:
 
 def choose_sizes(settings: AuditSettings, backbone: Backbone, store: Store) -> tuple[int, int]:
     """Pixels a side that the network looks at, and that images are kept at: no more than they have."""
-    sides = [min(size) for size in some_sizes(store)]
-    side = float(np.median(sides)) if sides else float(backbone.size)
+    side = usual_side(store) or float(backbone.size)
     resolution = settings.image_size or backbone.resolution_for(side)
     return resolution, max(SMALLEST_IMAGE, min(resolution, round(side)))
 

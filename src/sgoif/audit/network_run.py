@@ -141,9 +141,3 @@ def _train(
     save()
     if training.stopped != "all epochs done":
         show.say(f"stopped early after {training.step} of {plan.steps} steps: {REASONS[training.stopped]}")
-
-
-REASONS = {
-    "memorising": "the model has begun to learn the training images by heart",
-    "settled": "the list of suspicious images does not change any more",
-}

@@ -152,8 +152,8 @@ class AuditSettings(DataSettings):
 
     def raise_if_pointless(self) -> None:
         """Refuse settings of a network where the run itself chooses whether to train one."""
-        usual = {item.name: item.default for item in fields(self) if item.name in OF_A_NETWORK}
-        changed = [name for name, value in usual.items() if getattr(self, name) != value]
+        own = [item for item in fields(self) if item.name in OF_A_NETWORK]
+        changed = [item.name for item in own if getattr(self, item.name) != item.default]
         if self.automatic and changed:
             raise SettingError(
                 f"{changed[0]} is about the training of a network: give --finetune or --from-scratch with it. Without"

@@ -8,12 +8,13 @@ from torch import Tensor, nn
 
 from sgoif.audit.batches import Normalisation
 from sgoif.backbones import Backbone, load_backbone
+from sgoif.backbones.efficientnet_lite import VARIANTS
 from sgoif.commands.image_batches import Preparation
 from sgoif.commands.trained_model import TrainedModel
 from sgoif.errors import ModelError, SettingError
 from sgoif.tasks.linear_probe import body_on, fitted_head, with_head
 
-HARMLESS = ("lite0", "lite1", "lite2")
+HARMLESS = tuple(VARIANTS)
 """Backbones whose weights come with a package, so that a file may name them."""
 
 

@@ -96,7 +96,7 @@ def extract_features(
     keys: list[bytes | None] = []
     reasons: dict[bytes | int, str] = {}
     waiting: dict[bytes, Array] = {}
-    at_once = AT_ONCE.get(device.type, AT_ONCE["cuda"])
+    at_once = images_at_once(device)
 
     def finish() -> None:
         """Compute and keep what waits for it."""
@@ -130,10 +130,15 @@ def extract_features(
     )
 
 
+def images_at_once(device: torch.device) -> int:
+    """Images that go through the network together on this device."""
+    return AT_ONCE.get(device.type, AT_ONCE["cuda"])
+
+
 def features_of(backbone: Backbone, pixels: Sequence[Array], size: int, device: torch.device) -> Array:
     """Rows of float16 for images as `square_pixels` gives them."""
     images = torch.from_numpy(np.stack(pixels)).permute(0, 3, 1, 2).to(device)
-    rows = backbone.features(images, size, AT_ONCE.get(device.type, AT_ONCE["cuda"])).half().cpu().numpy()
+    rows = backbone.features(images, size, images_at_once(device)).half().cpu().numpy()
     if not np.isfinite(rows).all():
         raise ModelError(f"backbone {backbone.name!r} gives features too large for 16 bits, or no numbers")
     return rows

@@ -40,7 +40,7 @@ def neighbours_votes(
 ) -> Tensor:
     """The share of each label among the nearest rows of other groups, by angle: [n, classes]."""
     units = torch.nn.functional.normalize(features, dim=1)
-    count = len(units)
+    count, group = len(units), group.to(units.device)
     votes = torch.zeros(count, classes)
     step = max(1, AT_ONCE // max(count, 1))
     for start in range(0, count, step):

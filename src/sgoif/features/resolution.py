@@ -13,7 +13,7 @@ from sgoif.features.extraction import content_key, extract_features
 from sgoif.features.store import FeatureStore, cache_folder
 from sgoif.images.collection import Collection
 from sgoif.images.errors import UnreadableImageError
-from sgoif.images.reading import in_threads, some_sizes, spread
+from sgoif.images.reading import in_threads, spread, usual_side
 
 FIRST, TIMED = 16, 32
 """Images that are timed at first, which takes longer, and then where those took too long."""
@@ -31,8 +31,7 @@ def choose_resolution(
     The least of `backbone.sizes` that is five times the shorter side of the images, at most `backbone.size`. On a CPU a
     smaller one where all images, but for those in the cache, would take longer than `seconds` at it.
     """
-    sides = [min(size) for size in some_sizes(collection.store)]
-    side = float(np.median(sides)) if sides else float(backbone.size)
+    side = usual_side(collection.store) or float(backbone.size)
     wanted = backbone.resolution_for(side)
     reason = (
         f"{wanted} pixels, the network's own size"

@@ -71,6 +71,12 @@ def some_sizes(store: Store) -> list[tuple[int, int]]:
     return sizes
 
 
+def usual_side(store: Store) -> float | None:
+    """The median shorter side of up to 512 images; None where none can be read."""
+    sides = [min(size) for size in some_sizes(store)]
+    return float(np.median(sides)) if sides else None
+
+
 def readings(store: Store, size: int) -> Generator[Reading | str, None, None]:
     """Every image in order, brought to one size; the reason where one cannot be read."""
     return each_image(store, lambda image: read_image(image, size))

@@ -20,7 +20,7 @@ from sgoif.backbones import Backbone, load_backbone
 from sgoif.core.serialization import atomic_write
 from sgoif.core.types import Array
 from sgoif.errors import SettingError
-from sgoif.features.extraction import AT_ONCE, SPARE, features_of, square_pixels
+from sgoif.features.extraction import SPARE, features_of, images_at_once, square_pixels
 from sgoif.images.decode import LargeImageError, decode
 from sgoif.images.errors import UnreadableImageError, make_writable, written
 from sgoif.images.reading import LARGE
@@ -107,7 +107,7 @@ class Looker:
             raise SettingError(f"--backbone {backbone} names no network; give one, such as lite0, or leave it away")
         self.backbone: Backbone = found
         self.size, self.device = self.backbone.checked_size(size), device
-        self.at_once = AT_ONCE.get(device.type, AT_ONCE["cuda"])
+        self.at_once = images_at_once(device)
         self._turn = threading.Lock()
         cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
         self._pool = ThreadPoolExecutor(min(cores, 8), thread_name_prefix="images")

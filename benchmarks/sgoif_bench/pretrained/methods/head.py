@@ -1,6 +1,6 @@
 """What the training of one head on all examples shows: mean loss and area under the margin.
 
-The head is the one of `sgoif audit`: two layers, 512 wide, on the 256 strongest principal components of the features,
+The head is the one of `sgoif audit`: two layers on the 256 strongest principal components of the features,
 trained for 20 epochs by SGD, one cycle, with a little noise on the features; it is trained on everything, where ours
 holds out a part each time. With logits z and given label y of an example, as the steps of the training saw it,
 averaged over the epochs,
@@ -20,12 +20,12 @@ import time
 
 import torch
 import torch.nn.functional as F
-from torch import Tensor, nn
+from torch import Tensor
 
 from sgoif.audit.batches import batches_per_epoch, stream
 from sgoif.audit.training import WARM_UP, learning_rate
 from sgoif.features.reduced import principal
-from sgoif.tasks.crossfit.head import HIDDEN, MOMENTUM, NOISE, WEIGHT_DECAY, batch_size
+from sgoif.tasks.crossfit.head import MOMENTUM, NOISE, WEIGHT_DECAY, batch_size, make_head
 from sgoif_bench.pretrained.task import Outcome, Scores, Task
 from sgoif_bench.signals import SignalTracker
 
@@ -55,7 +55,7 @@ def watched(
 ) -> tuple[Suspicion, Suspicion]:
     """Suspicion by every signal of a training on these features, until the rate drops and over the whole of it."""
     torch.manual_seed(stream(seed, HEAD, 0))
-    model = nn.Sequential(nn.Linear(inputs.shape[1], HIDDEN), nn.ReLU(), nn.Linear(HIDDEN, classes)).to(inputs.device)
+    model = make_head(inputs.shape[1], classes).to(inputs.device)
     parts = batches_per_epoch(len(inputs), batch_size(len(inputs)))
     optimizer = torch.optim.SGD(
         model.parameters(), lr=peak, momentum=MOMENTUM, nesterov=True, weight_decay=WEIGHT_DECAY

@@ -80,6 +80,11 @@ def batch_size(examples: int) -> int:
     return max(min(BATCH, max(SMALLEST_BATCH, examples // 16)), -(-examples // MOST_BATCHES))
 
 
+def make_head(width: int, classes: int) -> nn.Module:
+    """Two layers with fresh weights."""
+    return nn.Sequential(nn.Linear(width, HIDDEN), nn.ReLU(), nn.Linear(HIDDEN, classes))
+
+
 def train_head(
     features: Tensor,
     labels: Tensor,
@@ -104,8 +109,7 @@ def train_head(
     with isolated_random_state(device), warnings.catch_warnings():
         warnings.simplefilter("ignore", HealthWarning)  # what it advises is about a training of one's own
         torch.manual_seed(seed)
-        width = features.shape[1]
-        model = nn.Sequential(nn.Linear(width, HIDDEN), nn.ReLU(), nn.Linear(HIDDEN, classes)).to(device)
+        model = make_head(features.shape[1], classes).to(device)
         optimizer = torch.optim.SGD(
             model.parameters(), lr=LEARNING_RATE, momentum=MOMENTUM, nesterov=True, weight_decay=WEIGHT_DECAY
         )
