@@ -1,6 +1,7 @@
 """The part of an audit that trains no network: features of a pretrained one, and cross-fitted heads on them."""
 
 from collections.abc import Mapping
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -18,7 +19,7 @@ from sgoif.features import choose_resolution, extract_features
 from sgoif.images import Collection, Pixels
 from sgoif.images.text import plural, shown
 from sgoif.tasks.crossfit import CrossFit
-from sgoif.tasks.crossfit.crossfit import FOLDS
+from sgoif.tasks.crossfit.crossfit import FOLDS, PARTS
 from sgoif.tasks.crossfit.head import EPOCHS, RECIPE, Head
 
 
@@ -68,7 +69,7 @@ class FrozenRun:
         self._train()
 
     def _train(self) -> None:
-        self.show.stage("training heads on the features", 100 * FOLDS)
+        self.show.stage("training heads on the features", PARTS * FOLDS)
         for fold in range(FOLDS):
             name, identity = f"head-{fold}.npz", {**self.identity, "fold": fold}
             if (state := self.directory.load_part(name, identity)) is not None:
@@ -78,9 +79,7 @@ class FrozenRun:
                 except SgoifError:
                     pass  # it is trained again, in seconds
 
-            def advance(step: int, steps: int, fold: int = fold) -> None:
-                self.show.advance(100 * fold + 100 * step // steps, 100 * FOLDS, f"head {fold + 1} of {FOLDS}")
-
+            advance = partial(self.show.advance, note=f"head {fold + 1} of {FOLDS}")
             self.directory.save_part(name, self.crossfit.train(fold, advance).state_dict(), identity)
 
     def agreement(self, rows: Indices) -> float:

@@ -31,7 +31,7 @@ from sgoif.sharded.dealing import Deal
 from sgoif.sharded.feature_files import FeatureFolder, is_complete, pyarrow_for_shards, read_rows
 from sgoif.sharded.merging import BY, merged
 from sgoif.tasks.crossfit import CrossFit
-from sgoif.tasks.crossfit.crossfit import FOLDS
+from sgoif.tasks.crossfit.crossfit import FOLDS, PARTS
 
 PART_ROWS = 1_000_000
 MOST_IN_CSV = 1_000_000
@@ -105,7 +105,7 @@ def judge_features(
 
         def judge() -> None:
             for number in missing[others.rank :: others.size]:
-                show.stage(f"part {number + 1} of {deal.parts}", 100 * FOLDS)
+                show.stage(f"part {number + 1} of {deal.parts}", PARTS * FOLDS)
                 found = _judged_part(deal, number, facts["width"], class_names, fdr, seed, device, show)
                 with written(out):
                     atomic_write(tables[number], partial(arrow.parquet.write_table, found))
@@ -166,11 +166,7 @@ def _judged_part(
     shards, keys = rows.shard, rows.key
     del rows, texts  # the heads have their principal components
     for fold in range(FOLDS):
-
-        def advance(step: int, steps: int, fold: int = fold) -> None:
-            show.advance(100 * fold + 100 * step // steps, 100 * FOLDS)
-
-        crossfit.train(fold, advance)
+        crossfit.train(fold, show.advance)
     findings = crossfit.findings()
     rate = findings.noise_rate()
     table = without_verdict(findings.table(fdr), unjudged(labels, crossfit.held, len(classes)), rate.estimate)

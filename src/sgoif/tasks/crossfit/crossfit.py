@@ -28,7 +28,8 @@ from sgoif.tasks.labels.findings import LabelFindings
 from sgoif.tasks.labels.judgement import judge
 from sgoif.tasks.labels.ranking import standard
 
-FOLDS = 4
+FOLDS, PARTS = 4, 100
+"""Heads, and the parts of the work on each that progress is told in."""
 SMALLEST_CLASS = 3
 """Examples of a class from which on they are held out; fewer could not be learned without the one that is."""
 
@@ -95,14 +96,21 @@ class CrossFit:
         """Examples that are held out by a head."""
         return np.flatnonzero(self.fold >= 0)
 
-    def train(self, fold: int, advance: Callable[[int, int], None] = lambda step, steps: None) -> Head:
-        """Train the head that holds out a fold, and keep what it says."""
+    def train(self, fold: int, advance: Callable[[int, int], None] = lambda done, total: None) -> Head:
+        """Train the head that holds out a fold, and keep what it says; `advance` is told how much of all is done."""
         rows, held = np.flatnonzero(self.fold != fold), np.flatnonzero(self.fold == fold)
         earlier = [np.flatnonzero(self.fold != other) for other in self.heads]
         named = np.setdiff1d(rows, np.concatenate(earlier) if earlier else [])
         seed = int(np.random.SeedSequence((self.seed, fold)).generate_state(1)[0])
         self.heads[fold] = train_head(
-            self.features, self.labels, self.classes, rows, held, seed=seed, explained=named, advance=advance
+            self.features,
+            self.labels,
+            self.classes,
+            rows,
+            held,
+            seed=seed,
+            explained=named,
+            advance=lambda step, steps: advance(PARTS * fold + PARTS * step // steps, PARTS * FOLDS),
         )
         return self.heads[fold]
 
