@@ -1,0 +1,1 @@
+"""The kinds of findings, a file for each family of checks."""
