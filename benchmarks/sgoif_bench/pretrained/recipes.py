@@ -5,12 +5,12 @@ Those of heads and fine-tunings are the product's, those of rivals their papers'
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from typing import Any, Literal
 
 from sgoif.audit.plan import PEAK_OWN, TUNED_EPOCHS
 from sgoif.errors import SettingError
-from sgoif.tasks.crossfit.head import EPOCHS, LEARNING_RATE
+from sgoif.tasks.crossfit.head import EPOCHS, HIDDEN, LEARNING_RATE
 
 Views = Literal["images", "features"]
 
@@ -31,6 +31,8 @@ class Recipe:
     simifeat_epochs: int = 21
     neighbours: int = 10
     folds: int = 5
+    head_units: int = field(default=HIDDEN, init=False)
+    """Hidden units of a head on features, those of the product."""
     head_epochs: int = EPOCHS
     head_rate: float = LEARNING_RATE
     """Peak of the learning rate of a head on features."""

@@ -9,7 +9,9 @@ import numpy as np
 import pytest
 
 from sgoif.errors import SettingError
+from sgoif.tasks.crossfit.head import make_head
 from sgoif_bench.labels.noises import parse
+from sgoif_bench.labels.recipes import identity
 from sgoif_bench.pretrained.recipes import Recipe
 from sgoif_bench.pretrained.sets import SETS, noisy, read
 
@@ -89,3 +91,9 @@ def test_every_set_has_noises() -> None:
 def test_a_recipe_refuses_what_cannot_be(change: dict[str, Any]) -> None:
     with pytest.raises(SettingError, match=next(iter(change))):
         Recipe(backbone="tiny", digest="0", size=12, **change)
+
+
+def test_a_recipe_says_how_wide_the_head_is() -> None:
+    described = Recipe(backbone="tiny", digest="0", size=12).described
+    assert described["head_units"] == make_head(4, 2)[0].out_features
+    assert identity({**described, "head_units": described["head_units"] + 1}) != identity(described)
