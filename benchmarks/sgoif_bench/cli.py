@@ -81,7 +81,10 @@ BENCHMARKS = {
     "intervals": ("sgoif_bench.intervals", "How often the intervals of scores cover the mean of a much longer run."),
     "detection": ("sgoif_bench.detection", "Find wrong labels in CIFAR-10 with a network trained from scratch."),
     "errors": ("sgoif_bench.errors", "How far the probabilities of wrong labels can be believed, on CIFAR-10."),
-    "audits": ("sgoif_bench.audits", "The same for the training of `sgoif audit`, on images of any kind and number."),
+    "audit-errors": (
+        "sgoif_bench.audit_errors",
+        "The same for the training of `sgoif audit`, on images of any kind and number.",
+    ),
     "corpus": (
         "sgoif_bench.judgement.collect",
         "Train runs on eight data sets and keep what each knew about its labels, to be judged without training.",

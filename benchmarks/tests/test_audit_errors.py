@@ -11,8 +11,8 @@ import pytest
 
 from sgoif.audit.settings import AuditSettings
 from sgoif.errors import SettingError
-from sgoif_bench import audits
-from sgoif_bench.audits import AuditsSettings, draw, main
+from sgoif_bench import audit_errors
+from sgoif_bench.audit_errors import AuditErrorsSettings, draw, main
 
 
 @pytest.fixture(scope="module")
@@ -48,7 +48,7 @@ def test_a_model_of_one_s_own_may_memorise(data: Path, monkeypatch: pytest.Monke
         seen.update(settings.record())
         raise SettingError("seen enough")
 
-    monkeypatch.setattr(audits, "Training", training)
+    monkeypatch.setattr(audit_errors, "Training", training)
     own = ["--model", "sgoif_bench.models:small_cnn", "--no-augment", "--no-early-stop"]
     assert main(["--data", str(data), "--size", "400", "--device", "cpu", *own]) == 2
     assert (seen["model"], seen["augment"], seen["early_stop"]) == ("sgoif_bench.models:small_cnn", False, False)
@@ -66,7 +66,7 @@ def test_a_model_of_one_s_own_may_memorise(data: Path, monkeypatch: pytest.Monke
     ],
 )
 def test_every_noise_plants_its_share(data: Path, noise: str, share: float) -> None:
-    drawn = draw(AuditsSettings(str(data), size=400, noise=noise, rate=0.2, human="people"))  # type: ignore[arg-type]
+    drawn = draw(AuditErrorsSettings(str(data), size=400, noise=noise, rate=0.2, human="people"))  # type: ignore[arg-type]
     assert drawn.array.shape == (400, 1, 12, 12)
     assert (drawn.labels != drawn.true).mean() == pytest.approx(share, abs=0.03)
     if noise == "class-dependent":
@@ -78,21 +78,21 @@ def test_flips_stay_within_superclasses(data: Path, tmp_path: Path) -> None:
     with np.load(data) as archive:
         arrays = {name: archive[name] for name in archive}
     np.savez(tmp_path / "families.npz", **arrays, superclasses=np.array([0, 1, 0, 1]))
-    drawn = draw(AuditsSettings(str(tmp_path / "families.npz"), size=400, noise="class-dependent", rate=0.2))
+    drawn = draw(AuditErrorsSettings(str(tmp_path / "families.npz"), size=400, noise="class-dependent", rate=0.2))
     assert (drawn.labels != drawn.true).any()
     assert (drawn.labels % 2 == drawn.true % 2).all()
 
 
 def test_what_is_missing_is_said(data: Path, tmp_path: Path) -> None:
     with pytest.raises(SettingError, match=r"--data FILE\.npz is needed"):
-        AuditsSettings()
+        AuditErrorsSettings()
     with pytest.raises(SettingError, match="needs --human"):
-        AuditsSettings(str(data), noise="human")
+        AuditErrorsSettings(str(data), noise="human")
     with pytest.raises(SettingError, match="no array 'nobody'"):
-        draw(AuditsSettings(str(data), noise="human", human="nobody"))
+        draw(AuditErrorsSettings(str(data), noise="human", human="nobody"))
     np.savez(tmp_path / "other.npz", x=np.zeros(3))
     with pytest.raises(SettingError, match="expected are images and labels"):
-        draw(AuditsSettings(str(tmp_path / "other.npz")))
+        draw(AuditErrorsSettings(str(tmp_path / "other.npz")))
 
 
 def test_a_file_of_something_else_is_answered_with_a_sentence(
@@ -119,4 +119,4 @@ def test_labels_of_people_have_to_be_classes(data: Path, tmp_path: Path) -> None
             tmp_path / "more.npz", images=archive["images"], labels=archive["labels"], people=archive["people"] + 1
         )
     with pytest.raises(SettingError, match="0 to 3"):
-        draw(AuditsSettings(str(tmp_path / "more.npz"), size=400, noise="human", human="people"))
+        draw(AuditErrorsSettings(str(tmp_path / "more.npz"), size=400, noise="human", human="people"))

@@ -1,6 +1,6 @@
 """How far the answer of `sgoif audit` can be believed on data of any size: its own training, with wrong labels planted.
 
-    python -m sgoif_bench.audits --data FILE.npz --size 10000 --noise symmetric --rate 0.1 --out FILE.json
+    python -m sgoif_bench.audit_errors --data FILE.npz --size 10000 --noise symmetric --rate 0.1 --out FILE.json
 
 FILE.npz holds `images` (uint8, [n, height, width] or with channels last) and `labels`, the right ones; `superclasses`
 (one per class) where flips should stay within them, and any other array of labels for `--noise human`. `--evidence` and
@@ -35,7 +35,7 @@ from sgoif_bench.noise import (
     noise_matrix_from_trace,
 )
 
-PROGRAM = "python -m sgoif_bench.audits"
+PROGRAM = "python -m sgoif_bench.audit_errors"
 FLIPS: dict[str, Callable[[int], Mapping[int, int]]] = {
     "cifar10": lambda classes: CIFAR10_FLIPS,
     "digits": lambda classes: DIGIT_FLIPS,
@@ -44,7 +44,7 @@ FLIPS: dict[str, Callable[[int], Mapping[int, int]]] = {
 
 
 @dataclass(frozen=True)
-class AuditsSettings:
+class AuditErrorsSettings:
     """One audit."""
 
     data: str | None = setting(None, help="FILE.npz with images and labels")
@@ -83,7 +83,7 @@ class Drawn:
     class_names: list[str] = field(default_factory=list)
 
 
-def draw(settings: AuditsSettings) -> Drawn:
+def draw(settings: AuditErrorsSettings) -> Drawn:
     """The images of one run."""
     arrays = read_archive(Path(str(settings.data)))
     if not {"images", "labels"} <= arrays.keys():
@@ -119,7 +119,7 @@ def draw(settings: AuditsSettings) -> Drawn:
     return Drawn(np.ascontiguousarray(planes), given, true, [str(c) for c in range(classes)])
 
 
-def train(settings: AuditsSettings, tell: Say) -> dict[str, Any]:
+def train(settings: AuditErrorsSettings, tell: Say) -> dict[str, Any]:
     """Train as the audit does; what the run knew, and the truth."""
     images = draw(settings)
     rows, held = hold_out(images.labels, AuditSettings(Path()).holdout, settings.seed)
@@ -150,7 +150,7 @@ def train(settings: AuditsSettings, tell: Say) -> dict[str, Any]:
         training.close()
 
 
-def run_audits(settings: AuditsSettings, tell: Say = say) -> dict[str, Any]:
+def run_audit_errors(settings: AuditErrorsSettings, tell: Say = say) -> dict[str, Any]:
     """Train (or read what a run knew), judge, and compare with the truth."""
     if settings.evidence is not None:
         check_writable(Path(settings.evidence))
@@ -182,7 +182,7 @@ def _shown(result: Mapping[str, Any]) -> str:
 
 def main(arguments: list[str] | None = None, program: str = PROGRAM) -> int:
     """Run one audit from the command line; returns the exit code."""
-    return run_command(program, AuditsSettings, run_audits, _shown, arguments)
+    return run_command(program, AuditErrorsSettings, run_audit_errors, _shown, arguments)
 
 
 if __name__ == "__main__":
