@@ -98,6 +98,10 @@ BENCHMARKS = {
         "sgoif_bench.pretrained.run",
         "Compare what finds wrong labels from a pretrained network: same features, folds and fine-tunings.",
     ),
+    "audits": (
+        "sgoif_bench.audits.run",
+        "Compare the ways of the whole command `sgoif audit`, from a folder of images to its report.",
+    ),
     "reviews": (
         "sgoif_bench.reviews",
         "What a few dozen looks of a person tell about a list, simulated from the truth.",
@@ -148,7 +152,7 @@ Results = Annotated[
     list[Path],
     typer.Argument(
         help="Result files of one of `sgoif-bench labels`, `ood`, `poisoning`, `curriculum`, `unlearning`, `fidelity`,"
-        " `loops`, `lengths`, `pretrained`."
+        " `loops`, `lengths`, `pretrained`, `audits`."
     ),
 ]
 Where = Annotated[

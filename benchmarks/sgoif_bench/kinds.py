@@ -22,6 +22,7 @@ MARKS: Mapping[str, Callable[[Line], bool]] = {
     "loops": lambda line: "loop" in line,
     "lengths": lambda line: {"steps", "anchors"} <= line.keys(),
     "pretrained": lambda line: "parts" in line,
+    "audits": lambda line: "way" in line,
 }
 """What only the lines of a benchmark have."""
 SETTINGS = {
@@ -32,7 +33,7 @@ SETTINGS = {
     "ood": "OodTableSettings",
     "pretrained": "PretrainedTableSettings",
 }
-"""What the tables of a benchmark are asked for with; those of deletions, loops and lengths have one form."""
+"""What the tables of a benchmark are asked for with; those of deletions, loops, lengths and audits have one form."""
 
 
 def kind_of(files: Sequence[Path]) -> str:

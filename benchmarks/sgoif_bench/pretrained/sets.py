@@ -60,6 +60,9 @@ SETS: Mapping[str, Pictured] = {
     "digits": Pictured(8, mirror=False),
 }
 
+FOLDERS = {"photos": "photos", "textures": "dtd/images"}
+"""Where the data sets lie that are files of images."""
+
 
 def read(name: str, root: str | None, size: int, limit: int | None, tell: Say) -> LabelledData:
     """A data set; `size` is what images of many sizes are brought to."""
@@ -106,6 +109,17 @@ def folder(name: str, path: Path, size: int) -> LabelledData | None:
     return _labelled(name, pixels, found.labels, tuple(found.class_names))
 
 
+def originals(name: str, root: str | None, rows: NDArray[np.int64]) -> list[Path] | None:
+    """The publishers' own files of some images, where each has one."""
+    path = Path(root or ".") / FOLDERS.get(name, "")
+    if name not in FOLDERS or not path.is_dir():
+        return None
+    from sgoif.images import open_images
+
+    found = open_images(path, layout="folder")
+    return [file for row in rows.tolist() if (file := found.file(row)) is not None]
+
+
 def _archive(name: str, path: Path) -> LabelledData | None:
     """An .npz with images `x` [N, H, W, 3] and class numbers `y`."""
     if not path.is_file():
@@ -145,11 +159,11 @@ def _svhn(root: Path, size: int) -> LabelledData | None:
 
 
 def _textures(root: Path, size: int) -> LabelledData | None:
-    return folder("textures", root / "dtd" / "images", size) or _archive("textures", root / "ood" / "dtd.npz")
+    return folder("textures", root / FOLDERS["textures"], size) or _archive("textures", root / "ood" / "dtd.npz")
 
 
 _FOUND: Mapping[str, Callable[[Path, int], LabelledData | None]] = {
-    "photos": lambda root, size: folder("photos", root / "photos", size),
+    "photos": lambda root, size: folder("photos", root / FOLDERS["photos"], size),
     "svhn": _svhn,
     "textures": _textures,
 }
