@@ -19,6 +19,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from pages import (
+    audits,
     curriculum,
     engine,
     faults,
@@ -36,6 +37,7 @@ from pages import (
 DOCS = Path(__file__).resolve().parents[2] / "docs"
 MARK = re.compile(r"(<!-- table: ([\w-]+) -->\n).*?(<!-- end -->)", re.DOTALL)
 MODULES = (
+    audits,
     curriculum,
     engine,
     faults,

@@ -190,3 +190,30 @@ def test_pretrained_networks_show_the_better_of_two_scores_and_a_mean_over_compl
     assert digits == ["digits, symmetric 15%", "**80.0 ± 14.1**", *7 * ["50.0"], "dev"]
     assert mean == ["mean of the 2 rows that are complete", "**65.0**", "50.0", "50.0", "56.2", *4 * ["50.0"], ""]
     assert cells(pretrained.seconds())[1] == ["MNIST, one core", "1,000", "–", "–", "2", *5 * ["–"]]
+
+
+def test_whole_audits_are_compared_over_the_seeds_that_both_ways_have(filler: Any, tmp_path: Path) -> None:
+    audits = filler("audits")
+
+    def line(
+        way: str, seed: int, aupr: float, seconds: float, chosen: str | None = None, **more: Any
+    ) -> dict[str, Any]:
+        place = {"set": "digits", "noise": "symmetric-15", "way": way, "seed": seed, "recipe_id": "a"}
+        found = {"recipe": {"device": "cpu"}, "metrics": {"aupr": aupr}, "seconds": seconds, "chosen": chosen}
+        return {**place, **found, **more}
+
+    gpu = {"recipe_id": "b", "recipe": {"device": "cuda"}, "set": "photos", "noise": "instance-15"}
+    write(
+        tmp_path,
+        "audits-a.jsonl",
+        line("automatic", 0, 0.5, 10.0, "scratch"),
+        line("automatic", 1, 0.7, 20.0, "frozen"),
+        line("automatic", 2, 0.9, 20.0, "frozen"),
+        line("from-scratch", 0, 0.6, 5.0),
+        line("from-scratch", 1, 0.6, 5.0),
+    )
+    write(tmp_path, "audits-b.jsonl", line("automatic", 0, 0.5, 10.0, "finetuned", **gpu))
+    photos, digits = cells(audits.audits())
+    assert photos == ["photos of waste, by image, GPU", "50.0", "–", "–", "fine-tuned", "–"]
+    shown = ["70.0 ± 20.0", "60.0 ± 0.0", "+0.0 ± 14.1", "frozen 2, scratch 1", "3.00 ± 1.41"]
+    assert digits == ["digits, symmetric", *shown]
