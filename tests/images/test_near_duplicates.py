@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import io
+from collections.abc import Iterator
+from itertools import combinations
 from typing import Any
 
 import numpy as np
@@ -15,6 +17,7 @@ from sgoif.images.near_duplicates import find_near_duplicates
 
 Array = np.ndarray[Any, Any]
 SIDE = 32
+CHANGES = ("encoded", "resized", "brighter")
 
 
 @pytest.fixture(scope="module")
@@ -45,7 +48,11 @@ def contrast(images: Array) -> Array:
     return images.astype(float).std((2, 3)).mean(1)
 
 
-@pytest.mark.parametrize("how", ["encoded", "resized", "brighter"])
+def pairs_of(groups: list[tuple[int, ...]]) -> set[tuple[int, int]]:
+    return {pair for group in groups for pair in combinations(group, 2)}
+
+
+@pytest.mark.parametrize("how", CHANGES)
 def test_a_changed_copy_is_found(tiles: Array, how: str) -> None:
     rows = np.flatnonzero(contrast(tiles) > 30)[::7]
     together = np.concatenate([tiles, np.stack([changed(tiles[row], how) for row in rows])])
@@ -89,6 +96,28 @@ def test_groups_rows_and_small_sets(tiles: Array, monkeypatch: pytest.MonkeyPatc
     assert find_near_duplicates(images[:0]) == []
 
 
+def test_what_all_pairs_would_give_is_found_in_few(tiles: Array, monkeypatch: pytest.MonkeyPatch) -> None:
+    some = tiles[contrast(tiles) > 20]
+    together = np.concatenate([some, *(np.stack([changed(image, how) for image in some]) for how in CHANGES)])
+    looked: list[int] = []
+    plain = module._candidates
+
+    def counted(short: Array, width: float) -> Iterator[Array]:
+        for pairs in plain(short, width):
+            looked.append(pairs.shape[1])
+            yield pairs
+
+    monkeypatch.setattr(module, "_candidates", counted)
+    found = find_near_duplicates(together)
+    assert found == find_near_duplicates(together)
+    every = np.stack(np.triu_indices(len(together), 1))
+    monkeypatch.setattr(module, "_candidates", lambda short, width: iter([every]))
+    exhaustive = pairs_of(find_near_duplicates(together))
+    assert pairs_of(found) <= exhaustive
+    assert len(pairs_of(found)) >= 0.99 * len(exhaustive)
+    assert sum(looked) / 2 < 0.2 * every.shape[1]
+
+
 def test_a_camera_that_stands_still_is_one_group() -> None:
     """A third of the images are nearly one: they have half a million pairs, which are not all looked at."""
     random = np.random.default_rng(2)
@@ -102,8 +131,8 @@ def test_where_everything_resembles_everything_the_search_ends(monkeypatch: pyte
     random = np.random.default_rng(3)
     still = random.integers(20, 236, (1, 3, 16, 16)) + random.integers(-1, 2, (600, 3, 16, 16))
     looked: list[int] = []
-    plain = module._differences
-    monkeypatch.setattr(module, "_differences", lambda thumbnails, pairs: looked.append(1) or plain(thumbnails, pairs))
+    plain = module._joined
+    monkeypatch.setattr(module, "_joined", lambda leader, pairs: looked.append(1) or plain(leader, pairs))
     monkeypatch.setattr(module, "MOST_CANDIDATES", 0)
     assert find_near_duplicates(still.astype(np.uint8)) == []
     assert not looked

@@ -4,7 +4,11 @@ Every image is looked at twice, both times without its mean colour and its contr
 the size of the array. Two images are alike where both distances are small *for this data set*: below a share of what
 lies between an image and its nearest neighbour in a random quarter of the set, where few copies meet. So handwritten
 digits, which all resemble each other, have to be much closer than photographs. Flat images are left out, since without
-their colour nothing is left to compare.
+their colour nothing is left to compare. A mirrored or a turned copy is another image.
+
+Not all pairs are compared. In the principal directions of the first look a grid is laid several times, each time moved
+at random, and images that share a cell are candidates: alike ones do in some grid but for less than one pair in a
+hundred, others hardly ever. So the time grows with the number of images, not with its square.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -21,14 +25,18 @@ COARSE, FINE = (0.22, 0.2), (0.45, 0.45)
 """The share of a neighbour's distance up to which images are alike, and the most that it may come to: first look,
 second look. Distances lie between 0 and 2."""
 QUARTER = 4
-DIRECTIONS = 16
-"""Principal directions of the first look in which candidates are sought."""
-LEAST, MOST = 8, 200_000
-"""Images below which a set has no neighbours to speak of, and above which the search would take minutes."""
+QUERIES = 2**12
+"""Images of the quarter whose neighbours are sought."""
+DIRECTIONS, GRIDS = 16, 12
+"""Principal directions of the first look in which candidates are sought, and how often a grid is laid."""
+WIDTH, NARROWEST = 2.0, 1e-3
+"""Side of a cell of the grid, in limits of the first look, and the least that it may come to."""
+WINDOW = 64
+"""Images of one cell after each, in the order of some direction, that are its candidates."""
+LEAST, MOST = 8, 1_000_000
+"""Images below which a set has no neighbours to speak of, and above which they would fill the memory."""
 MOST_CANDIDATES = 200
 """Candidates for each image, not counting those of one group, from which on all images resemble each other too much."""
-AT_ONCE = 2**14
-"""Candidates that are looked at before those of one group are left out again."""
 CELLS = 2**22
 """Numbers that are worked on at once, however many images there are and whatever their size."""
 
@@ -45,20 +53,24 @@ def find_near_duplicates(images: Array, rows: Sequence[int] | None = None) -> li
         return []
     sample = np.random.default_rng(0).permutation(len(chosen))[: max(LEAST, len(chosen) // QUARTER)]
     nearest, distance = _nearest(thumbnails[sample])
-    finer = _apart(images, chosen[sample], chosen[sample][nearest])
+    finer = _apart(images, chosen[sample[: len(nearest)]], chosen[sample[nearest]])
     coarse, fine = (
         min(share * float(np.median(found)), most) for found, (share, most) in ((distance, COARSE), (finer, FINE))
     )
     leader, left = np.arange(len(chosen)), MOST_CANDIDATES * len(chosen)
-    for pairs in _candidates(thumbnails, coarse):
+    short = thumbnails @ _directions(thumbnails[sample[:QUERIES]])
+    for pairs in _candidates(short, max(WIDTH * coarse, NARROWEST)):
         pairs = pairs[:, leader[pairs[0]] != leader[pairs[1]]]
+        pairs = pairs[:, _differences(short, pairs) <= coarse + 1e-5]
         left -= pairs.shape[1]
         if left < 0:
             return []
         pairs = pairs[:, _differences(thumbnails, pairs) <= coarse]
         pairs = pairs[:, _apart(images, *chosen[pairs]) <= fine]
-        _join(leader, pairs)
-    return [tuple(chosen[leader == number].tolist()) for number in np.flatnonzero(np.bincount(leader) > 1)]
+        leader = _joined(leader, pairs)
+    order = np.argsort(leader, kind="stable")
+    groups = np.split(chosen[order], np.flatnonzero(np.diff(leader[order])) + 1)
+    return [tuple(group.tolist()) for group in groups if len(group) > 1]
 
 
 def _thumbnails(images: Array, rows: Array) -> tuple[Array, Array]:
@@ -93,9 +105,9 @@ def _apart(images: Array, first: Array, second: Array) -> Array:
 
 
 def _nearest(units: Array) -> tuple[Array, Array]:
-    """The nearest other row of each, and how far it is."""
+    """The nearest other row of each of the first rows, and how far it is."""
     places, likeness = [], []
-    for chunk in _chunks(np.arange(len(units)), len(units)):
+    for chunk in _chunks(np.arange(len(units))[:QUERIES], len(units)):
         products = units[chunk] @ units.T
         rows = np.arange(len(products))
         products[rows, chunk] = -2
@@ -104,21 +116,30 @@ def _nearest(units: Array) -> tuple[Array, Array]:
     return np.concatenate(places), np.sqrt(np.maximum(0, 2 - 2 * np.concatenate(likeness)))
 
 
-def _candidates(units: Array, limit: float) -> Iterator[Array]:
-    """All pairs of rows, [2, n] at a time, that are at most so far apart in a few directions, and some more."""
+def _directions(units: Array) -> Array:
+    """The principal directions, as columns, the first in front."""
     centred = units - units.mean(0)
-    _, directions = np.linalg.eigh(centred.T @ centred)
-    short = centred @ directions[:, : -DIRECTIONS - 1 : -1]
-    order = np.argsort(short[:, 0], kind="stable")
-    short = np.ascontiguousarray(short[order])
-    lengths = (short**2).sum(1)
-    for chunk in _chunks(np.arange(len(short)), len(short)):
-        start, last = int(chunk[0]), int(chunk[-1])
-        end = int(np.searchsorted(short[:, 0], short[last, 0] + limit, side="right"))
-        squares = lengths[chunk, None] + lengths[start:end] - 2 * (short[chunk] @ short[start:end].T)
-        a, b = np.nonzero(np.triu(squares <= limit**2 + 1e-5, 1))
-        for some in _chunks(np.arange(len(a)), max(1, CELLS // AT_ONCE)):
-            yield np.stack([order[start + a[some]], order[start + b[some]]])
+    return np.asarray(np.linalg.eigh(centred.T @ centred)[1][:, : -DIRECTIONS - 1 : -1])
+
+
+def _candidates(short: Array, width: float) -> Iterator[Array]:
+    """Pairs of rows, [2, n] at a time, that lie in one cell of a grid."""
+    random = np.random.default_rng(0)
+    dimensions = short.shape[1]
+    for _ in range(GRIDS):
+        moved, along = random.random(dimensions, np.float32), random.standard_normal(dimensions, np.float32)
+        # A cell is known by a sum of its coordinates with random weights; that two share it is one chance in 2⁶⁴.
+        weights = random.integers(1, 2**63, dimensions, dtype=np.uint64)
+        cell = np.zeros(len(short), np.uint64)
+        for column, start, weight in zip(short.T, moved, weights, strict=True):
+            cell += np.floor(column / np.float32(width) + start).astype(np.int64).astype(np.uint64) * weight
+        order = np.lexsort((short @ along, cell))
+        cell = cell[order]
+        for step in range(1, min(WINDOW + 1, len(cell))):
+            here = np.flatnonzero(cell[:-step] == cell[step:])
+            if not len(here):
+                break
+            yield np.stack([order[here], order[here + step]])
 
 
 def _differences(units: Array, pairs: Array) -> Array:
@@ -126,12 +147,15 @@ def _differences(units: Array, pairs: Array) -> Array:
     return _over(pairs, units[0].size, lambda one, other: np.linalg.norm(units[one] - units[other], axis=1))
 
 
-def _join(leader: Array, pairs: Array) -> None:
-    """Let the rows of each pair, and all that follow them, have one leader: the lowest row."""
-    for a, b in pairs.T.tolist():
-        low, high = sorted((leader[a], leader[b]))
-        if low != high:
-            leader[leader == high] = low
+def _joined(leader: Array, pairs: Array) -> Array:
+    """Leaders after the rows of each pair, and all that follow them, got one: the lowest row."""
+    while pairs.size:
+        low, high = np.sort(leader[pairs], axis=0)
+        np.minimum.at(leader, high, low)
+        while (leader[leader] != leader).any():
+            leader = leader[leader]
+        pairs = pairs[:, leader[pairs[0]] != leader[pairs[1]]]
+    return leader
 
 
 def _chunks(rows: Array, width: int) -> Iterator[Array]:
