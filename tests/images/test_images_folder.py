@@ -265,3 +265,33 @@ def test_many_twins_are_counted(tmp_path: Path) -> None:
     assert len(notes) == 6
     assert notes[5] == "2 more classes have such twins: 'fX', 'gX'"
     assert open_images(class_folder(tmp_path / "plain", ("a", "b", "1", "01"))).notes == []
+
+
+def test_every_split_is_opened_with_the_split_of_each_image(tmp_path: Path) -> None:
+    class_folder(tmp_path / "train")
+    class_folder(tmp_path / "val", ("cat", "wolf"), each=1)
+    save(picture(7), tmp_path / "test" / "7.png")
+    (tmp_path / "train" / "empty").mkdir()
+    os.symlink(tmp_path / "train" / "cat" / "0.png", tmp_path / "val" / "cat" / "link.png")
+    (tmp_path / "annotations").mkdir()
+    collection = open_images(tmp_path, every_split=True)
+    assert collection.split == "train"
+    assert collection.splits == [name.partition("/")[0] for name in collection.names]
+    assert collection.names == ["test/7.png", *open_images(tmp_path).names, "val/cat/0.png", "val/wolf/0.png"]
+    assert collection.class_names == ["cat", "dog", "wolf"]
+    assert collection.labels.tolist() == [-1, 0, 0, 0, 1, 1, 1, 0, 2]
+    assert {entry.name for entry in collection.skipped} == {"train/empty", "val/cat/link.png"}
+    assert collection.file(0) == tmp_path / "test" / "7.png"
+    assert collection.pick([8, 0]).splits == ["val", "test"]
+    assert open_images(tmp_path, split="val", every_split=True).split == "val"
+    few_of_them = open_images(tmp_path, every_split=True, limit=3)
+    assert few_of_them.splits == ["test", "train", "val"]
+    assert (few_of_them.labels.tolist(), few_of_them.class_names) == ([-1, 0, 1], ["dog", "wolf"])
+
+
+def test_without_splits_every_split_is_the_folder(tmp_path: Path) -> None:
+    collection = open_images(class_folder(tmp_path), every_split=True)
+    assert (collection.split, collection.splits, len(collection)) == (None, None, 6)
+    np.savez(tmp_path / "x.npz", x=np.zeros((4, 8, 8, 3), np.uint8), y=[0, 0, 1, 1])
+    with pytest.raises(ImagesError, match="every_split means nothing"):
+        open_images(tmp_path / "x.npz", every_split=True)

@@ -39,7 +39,7 @@ class Collection:
     names: list[str]
     """Unique and stable: the path below `root` with forward slashes, or "train/17" for an image without a file."""
     labels: Array
-    """int64, positions in `class_names`"""
+    """int64, positions in `class_names`; −1 where there is none"""
     class_names: list[str]
     layout: str
     source: Path
@@ -48,6 +48,8 @@ class Collection:
     root: Path | None = None
     """Where the names of files start."""
     split: str | None = None
+    splits: list[str] | None = None
+    """The split of each image where all were opened; `split` is then the one whose labels matter."""
     skipped: list[Skipped] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
     """Choices made on the way that a person should hear of."""
@@ -90,5 +92,6 @@ class Collection:
             names=[self.names[number] for number in chosen],
             labels=self.labels[chosen],
             store=self.store.pick(chosen),
+            splits=None if self.splits is None else [self.splits[number] for number in chosen],
             manifest=manifest,
         )

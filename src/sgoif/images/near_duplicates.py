@@ -46,9 +46,7 @@ def find_near_duplicates(images: Array, rows: Sequence[int] | None = None) -> li
     chosen = np.arange(len(images)) if rows is None else np.asarray(rows, dtype=np.int64)
     if not LEAST <= len(chosen) <= MOST:
         return []
-    thumbnails, contrast = _thumbnails(images, chosen)
-    clear = contrast >= FLAT
-    chosen, thumbnails = chosen[clear], thumbnails[clear]
+    chosen, thumbnails = _thumbnails(images, chosen)
     if len(chosen) < LEAST:
         return []
     sample = np.random.default_rng(0).permutation(len(chosen))[: max(LEAST, len(chosen) // QUARTER)]
@@ -74,17 +72,20 @@ def find_near_duplicates(images: Array, rows: Sequence[int] | None = None) -> li
 
 
 def _thumbnails(images: Array, rows: Array) -> tuple[Array, Array]:
-    """The images as 8 × 8 averages, and their contrast."""
-    parts, contrasts = [], []
-    size = images.shape[-1]
+    """The rows whose images are not flat, and these images as 8 × 8 averages."""
+    kept: list[Array] = []
+    count, size = 0, images.shape[-1]
     edges = np.linspace(0, size, min(SIDE, size) + 1).round().astype(np.int64)
     widths = np.diff(edges).astype(np.float32)
+    found = np.empty((len(rows), images.shape[1] * len(widths) ** 2), np.float32)
     for chunk in _chunks(rows, images[0].size):
         sums = np.add.reduceat(np.add.reduceat(images[chunk].astype(np.float32), edges[:-1], 2), edges[:-1], 3)
         units, contrast = _units(sums / (widths[:, None] * widths))
-        parts.append(units)
-        contrasts.append(contrast)
-    return np.concatenate(parts), np.concatenate(contrasts)
+        clear = contrast >= FLAT
+        kept.append(chunk[clear])
+        found[count : count + len(kept[-1])] = units[clear]
+        count += len(kept[-1])
+    return np.concatenate(kept), found[:count]
 
 
 def _units(images: Array) -> tuple[Array, Array]:

@@ -34,16 +34,19 @@ def open_images(
     label_column: str | None = None,
     limit: int | None = None,
     follow_links: bool = False,
+    every_split: bool = False,
 ) -> Collection:
     """Open labelled images in any known layout; no image is decoded yet.
 
     `split` chooses among train, test, ... where the data have several ("train" by default). `root` is the folder that
     the paths of a table start from. The two column names are for tables and archives. `limit` takes that many images,
     spread evenly over all of them. Links in a folder that lead out of it or into another class are left out and counted
-    in `notes`; `follow_links` follows them.
+    in `notes`; `follow_links` follows them. `every_split` opens all splits of a folder, if there are any, and fills
+    `splits`; `split` is then the one that would be opened otherwise, and images of the others may lack labels.
     """
     columns = {"image_column": image_column, "label_column": label_column}
-    request = _request(path, limit, split=split, root=root, follow_links=follow_links, **columns)
+    choice = {"split": split, "follow_links": follow_links, "every_split": every_split}
+    request = _request(path, limit, root=root, **choice, **columns)
     name = _layout(request, layout)
     collection = _collect(LAYOUTS[name].read(request), request, name)
     if limit is not None and limit < len(collection):
@@ -110,7 +113,7 @@ def _some(collection: Collection, limit: int) -> Collection:
 def _layout(request: Request, layout: str) -> str:
     """The name of the layout, after a look at whether the options mean something to it."""
     name = _recognised(request.path, layout)
-    for option in ("split", "root", "image_column", "label_column", "follow_links"):
+    for option in ("split", "root", "image_column", "label_column", "follow_links", "every_split"):
         if getattr(request, option) not in (None, False) and option not in LAYOUTS[name].options:
             where = shown(request.path)
             raise ImagesError(f"{option} means nothing for {where}, which is read as {name!r}; leave it away")
@@ -136,20 +139,26 @@ def _collect(found: Found, request: Request, layout: str) -> Collection:
     known = None if found.known_classes is None else list(found.known_classes)
     texts: list[str] = []
     kept: list[int] = []
+    labelled: list[int] = []
     for number, label in enumerate(found.labels):
         text = class_text(label)
         if known is not None and text is not None and not isinstance(label, str):
             place = _whole(label)
             text = known[place] if place is not None and 0 <= place < len(known) else None
-        if text is None:
+        if label is None and found.splits is not None:
+            kept.append(number)
+        elif text is None:
             reason = f"the label {shown(label)} is none of the {len(known)} classes" if known else "it has no label"
             found.skipped.append(Skipped(found.names[number], reason))
         else:
+            labelled.append(len(kept))
             kept.append(number)
             texts.append(text)
     if known is not None and set(texts) - set(known):
         known += sorted(set(texts) - set(known))
-    labels, class_names = numbered(texts, known)
+    given, class_names = numbered(texts, known)
+    labels = np.full(len(kept), -1, dtype=np.int64)
+    labels[labelled] = given
     if known is not None and len(class_names) < len(set(known)):
         present = set(class_names)
         absent = [name for name in dict.fromkeys(known) if name not in present]
@@ -168,6 +177,7 @@ def _collect(found: Found, request: Request, layout: str) -> Collection:
         store=found.store if whole else found.store.pick(kept),
         root=found.root,
         split=found.split,
+        splits=None if found.splits is None else [found.splits[number] for number in kept],
         skipped=found.skipped,
         notes=found.notes,
         manifest=rows,
@@ -201,13 +211,15 @@ def _unique(names: Sequence[str]) -> list[str]:
 
 def without_empty_classes(collection: Collection, reason: str = "none of its images is taken") -> Collection:
     """Renumber the classes so that each has an image; the others are reported."""
-    present, labels = np.unique(collection.labels, return_inverse=True)
+    present = np.unique(collection.labels[collection.labels >= 0])
+    position = np.full(len(collection.class_names) + 1, -1, dtype=np.int64)
+    position[present] = np.arange(len(present))
     gone = sorted(set(range(len(collection.class_names))) - set(present.tolist()))
     dropped = [Skipped(collection.class_names[number], f"class left out: {reason}") for number in gone]
     return replace(
         collection,
         class_names=[collection.class_names[number] for number in present],
-        labels=labels.astype(np.int64),
+        labels=position[collection.labels],
         skipped=collection.skipped + dropped,
     )
 

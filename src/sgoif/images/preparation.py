@@ -140,4 +140,4 @@ def _near_duplicates(folder: Path, duplicates: list[Duplicate], labels: Any) -> 
 
 
 def _duplicate(rows: Sequence[int], labels: Any) -> Duplicate:
-    return Duplicate(tuple(rows), len({int(labels[row]) for row in rows}) > 1)
+    return Duplicate(tuple(rows), len({int(labels[row]) for row in rows} - {-1}) > 1)

@@ -25,6 +25,6 @@ LAYOUTS: dict[str, Layout] = {
     "manifest": Layout(manifest.matches, manifest.read, COLUMNS | {"split", "root"}),
     "cifar": Layout(cifar.matches, cifar.read, frozenset({"split"})),
     "idx": Layout(idx.matches, idx.read, frozenset({"split"})),
-    "folder": Layout(folder.matches, folder.read, frozenset({"split", "follow_links"})),
+    "folder": Layout(folder.matches, folder.read, frozenset({"split", "follow_links", "every_split"})),
 }
 """In the order they are tried: what has a mark of its own first, a plain folder last."""

@@ -31,6 +31,8 @@ class Request:
     """False: only the images are wanted. Folders, tables and archives then need no labels."""
     follow_links: bool = False
     """Links may lead out of an image folder and into other classes."""
+    every_split: bool = False
+    """The images of all splits are wanted, also those without a label."""
 
 
 @dataclass
@@ -43,6 +45,8 @@ class Found:
     store: Store
     root: Path | None = None
     split: str | None = None
+    splits: list[str] | None = None
+    """The split of each image, where all splits were read."""
     known_classes: Sequence[str] | None = None
     """Names of classes 0, 1, 2 ...: labels are then numbers. None: every distinct label is a class."""
     skipped: list[Skipped] = field(default_factory=list)

@@ -2,6 +2,7 @@
 
 import os
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -28,8 +29,45 @@ def read(request: Request) -> Found:
     if not request.labelled:
         return _read_all(request, walk)
     base, split, splits = _base(request, walk)
+    if split is not None and request.every_split:
+        return _read_splits(request, walk, split)
     folders = [os.path.join(base, entry.name) for entry in listing(base) if _is_folder(entry)]
     walk.label(folders + [os.path.join(request.path, name) for name in splits if name != split])
+    paths, labels = _read_classes(base, walk)
+    notes = (split_note(split, splits) if split else []) + walk.notes()
+    if len(set(labels)) < 2:
+        notes += _hints(base)
+    return _found(request, walk, paths, labels, split, notes)
+
+
+def _read_splits(request: Request, walk: Walk, split: str) -> Found:
+    """Every image file of every split; those of a split without class folders have no label."""
+    bases = [Path(entry.path) for entry in listing(request.path) if entry.name.lower() in SPLIT_NAMES]
+    bases = [base for base in bases if base.is_dir() and not (base.is_symlink() and walk.refusal(str(base)))]
+    classed = {base for base in bases if _holds_classes(str(base))}
+    walk.label(
+        path
+        for base in bases
+        for path in ([entry.path for entry in listing(base) if _is_folder(entry)] if base in classed else [str(base)])
+    )
+    paths: list[str] = []
+    labels: list[str | None] = []
+    splits: list[str] = []
+    for base in bases:
+        if base in classed:
+            files, texts = _read_classes(base, walk)
+            labels += texts
+        else:
+            files = walk.images(str(base)) or []
+            labels += [None] * len(files)
+        paths += files
+        splits += [as_unicode(base.name)] * len(files)
+    notes = [f"reading the splits {few(dict.fromkeys(splits))}", *walk.notes()]
+    return replace(_found(request, walk, paths, labels, split, notes), splits=splits)
+
+
+def _read_classes(base: Path, walk: Walk) -> tuple[list[str], list[str]]:
+    """Every image file below the class folders of a folder, and the class of each."""
     labels: list[str] = []
     paths: list[str] = []
     loose: list[str] = []
@@ -40,16 +78,13 @@ def read(request: Request) -> Found:
                 continue
             if not files:
                 reason = "class left out: its folder holds no image files"
-                walk.skipped.append(Skipped(as_unicode(entry.name), reason))
+                walk.skipped.append(Skipped(walk.name(entry.path), reason))
             paths += files
             labels += [as_unicode(entry.name)] * len(files)
         elif is_image(entry.name):
-            loose.append(entry.name)
-    walk.skipped += [Skipped(as_unicode(name), "not inside a class folder") for name in loose]
-    notes = (split_note(split, splits) if split else []) + walk.notes()
-    if len(set(labels)) < 2:
-        notes += _hints(base)
-    return _found(request, walk, paths, labels, split, notes)
+            loose.append(walk.name(entry.path))
+    walk.skipped += [Skipped(name, "not inside a class folder") for name in loose]
+    return paths, labels
 
 
 def _found(
