@@ -40,6 +40,8 @@ class Examined:
     measured: Measurements
     splits: Sequence[str] = ()
     """The split of each image (train, val, ...); none: there are no splits."""
+    near_copies: Sequence[Sequence[int]] = ()
+    """Groups of rows that are nearly the same picture; of exact copies one stands for all."""
     unreadable: Sequence[Skipped] = ()
     features: Array | None = None
     """Of a pretrained network, float [n, d]; None: there is none."""
