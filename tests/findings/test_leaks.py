@@ -30,6 +30,12 @@ def test_copies_in_several_splits_are_errors_and_the_test_keeps_its_own() -> Non
     assert Leaks.needs == Bursts.needs == ("splits",)
 
 
+def test_what_resembles_an_exact_copy_leaks_with_it() -> None:
+    names, splits = ["train/a", "train/b", "test/c"], ["train", "train", "test"]
+    exact, near = Leaks().find(examined(names, splits=splits, content=[1, 2, 1], near_copies=[(0, 1)]))
+    assert (exact.images, near.images) == (("test/c", "train/a"), ("test/c", "train/a", "train/b"))
+
+
 SIZE = 3000
 
 

@@ -8,7 +8,7 @@ import numpy as np
 from sgoif.core.types import Array
 from sgoif.findings.check import Check, Examined
 from sgoif.findings.finding import Finding, Severity
-from sgoif.findings.kinds.copies import best_first, bits_apart, exact_copies
+from sgoif.findings.kinds.copies import best_first, bits_apart, exact_copies, near_copies
 from sgoif.images.text import few, plural
 
 TRAINING, TESTING = ("train", "training"), ("test", "testing", "eval")
@@ -22,6 +22,8 @@ APART, SECONDS_APART = 20, 60.0
 """Numbers, and seconds, from which on two images are not of one burst."""
 PAIRS, LEAST_PAIRS = 100_000, 2_000
 """Unrelated pairs that are compared to learn what is usual, and the fewest that show what is rare."""
+AT_ONCE = 4096
+"""Pairs that are compared at once."""
 LIFT = 10
 """Times as many frames must resemble each other as by chance; else their numbers or dates say nothing."""
 
@@ -64,7 +66,7 @@ class Leaks(_BetweenSplits):
 
     The copy in the test is the one to keep, then the one in the validation: so results stay comparable, and training
     hardly misses one picture. For exact copies there is no limit; those of near copies are explained in
-    `sgoif.images.near_duplicates`.
+    `sgoif.images.near_duplicates`, and what they find and miss was measured for `NearCopies`.
     """
 
     kind = "leaks"
@@ -76,7 +78,7 @@ class Leaks(_BetweenSplits):
             found
             for groups, alike in (
                 (exact_copies(seen.measured), "have the same pixels"),
-                (seen.near_copies, "are nearly the same picture"),
+                (near_copies(seen), "are nearly the same picture"),
             )
             for rows in groups
             if (
@@ -99,7 +101,9 @@ class Bursts(_BetweenSplits):
     that are far apart in numbers and dates.
     So files whose numbers mean nothing give at most one false alarm in a thousand images, and where not ten times as
     many of different splits resemble each other as by chance, numbers or dates mean nothing and none is reported.
-    Features of a pretrained network are compared where there are some, else thumbnails.
+    Features of a pretrained network are compared where there are some, else thumbnails. With thumbnails, half to two
+    thirds of planted bursts (turned by up to 4°, moved by up to 18%) were found among 2,287 photos and 9,500 small
+    images, with a stranger in 1 and in 3 of them; where the numbers mean nothing there was no finding.
     """
 
     kind = "bursts"
@@ -108,15 +112,15 @@ class Bursts(_BetweenSplits):
     def find(self, seen: Examined) -> list[Finding]:
         if not len(seen.names):
             return []
-        units, numbered = _units(seen), _numbered(seen.names, seen.splits)
-        limit = _usual(units, seen.labels, numbered, np.asarray(seen.measured.taken))
+        numbered = _numbered(seen.names, seen.splits)
+        limit = _usual(seen, numbered)
         if limit is None:
             return []
         leader = np.arange(len(seen.names))
         number = {split: place for place, split in enumerate(_by_duty(seen.splits))}
         split_of = np.asarray([number[split] for split in seen.splits])
         for pairs in (_consecutive(numbered), _dated(seen)):
-            alike = pairs[np.linalg.norm(units[pairs[:, 0]] - units[pairs[:, 1]], axis=1) < limit]
+            alike = pairs[_apart(seen, pairs) < limit]
             among, found_among = (int(np.ptp(split_of[rows], axis=1).astype(bool).sum()) for rows in (pairs, alike))
             if found_among >= LIFT * CHANCE * among:
                 for first, second in alike.tolist():
@@ -141,23 +145,33 @@ class Bursts(_BetweenSplits):
         ]
 
 
-def _units(seen: Examined) -> Array:
+def _apart(seen: Examined, pairs: Array) -> Array:
+    """How far the rows of each pair are apart, between 0 and 2."""
+    parts = [np.zeros(0, np.float32)]
+    for start in range(0, len(pairs), AT_ONCE):
+        left, right = (_units(seen, rows) for rows in pairs[start : start + AT_ONCE].T)
+        parts.append(np.linalg.norm(left - right, axis=1))
+    return np.concatenate(parts)
+
+
+def _units(seen: Examined, rows: Array) -> Array:
     """What is compared, each row of length one."""
-    vectors = seen.features
-    if vectors is None:
-        vectors = np.asarray(seen.measured.thumbnail, np.float32).reshape(len(seen.names), -1)
+    if seen.features is not None:
+        vectors = np.asarray(seen.features[rows], np.float32)
+    else:
+        vectors = np.asarray(seen.measured.thumbnail[rows], np.float32).reshape(len(rows), -1)
         vectors = vectors - vectors.mean(1, keepdims=True)
-    vectors = np.asarray(vectors, np.float32)
     return np.asarray(vectors / np.maximum(np.linalg.norm(vectors, axis=1, keepdims=True), 1e-6))
 
 
-def _usual(units: Array, labels: Array, numbered: Sequence[tuple[str, int] | None], taken: Array) -> float | None:
+def _usual(seen: Examined, numbered: Sequence[tuple[str, int] | None]) -> float | None:
     """The distance below which hardly any random pair of one class is; None where there are too few pairs to know."""
+    labels, taken = seen.labels, np.asarray(seen.measured.taken)
     random = np.random.default_rng(0)
     order = np.argsort(labels, kind="stable")
     ends = np.searchsorted(labels[order], labels, side="right")
     starts = np.searchsorted(labels[order], labels, side="left")
-    first = random.integers(0, len(units), PAIRS)
+    first = random.integers(0, len(labels), PAIRS)
     second = order[random.integers(starts[first], ends[first])]
     numbers = np.asarray([np.nan if found is None else found[1] for found in numbered])
     near = np.abs(numbers[first] - numbers[second]) <= APART
@@ -165,7 +179,7 @@ def _usual(units: Array, labels: Array, numbered: Sequence[tuple[str, int] | Non
     pairs = np.unique(np.sort(np.stack([first, second], 1)[(first != second) & ~near], axis=1), axis=0)
     if len(pairs) < LEAST_PAIRS:
         return None
-    return float(np.quantile(np.linalg.norm(units[pairs[:, 0]] - units[pairs[:, 1]], axis=1), CHANCE))
+    return float(np.quantile(_apart(seen, pairs), CHANCE))
 
 
 def _numbered(names: Sequence[str], splits: Sequence[str]) -> list[tuple[str, int] | None]:
@@ -212,6 +226,6 @@ def _leader(leader: Array, row: int) -> int:
 def _copies(seen: Examined) -> Array:
     """A number for each row that its copies share."""
     number = np.arange(len(seen.names))
-    for rows in (*exact_copies(seen.measured), *seen.near_copies):
+    for rows in (*exact_copies(seen.measured), *near_copies(seen)):
         number[list(rows)] = number[rows[0]]
     return number
