@@ -76,6 +76,7 @@ class Check(ABC):
         classes: Sequence[int] = (),
         severity: Severity | None = None,
         keep: int | None = None,
+        about: str = "",
     ) -> Finding:
         """A finding about these rows and classes."""
         return Finding(
@@ -87,4 +88,5 @@ class Check(ABC):
             dict(evidence or {}),
             advice,
             None if keep is None else seen.names[keep],
+            about,
         )
