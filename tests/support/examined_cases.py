@@ -18,6 +18,7 @@ def labelled_set(
     *,
     features: Any = None,
     labels_found: LabelFindings | None = None,
+    judged: Any = (),
     **columns: Any,
 ) -> Examined:
     """Images that are alike in all that is measured but for the columns that are given."""
@@ -32,4 +33,5 @@ def labelled_set(
         Measurements(**measured),
         features=features,
         labels_found=labels_found,
+        judged=np.asarray(judged, dtype=np.int64),
     )
