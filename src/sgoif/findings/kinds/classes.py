@@ -104,10 +104,7 @@ class Imbalance(Check):
 
 
 class TwinNames(Check):
-    """Class names that differ only in case, spaces, hyphens, leading zeros or a plural.
-
-    None among the classes of CIFAR-10, CIFAR-100, photos, SVHN or textures.
-    """
+    """Class names that differ only in case, spaces, hyphens, leading zeros or a plural."""
 
     kind = "twin-names"
     title = "Class names that mean the same"
@@ -138,6 +135,9 @@ class TwinClasses(Check):
     Looked at is each pair that mixes among nearest neighbours. A linear rule learned from one half of both classes is
     tried on the other: 50% is guessing. The pair is named where its accuracy stays below 75% beyond doubt (99.9%). It
     is a warning where classes are told apart on the whole, else a note: then it may be what the features do not show.
+
+    Measured with features of lite0: of classes split at random in two all are found (6 photos, 3 of CIFAR-10); as they
+    are, photos, CIFAR-10, textures and MNIST give nothing, SVHN two pairs of digits as notes.
     """
 
     kind = "twin-classes"
