@@ -78,6 +78,7 @@ class Check(ABC):
         classes: Sequence[int] = (),
         severity: Severity | None = None,
         keep: int | None = None,
+        about: str = "",
     ) -> Finding:
         """A finding about these rows and classes."""
         return Finding(
@@ -89,4 +90,5 @@ class Check(ABC):
             dict(evidence or {}),
             advice,
             None if keep is None else seen.names[keep],
+            about,
         )

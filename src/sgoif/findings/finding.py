@@ -40,12 +40,14 @@ class Finding:
     """What to do about it, one sentence."""
     keep: str | None = None
     """Of several copies the image to keep."""
+    about: str = ""
+    """What tells it from others of its kind in the same images and classes, such as the name of a property."""
 
     @property
     def id(self) -> str:
         """The same in every run that finds the same thing in the same images, whatever else changes."""
         sha = hashlib.blake2b(digest_size=8)
-        for part in (self.kind, *sorted(self.images), "", *sorted(self.classes)):
+        for part in (self.kind, *sorted(self.images), "", *sorted(self.classes), "", self.about):
             encoded = part.encode("utf-8", "surrogatepass")
             sha.update(len(encoded).to_bytes(8, "big") + encoded)
         return sha.hexdigest()
