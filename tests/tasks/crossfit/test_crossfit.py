@@ -12,8 +12,9 @@ from sklearn.metrics import average_precision_score
 from sgoif.errors import SettingError, SgoifError, StateError
 from sgoif.features.reduced import neighbours_votes
 from sgoif.tasks.crossfit import CrossFit
-from sgoif.tasks.crossfit.crossfit import FOLDS, folds_of, votes_margin
+from sgoif.tasks.crossfit.crossfit import FOLDS, folds_of
 from sgoif.tasks.crossfit.head import BATCH, EPOCHS, HARMED, MOST_BATCHES, Head, batch_size
+from sgoif.tasks.neighbours import votes_margin
 
 COUNT, CLASSES, NAMES = 240, 3, ["cat", "dog", "owl"]
 

@@ -8,10 +8,11 @@ from test_label_errors import Problem, blobs, precision, trained
 
 from sgoif.errors import SettingError
 from sgoif.tasks import LabelErrors
+from sgoif.tasks.deviations import standard
 from sgoif.tasks.labels.channel import Array
 from sgoif.tasks.labels.checked import checked_joint, trust
 from sgoif.tasks.labels.evidence import Evidence, Rows
-from sgoif.tasks.labels.ranking import Weights, logit, standard, suspicion, wrong_by_joint
+from sgoif.tasks.labels.ranking import Weights, logit, suspicion, wrong_by_joint
 
 CLASSES = 4
 SWAPPED = np.array([[0.2, 0.7, 0.05, 0.05], [0.7, 0.2, 0.05, 0.05], [0, 0, 0.9, 0.1], [0, 0, 0.1, 0.9]])

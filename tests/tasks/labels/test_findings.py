@@ -16,10 +16,10 @@ from sgoif.errors import SettingError
 from sgoif.reports.label_report import ReportExtras, page_data
 from sgoif.reports.page import write_page
 from sgoif.tasks import LabelFindings
+from sgoif.tasks.deviations import standard
 from sgoif.tasks.labels.channel import Array, Labels
 from sgoif.tasks.labels.evidence import Evidence, Rows
 from sgoif.tasks.labels.judgement import Judgement, judge
-from sgoif.tasks.labels.ranking import standard
 
 COUNT, CLASSES, HEADS, RATE = 1500, 4, 4, 0.2
 NAMES = ["cat", "dog", "<b>bird", "fish"]
@@ -65,7 +65,7 @@ def crossed(wrong: Labels) -> tuple[Evidence, Evidence]:
 
 @pytest.fixture(scope="module")
 def judgement(crossed: tuple[Evidence, Evidence]) -> Judgement:
-    return judge(*crossed, CLASSES, beside=np.zeros(COUNT))
+    return judge(*crossed, CLASSES, beside=np.zeros(COUNT), cross_fitted=True)
 
 
 def scores(count: int) -> ScoreTable:
@@ -115,19 +115,26 @@ def test_the_curve_is_that_of_the_sum(judgement: Judgement, crossed: tuple[Evide
 def test_the_rate_rests_on_what_was_held_out(judgement: Judgement, crossed: tuple[Evidence, Evidence]) -> None:
     memorised = replace(known(COUNT, 1.0, seed=1), index=np.arange(COUNT))
     assert judge(memorised, crossed[1], CLASSES).rate.low == 0
-    assert judge(memorised, crossed[1], CLASSES, beside=np.zeros(COUNT)).rate.low == judgement.rate.low > 0
+    assert (
+        judge(memorised, crossed[1], CLASSES, beside=np.zeros(COUNT), cross_fitted=True).rate.low
+        == judgement.rate.low
+        > 0
+    )
 
 
 def test_an_example_that_no_head_held_out_counts_its_training_twice(crossed: tuple[Evidence, Evidence]) -> None:
     training, held_out = crossed
     fewer = held_out.take(np.flatnonzero(held_out.index >= 100))
-    found, alone = judge(training, fewer, CLASSES, beside=np.zeros(COUNT)), judge(training, fewer, CLASSES)
+    found, alone = (
+        judge(training, fewer, CLASSES, beside=np.zeros(COUNT), cross_fitted=True),
+        judge(training, fewer, CLASSES),
+    )
     np.testing.assert_allclose(found.suspicion[:100], 2 * standard(alone.suspicion)[:100])
 
 
 def test_what_speaks_beside_is_added(crossed: tuple[Evidence, Evidence], wrong: Labels) -> None:
-    told = judge(*crossed, CLASSES, beside=wrong.astype(float))
-    untold = judge(*crossed, CLASSES, beside=np.zeros(COUNT))
+    told = judge(*crossed, CLASSES, beside=wrong.astype(float), cross_fitted=True)
+    untold = judge(*crossed, CLASSES, beside=np.zeros(COUNT), cross_fitted=True)
     np.testing.assert_allclose(told.suspicion - untold.suspicion, wrong)
 
 

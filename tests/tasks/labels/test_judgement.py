@@ -7,6 +7,7 @@ import pytest
 from calibration_cases import known
 
 from sgoif.errors import SgoifError
+from sgoif.tasks.deviations import standard
 from sgoif.tasks.labels.evidence import Evidence, Rows
 from sgoif.tasks.labels.judgement import judge, suggestions
 
@@ -60,3 +61,15 @@ def test_too_early_is_said() -> None:
         judge(known(19, 1.0), known(400, 1.0), 4)
     with pytest.raises(SgoifError, match="at least one epoch"):
         judge(known(100, 1.0), known(0, 1.0), 4)
+
+
+def test_what_else_is_known_moves_training_and_held_out_examples_alike() -> None:
+    training, anchors = known(1000, 0.8, seed=1), known(400, 0.8, first=1000)
+    plain = judge(training, anchors, 4)
+    against = np.zeros(1400)
+    against[[3, 1003]] = 10.0  # both with a right label
+    found = judge(training, anchors, 4, beside=against)
+    assert found.probability.argmax() == 3 != plain.probability.argmax()
+    assert found.anchor_probability.argmax() == 3 != plain.anchor_probability.argmax()
+    np.testing.assert_allclose(judge(training, anchors, 4, beside=np.zeros(1400)).suspicion, standard(plain.suspicion))
+    assert found.rate.low == pytest.approx(plain.rate.low, abs=0.02)

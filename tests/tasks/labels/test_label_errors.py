@@ -137,11 +137,28 @@ def test_no_noise_no_issues() -> None:
     assert found.noise_rate().high < 0.1
 
 
+def test_neighbours_by_features_have_their_say(problem: Problem) -> None:
+    """A network whose inputs tell little is helped by features that another one gives."""
+    noise = 2 * torch.randn(problem.x.shape, generator=torch.Generator().manual_seed(0))
+    monitor = trained(Problem(problem.x + noise, problem.true, problem.given))
+    clean = np.eye(4)[problem.true] + np.random.default_rng(0).normal(0, 0.2, (len(problem.x), 4))
+    alone, joined = LabelErrors(monitor), LabelErrors(monitor, features=[problem.x.numpy(), clean])
+    assert precision(joined, problem) > precision(alone, problem) + 0.02
+    held = monitor.held_out_indices()
+    assert held is not None
+    assert problem.wrong[held][joined.judgement.anchor_probability > 0.5].mean() > 0.9
+    apart = watch((problem.x[:100], torch.from_numpy(problem.given[:100])))
+    loop(apart, problem.dataset, 1)
+    with pytest.raises(SettingError, match="a hold-out by split_holdout"):
+        LabelErrors(apart, features=[clean])
+
+
 @pytest.mark.parametrize(
     ("options", "said"),
     [
         ({"checked": [3]}, "index: class number"),
         ({"checked": {3: "cat"}}, "index: class number"),
+        ({"features": [np.zeros((7, 4))]}, r"\(7, 4\) do not fit"),
     ],
 )
 def test_what_it_is_given_is_looked_at(options: dict[str, Any], said: str, plain: LabelErrors) -> None:

@@ -18,7 +18,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from sgoif.tasks.labels.ranking import aligned
+from sgoif.tasks.deviations import aligned
 from sgoif_bench.batches import Batches
 from sgoif_bench.command import Say
 from sgoif_bench.labels.problem import Observe, Problem, Rows, Scores, last_linear

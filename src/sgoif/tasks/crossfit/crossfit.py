@@ -4,11 +4,9 @@ The examples are dealt into folds. One head a fold is trained on the others with
 takes seconds, and so every example is seen in two ways: by the heads that trained on it, which fit it late or never if
 its label is wrong, and by the one head that did not. A third opinion needs no training: the labels of its neighbours.
 
-    v = z(v of training) + z(v of holding out) + a · z(−margin of the neighbours' votes)
+    v = z(v of training) + z(v of holding out) + what the neighbours say
 
-The first two are those of `tasks.labels.ranking`. The three count alike, but for a: how much better than chance the
-neighbours agree with labels, over how much better the heads do; where features tell a head more than distances show,
-neighbours count for less.
+The first two are those of `tasks.labels.ranking`, the third is that of `tasks.neighbours`.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -16,17 +14,17 @@ from typing import Any
 
 import numpy as np
 import torch
-from torch import Tensor
 
 from sgoif.core.score_table import ScoreTable
 from sgoif.core.types import Array, Indices
 from sgoif.errors import SettingError, SgoifError
-from sgoif.features.reduced import neighbours_votes, principal
+from sgoif.features.reduced import principal
+from sgoif.tasks import neighbours
 from sgoif.tasks.crossfit.head import SCORES, Head, evidence, train_head
+from sgoif.tasks.deviations import standard
 from sgoif.tasks.labels.evidence import Evidence
 from sgoif.tasks.labels.findings import LabelFindings
 from sgoif.tasks.labels.judgement import judge
-from sgoif.tasks.labels.ranking import standard
 
 FOLDS, PARTS = 4, 100
 """Heads, and the parts of the work on each that progress is told in."""
@@ -120,12 +118,10 @@ class CrossFit:
             if fold not in self.heads:
                 self.train(fold)
         training, held_out = self._evidence()
-        margin = votes_margin(
-            neighbours_votes(self.features, self.labels, self.classes, torch.from_numpy(self.group)), self.labels
+        against = neighbours.against(
+            [self.features], self.labels, self.classes, held_out.agreement(), torch.from_numpy(self.group)
         )
-        chance, heads = 1 / self.classes, held_out.agreement()
-        share = np.clip((float((margin > 0).mean()) - chance) / max(heads - chance, 1e-9), 0.0, 1.0)
-        judged = judge(training, held_out, self.classes, checked, beside=share * standard(-margin))
+        judged = judge(training, held_out, self.classes, checked, against, cross_fitted=True)
         return LabelFindings(judged, self._scores(), self.class_names, labels=lambda i: self.labels[i].tolist())
 
     def agreement(self, rows: Indices) -> float:
@@ -186,11 +182,3 @@ def averaged(parts: Sequence[Evidence], labels: Indices, classes: int) -> Eviden
     seen = np.flatnonzero(count)
     signals = {name: values[seen] / count[seen] for name, values in total.items()}
     return evidence({"index": seen, "given": labels[seen], **signals}, p[seen] / count[seen, None].astype(np.float32))
-
-
-def votes_margin(votes: Tensor, labels: Tensor) -> np.ndarray[Any, np.dtype[np.float64]]:
-    """The share of votes for the given label, less the largest for another."""
-    rows = torch.arange(len(labels))
-    others = votes.clone()
-    others[rows, labels] = -1
-    return np.asarray((votes[rows, labels] - others.max(1).values).double().numpy())

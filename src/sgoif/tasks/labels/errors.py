@@ -6,15 +6,18 @@ from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import torch
 from torch.utils.data import Dataset
 
 from sgoif.core.data import Part, read_labels, whole_dataset
 from sgoif.errors import SettingError
 from sgoif.tasks.argument_checks import check_classes_by_index, check_labels
+from sgoif.tasks.labels.channel import Array
 from sgoif.tasks.labels.evidence import evidence_of
 from sgoif.tasks.labels.findings import LabelFindings
 from sgoif.tasks.labels.judgement import judge
+from sgoif.tasks.neighbours import against_by_index
 
 if TYPE_CHECKING:
     from sgoif.monitor import InfluenceMonitor
@@ -33,6 +36,8 @@ class LabelErrors(LabelFindings):
         closing_pass: whether the trained model looks at every training example once more. None: where the run was so
             short that this counts (less than ten looks at an example) and the examples are at hand, at most 50,000
             of them. The run is unchanged.
+        features: of all examples by one network or several, [n, width] each, a row per index; what the neighbours'
+            labels say counts too then. Those of the trained network and of the one it began as say more than either.
         label: with several labels per example, the one to ask about: whether it is rightly there (1) or not (0), a
             question of two classes for every example.
 
@@ -59,6 +64,7 @@ class LabelErrors(LabelFindings):
         class_names: Sequence[str] | None = None,
         checked: Mapping[int, int] | None = None,
         closing_pass: bool | None = None,
+        features: Sequence[Array] = (),
         label: int | None = None,
     ) -> None:
         check_labels(monitor, label, "LabelErrors")
@@ -71,8 +77,19 @@ class LabelErrors(LabelFindings):
         if len(names) != classes:
             raise SettingError(f"{len(names)} class names were given for {classes} classes")
         seen = whole_dataset(bank.dataset) if dataset is None and isinstance(bank.dataset, Part) else self.dataset
+        training, held_out = evidence_of(monitor, seen, closing_pass, label)
+        beside = None
+        if len(features):
+            if label is not None or monitor.held_out_indices() is None:
+                raise SettingError(
+                    "features need one label per example and a hold-out by split_holdout; leave them out"
+                )
+            index, given = (
+                np.concatenate([getattr(e, name) for e in (training, held_out)]) for name in ("index", "given")
+            )
+            beside = against_by_index(features, index, given, classes, held_out.agreement())
         super().__init__(
-            judge(*evidence_of(monitor, seen, closing_pass, label), classes, checked),
+            judge(training, held_out, classes, checked, beside),
             monitor.scores(label=label),
             [str(name) for name in names],
             labels=None if self.dataset is None else partial(read_labels, self.dataset, label=label),

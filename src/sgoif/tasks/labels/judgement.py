@@ -7,22 +7,14 @@ from typing import NamedTuple
 import numpy as np
 
 from sgoif.errors import SgoifError
+from sgoif.tasks.deviations import aligned, standard
 from sgoif.tasks.labels.balance import balanced
 from sgoif.tasks.labels.calibration import Curve
 from sgoif.tasks.labels.channel import Array, Labels
 from sgoif.tasks.labels.checked import checked_joint, rows_of, trust
 from sgoif.tasks.labels.evidence import Evidence
 from sgoif.tasks.labels.noise_rate import NoiseRate, knows_enough, noise_rate
-from sgoif.tasks.labels.ranking import (
-    Weights,
-    aligned,
-    channel_of,
-    has_channel,
-    standard,
-    suspicion,
-    weights,
-    wrong_by_joint,
-)
+from sgoif.tasks.labels.ranking import Weights, channel_of, has_channel, suspicion, weights, wrong_by_joint
 from sgoif.tasks.labels.structure import structure_of
 from sgoif.tasks.review.recalibration import length_at_fdr
 
@@ -89,13 +81,18 @@ class Judgement:
 
 
 def judge(
-    training: Evidence, anchors: Evidence, classes: int, checked: Checked = None, beside: Array | None = None
+    training: Evidence,
+    anchors: Evidence,
+    classes: int,
+    checked: Checked = None,
+    beside: Array | None = None,
+    cross_fitted: bool = False,
 ) -> Judgement:
     """Rank, calibrate and judge; `checked` gives held-out examples the label that somebody found to be right.
 
-    `beside`: what else speaks against each training example, where several heads held out one part of them each. The
-    held-out examples are training examples too then, by index. What is said of one example is added up, each in
-    deviations, and the curve is fitted on the sum by P(wrong) of the same example out of sample.
+    `beside`: what else speaks against each example, by index, in deviations; what is said of one example is added up.
+    `cross_fitted`: held-out examples are training examples too, each held out by one network of several. The curve is
+    fitted on the sum by P(wrong) of the same example out of sample.
     """
     if len(training) < LEAST_EXAMPLES or not len(anchors):
         raise SgoifError(
@@ -112,14 +109,17 @@ def judge(
         joint = named if weigh.trust < 1 else joint
     wrong = wrong_by_joint(anchors, joint)
     v, apart = suspicion(training, wrong_by_joint(training, joint), weigh), suspicion(anchors, wrong, weigh)
-    if beside is None:
-        held_out = aligned(apart, apart, v)
-    else:
-        at, v = np.searchsorted(training.index, anchors.index), standard(v)
-        held_out = apart = v[at] + standard(apart) + beside[at]
-        v = 2 * v + beside  # of an example that no head held out, training counts twice
-        v[at] = apart
-    rate, estimates = noise_rate(training if beside is None else anchors, anchors, classes, wrong)
+    if cross_fitted:
+        at = np.searchsorted(training.index, anchors.index)
+        v = 2 * standard(v)  # of an example that no head held out, training counts twice
+        v[at] = v[at] / 2 + standard(apart)
+    elif beside is not None:
+        v, apart = standard(v), standard(apart)
+    if beside is not None:
+        v, apart = v + beside[training.index], apart + beside[anchors.index]
+    apart = v[at] if cross_fitted else apart
+    held_out = apart if cross_fitted else aligned(apart, apart, v)
+    rate, estimates = noise_rate(anchors if cross_fitted else training, anchors, classes, wrong)
     return Judgement(
         training=training,
         suspicion=v,

@@ -22,6 +22,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from sgoif.tasks.deviations import standard
 from sgoif.tasks.labels.channel import SMALLEST, Array, confident_joint, posterior, sharpened, sharpness
 from sgoif.tasks.labels.evidence import Evidence
 
@@ -70,12 +71,6 @@ def weights(training: Evidence, anchors: Evidence, structure: float, classes: in
     return Weights(structure**POWER, INFLUENCE * float(np.sqrt(len(anchors) / classes)), fit)
 
 
-def standard(values: Array) -> Array:
-    """Distance from the median in standard deviations; zero where all are alike."""
-    spread = values.std()
-    return np.asarray((values - np.median(values)) / spread if spread > 0 else np.zeros_like(values))
-
-
 def suspicion(evidence: Evidence, wrong: Array | None, weigh: Weights) -> Array:
     """v of every example, higher = more suspicious; `wrong` is P(wrong) by the channel, None where there is none."""
     margin, logits = standard(-evidence.margin), standard(-evidence.logit_margin)
@@ -98,15 +93,3 @@ def logit(probability: Array) -> Array:
     """log p / (1 − p), finite."""
     p = np.clip(probability, SMALLEST, 1 - SMALLEST)
     return np.asarray(np.log(p / (1 - p)))
-
-
-def aligned(values: Array, own: Array, target: Array) -> Array:
-    """Values by their place among `own`, moved to the same place among `target`.
-
-    Held-out and training examples come from one population, but scores of the first are out of sample. The share of
-    either above a point is the same, so quantiles carry one scale over to the other.
-    """
-    own, target = np.sort(own), np.sort(target)
-    place = (np.searchsorted(own, values, side="left") + np.searchsorted(own, values, side="right")) / 2
-    share = np.clip(place / max(len(own), 1), 0.5 / max(len(own), 1), 1 - 0.5 / max(len(own), 1))
-    return np.asarray(np.interp(share, (np.arange(len(target)) + 0.5) / len(target), target), dtype=np.float64)
