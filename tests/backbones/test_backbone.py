@@ -129,7 +129,9 @@ class TestFeatures:
     @pytest.mark.parametrize("options", [{}, {"padding": "same"}, {"padding": 1, "padding_mode": "reflect"}])
     def test_a_convolution_with_its_relu_gives_the_same_numbers(self, relu: Any, options: dict[str, Any]) -> None:
         torch.manual_seed(0)
-        body = nn.Sequential(nn.Conv2d(3, 8, 3, **options), nn.BatchNorm2d(8), relu(), nn.Conv2d(8, 4, 1), relu()).eval()
+        body = nn.Sequential(
+            nn.Conv2d(3, 8, 3, **options), nn.BatchNorm2d(8), relu(), nn.Conv2d(8, 4, 1), relu()
+        ).eval()
         body[1].running_mean += 0.3  # type: ignore[operator, union-attr]
         x = 9 * torch.randn(2, 3, 9, 9)
         before = x.clone()

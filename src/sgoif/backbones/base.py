@@ -147,23 +147,22 @@ class ConvRelu(nn.Module):
         super().__init__()
         self.convolution, self.relu = convolution, relu
         self.relu.inplace = True
-        # Torch has this operation for its compiler, since 2.0.
-        there = torch.backends.mkldnn.is_available() and hasattr(torch.ops.mkldnn, "_convolution_pointwise")
-        self.together = there and convolution.padding_mode == "zeros" and isinstance(convolution.padding, tuple)
+        usual = convolution.padding_mode == "zeros" and isinstance(convolution.padding, tuple)
+        self.together = TOGETHER if usual and torch.backends.mkldnn.is_available() else None
 
     def forward(self, x: Tensor) -> Tensor:
         conv = self.convolution
         found: Tensor
-        if self.together and x.device.type == "cpu" and x.dtype == torch.float32:
+        if self.together is not None and x.device.type == "cpu" and x.dtype == torch.float32:
             shape = conv.padding, conv.stride, conv.dilation, conv.groups
-            found = torch.ops.mkldnn._convolution_pointwise(
-                x, conv.weight, conv.bias, *shape, *LIMITS[type(self.relu)], ""
-            )
+            found = self.together(x, conv.weight, conv.bias, *shape, *LIMITS[type(self.relu)], "")
         else:
             found = self.relu(conv(x))
         return found
 
 
+TOGETHER = getattr(torch.ops.mkldnn, "_convolution_pointwise", None)
+"""What the compiler of torch puts in the place of the two, since torch 2.0."""
 LIMITS: dict[type[nn.Module], tuple[str, list[float]]] = {nn.ReLU: ("relu", []), nn.ReLU6: ("hardtanh", [0.0, 6.0])}
 """What oneDNN calls them, and the limits that it is given."""
 
