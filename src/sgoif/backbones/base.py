@@ -133,7 +133,7 @@ def fused(network: nn.Module) -> nn.Module:
             # A subclass may do more than its weights say.
             if type(before) is nn.Conv2d and type(module) is nn.BatchNorm2d and module.track_running_stats:
                 chain[place], chain[index] = fuse_conv_bn_eval(before, module), nn.Identity()
-            elif type(before) is nn.Conv2d and type(module) in LIMITS:
+            elif type(before) is nn.Conv2d and isinstance(module, nn.ReLU | nn.ReLU6) and type(module) in LIMITS:
                 chain[place], chain[index] = ConvRelu(before, module), nn.Identity()
             else:
                 place = index
@@ -143,10 +143,10 @@ def fused(network: nn.Module) -> nn.Module:
 class ConvRelu(nn.Module):
     """A convolution and the ReLU after it: in one pass over memory where oneDNN does both, with the same numbers."""
 
-    def __init__(self, convolution: nn.Conv2d, relu: nn.Module) -> None:
+    def __init__(self, convolution: nn.Conv2d, relu: nn.ReLU | nn.ReLU6) -> None:
         super().__init__()
         self.convolution, self.relu = convolution, relu
-        self.relu.inplace = True
+        relu.inplace = True
         usual = convolution.padding_mode == "zeros" and isinstance(convolution.padding, tuple)
         self.together = TOGETHER if usual and torch.backends.mkldnn.is_available() else None
 
@@ -163,7 +163,7 @@ class ConvRelu(nn.Module):
 
 TOGETHER = getattr(torch.ops.mkldnn, "_convolution_pointwise", None)
 """What the compiler of torch puts in the place of the two, since torch 2.0."""
-LIMITS: dict[type[nn.Module], tuple[str, list[float]]] = {nn.ReLU: ("relu", []), nn.ReLU6: ("hardtanh", [0.0, 6.0])}
+LIMITS: dict[type, tuple[str, list[float]]] = {nn.ReLU: ("relu", []), nn.ReLU6: ("hardtanh", [0.0, 6.0])}
 """What oneDNN calls them, and the limits that it is given."""
 
 
