@@ -6,6 +6,7 @@ import base64
 import json
 import re
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -14,8 +15,9 @@ from audit_cases import FLIPPED, read_issues
 from backbone_cases import NAME, SIDE, offer
 
 from sgoif.audit import audit as auditing
+from sgoif.audit import live_status
 from sgoif.audit.audit import audit
-from sgoif.audit.choice import Choice
+from sgoif.audit.choice import Choice, Goal
 from sgoif.audit.errors import AuditInterrupted, RunDirectoryError
 from sgoif.audit.frozen import FrozenRun
 from sgoif.audit.progress import Progress
@@ -28,6 +30,7 @@ from sgoif.commands.finished_run import open_run
 from sgoif.errors import MissingExtraError, SettingError
 from sgoif.reports.page_json import TYPES
 from sgoif.tasks.crossfit import CrossFit
+from sgoif.tasks.labels.noise_rate import NoiseRate
 
 
 @pytest.fixture(autouse=True)
@@ -145,13 +148,17 @@ def test_a_network_is_trained_where_it_agrees_with_more_labels(
     assert seen == ["resnet7-whitened"]
     assert result.summary["plan"]["model"] == "resnet7-whitened"
     assert any("agreed with 100.0%" in note for note in result.summary["notes"])
+    monkeypatch.setattr(auditing, "FrozenRun", lambda *_: pytest.fail("features were opened again"))
     monkeypatch.setattr(Training, "advance", lambda _: pytest.fail("trained again"))
     monkeypatch.setattr(auditing, "short_look", lambda *_: pytest.fail("looked again"))
     again = audit(AuditSettings.from_record(result.summary["settings"]), resume=True)
     assert again.summary["steps"] == result.summary["steps"]
 
 
-def test_a_look_is_a_short_training(photos: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(("decided", "epochs"), [(True, [1]), (False, [1, 2])])
+def test_a_look_is_a_short_training_and_a_second_one_follows_where_it_decides_nothing(
+    photos: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, decided: bool, epochs: list[int]
+) -> None:
     monkeypatch.setattr("sgoif.audit.plan.FEWEST_EPOCHS", 12)
     monkeypatch.setattr("sgoif.audit.plan.STEPS", 20)
     steps: list[int] = []
@@ -163,8 +170,53 @@ def test_a_look_is_a_short_training(photos: Path, tmp_path: Path, monkeypatch: p
 
     monkeypatch.setattr(Training, "advance", counted)
     monkeypatch.setattr(FrozenRun, "agreement", lambda *_: 1.0)
+    monkeypatch.setattr(Goal, "decided", lambda *_: decided)
     audit(settings(photos, tmp_path / "run"))
-    assert steps == [2 * 8] * (2 * 8)
+    assert steps == [count * 8 for count in epochs for _ in range(count * 8)]
+
+
+@pytest.mark.parametrize(
+    ("agreement", "decided"),
+    [(0.71, True), (0.69, False), (0.56, False), (0.54, True), (0.1, True)],
+    ids=["ahead", "near", "half as far from the most", "further", "far"],
+)
+def test_a_first_look_decides_where_a_second_one_could_change_nothing(agreement: float, decided: bool) -> None:
+    assert Goal(agreement=0.7, most=0.85).decided(agreement) is decided
+
+
+@pytest.mark.parametrize(("told", "most"), [(True, 0.88), (False, 1.0)])
+def test_the_most_that_can_be_right_needs_heads_that_have_learned(told: bool, most: float) -> None:
+    findings = SimpleNamespace(rate_told=told, noise_rate=lambda: NoiseRate(0.15, 0.12, 0.2))
+    run = SimpleNamespace(_findings=findings)
+    assert FrozenRun.most_right.fget(run) == most  # type: ignore[attr-defined]
+
+
+def test_whoever_watches_is_told_of_features_and_heads(
+    photos: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    look_of(monkeypatch, 0.1)
+    monkeypatch.setattr(live_status, "EVERY", 0.0)
+    told: list[dict[str, Any]] = []
+    write = live_status.atomic_write
+
+    def listening(path: Path, how: Any, **options: Any) -> None:
+        write(path, how, **options)
+        told.append(json.loads(path.read_text(encoding="utf-8")))
+
+    class Stop(Progress):
+        def stage(self, name: str, total: int, done: int = 0) -> None:
+            if name == "writing the page":
+                raise KeyboardInterrupt
+
+    monkeypatch.setattr(live_status, "atomic_write", listening)
+    own = settings(photos, tmp_path / "run")
+    with pytest.raises(AuditInterrupted):
+        audit(own, Stop())
+    assert told[-1]["state"] == "stopped"
+    assert {"state": f"features by {NAME} at {SIDE} pixels", "done": 180, "total": 180} in told
+    assert {"state": "training heads on the features", "done": 400, "total": 400} in told
+    audit(own, resume=True)
+    assert told[-1]["state"] == "finished"
 
 
 def test_of_equals_the_first_way_is_taken() -> None:

@@ -15,13 +15,14 @@ from contextlib import ExitStack
 from dataclasses import replace
 
 from sgoif.audit.checked import read_checked
-from sgoif.audit.choice import CHOICE, Choice, Method, short_look
+from sgoif.audit.choice import CHOICE, Choice, Goal, Method, short_look
 from sgoif.audit.errors import AuditError, AuditInterrupted
 from sgoif.audit.finetuning import choose_sizes, wanted_backbone
-from sgoif.audit.frozen import FrozenRun
+from sgoif.audit.frozen import FrozenRun, frozen_identity
 from sgoif.audit.interruption import Interruption
+from sgoif.audit.live_status import told_stages
 from sgoif.audit.models import resolve
-from sgoif.audit.network_run import found_by, train_network
+from sgoif.audit.network_run import NetworkRun, found_by
 from sgoif.audit.plan import LEAST_TRAINED, hold_out, make_plan
 from sgoif.audit.progress import Progress
 from sgoif.audit.results import AuditResult, Found, write_results
@@ -87,25 +88,28 @@ class _Audit:
         """Judge labels as the settings ask, or in the way that serves these images best."""
         if not self.settings.automatic:
             return self._with_network(self.settings, [])
-        pixels, choice, frozen = self._choose()
-        self.show.say(choice.sentence())
-        if choice.method != "frozen":
-            return self._with_network(asking(self.settings, choice.method), [choice.sentence()])
-        checked = self._checked(pixels, frozen.crossfit.held)
-        self.show.stage("judging labels", 0)
-        with self.directory.explained():
-            return self._write(pixels, frozen.found(checked), [choice.sentence()], time.monotonic() - self.start)
+        shown = self.show
+        with told_stages(self.directory.path, shown) as stages:
+            self.show = stages
+            choice, frozen = self._choose()
+            self.show.say(choice.sentence())
+            if choice.method == "frozen":
+                result = self._with_features(frozen or self._frozen(), [choice.sentence()])
+                stages.write("finished")
+                return result
+        self.show = shown
+        return self._with_network(asking(self.settings, choice.method), [choice.sentence()])
 
-    def _choose(self) -> tuple[Pixels, Choice, FrozenRun]:
+    def _choose(self) -> tuple[Choice, FrozenRun | None]:
         """Train heads on features, look briefly at networks, and compare; what was chosen before is kept."""
-        directory, show, device = self.directory, self.show, choose_device(self.settings.device)
+        directory, device = self.directory, choose_device(self.settings.device)
         assert self.backbone is not None
-        pixels, _ = self._pixels(self.settings)
-        frozen = FrozenRun(directory, self.collection, pixels, self.backbone, device, show)
-        kept = directory.load_part(CHOICE, frozen.identity)
+        own = frozen_identity(self.settings, self.collection.digest(), self.backbone)
+        kept = directory.load_part(CHOICE, own)
         if kept is not None:
-            return pixels, Choice(kept["method"], kept["agreement"]), frozen
-        _, held = split(self.settings, pixels.labels, pixels.repeated())
+            return Choice(kept["method"], kept["agreement"]), None
+        frozen = self._frozen()
+        _, held = split(self.settings, frozen.pixels.labels, frozen.pixels.repeated())
         agreement: dict[Method, float] = {"frozen": frozen.agreement(held)}
         ways: tuple[Method, ...] = ("scratch", "finetuned") if device.type == "cuda" else ("scratch",)
         for way in ways:
@@ -113,10 +117,24 @@ class _Audit:
             seen, resolution = self._pixels(settings)
             parts = split(settings, seen.labels, seen.repeated())
             plan = make_plan(settings, len(parts[0]), resolution=resolution)
-            agreement[way] = short_look(settings, plan, seen, parts, show, self._network(settings))
+            goal = Goal(max(agreement.values()), frozen.most_right)
+            agreement[way] = short_look(settings, plan, seen, parts, goal, self.show, self._network(settings))
         choice = Choice.of(agreement)
-        directory.save_part(CHOICE, choice.record(), frozen.identity)
-        return pixels, choice, frozen
+        directory.save_part(CHOICE, choice.record(), own)
+        return choice, frozen
+
+    def _frozen(self) -> FrozenRun:
+        assert self.backbone is not None
+        pixels, _ = self._pixels(self.settings)
+        device = choose_device(self.settings.device)
+        return FrozenRun(self.directory, self.collection, pixels, self.backbone, device, self.show)
+
+    def _with_features(self, frozen: FrozenRun, why: Sequence[str]) -> AuditResult:
+        """Judge by features and heads."""
+        checked = self._checked(frozen.pixels, frozen.crossfit.held)
+        self.show.stage("judging labels", 0)
+        with self.directory.explained():
+            return self._write(frozen.pixels, frozen.found(checked), why, time.monotonic() - self.start)
 
     def _with_network(self, settings: AuditSettings, why: Sequence[str]) -> AuditResult:
         """Train a network to the end and judge by it."""
@@ -127,19 +145,19 @@ class _Audit:
         plan = make_plan(settings, len(rows), communicator.size, resolution)
         directory.identity = identity(settings, plan, pixels)
         with ExitStack() as ending:
-            training, live, seconds = train_network(
-                directory,
-                settings,
-                pixels,
-                plan,
-                (rows, held),
-                self.interruption,
-                self.show,
-                communicator,
-                self._network(settings),
-                self.start,
-                ending,
+            run = NetworkRun(
+                directory=directory,
+                settings=settings,
+                plan=plan,
+                pixels=pixels,
+                split=(rows, held),
+                backbone=self._network(settings),
+                communicator=communicator,
+                interruption=self.interruption,
+                show=self.show,
+                began=self.start,
             )
+            training, live, seconds = run.train(ending)
             live.tell("judging", training, seconds, now=True)
             written = AuditResult(directory.path, ScoreTable({}), {})
 

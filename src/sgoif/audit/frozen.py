@@ -1,7 +1,7 @@
 """The part of an audit that trains no network: features of a pretrained one, and cross-fitted heads on them."""
 
 from collections.abc import Mapping
-from functools import partial
+from functools import cached_property, partial
 from typing import Any
 
 import numpy as np
@@ -11,16 +11,23 @@ from sgoif.audit.errors import AuditError
 from sgoif.audit.progress import Progress
 from sgoif.audit.results import Found
 from sgoif.audit.run_directory import RunDirectory
-from sgoif.audit.settings import FREE
+from sgoif.audit.settings import FREE, AuditSettings
 from sgoif.backbones import Backbone
 from sgoif.core.types import Indices
 from sgoif.errors import SgoifError
 from sgoif.features import choose_resolution, extract_features
 from sgoif.images import Collection, Pixels
 from sgoif.images.text import plural, shown
+from sgoif.tasks import LabelFindings
 from sgoif.tasks.crossfit import CrossFit
 from sgoif.tasks.crossfit.crossfit import FOLDS, PARTS
 from sgoif.tasks.crossfit.head import EPOCHS, RECIPE, Head
+
+
+def frozen_identity(settings: AuditSettings, data: str, backbone: Backbone) -> dict[str, Any]:
+    """What heads follow from beside the resolution: settings, the digest of the images, the network."""
+    chosen = {name: value for name, value in settings.record().items() if name not in FREE}
+    return {**chosen, "data": data, "network": backbone.digest, "heads": RECIPE}
 
 
 class FrozenRun:
@@ -35,7 +42,7 @@ class FrozenRun:
         device: torch.device,
         show: Progress,
     ) -> None:
-        self.directory, self.show, self.device = directory, show, device
+        self.directory, self.pixels, self.show, self.device = directory, pixels, show, device
         settings = directory.settings
         if settings.image_size is None:
             size, self.why = choose_resolution(backbone, collection, device=device)
@@ -50,14 +57,7 @@ class FrozenRun:
                 f"{plural(len(missing), 'image')} could be read at first and not a second time (the first is"
                 f" {shown(missing[0])}); run the audit again when nobody writes to the images"
             )
-        chosen = {name: value for name, value in settings.record().items() if name not in FREE}
-        self.identity = {
-            **chosen,
-            "data": pixels.digest,
-            "network": backbone.digest,
-            "resolution": size,
-            "heads": RECIPE,
-        }
+        self.identity = {**frozen_identity(settings, pixels.digest, backbone), "resolution": size}
         self.crossfit = CrossFit(
             features.array[[place[name] for name in pixels.names]],
             pixels.labels,
@@ -86,6 +86,15 @@ class FrozenRun:
         """The share of labels that the head agrees with that held out the image."""
         return self.crossfit.agreement(rows)
 
+    @property
+    def most_right(self) -> float:
+        """The share of labels that are right, at most, as far as the heads can tell."""
+        return 1 - self._findings.noise_rate().low if self._findings.rate_told else 1.0
+
+    @cached_property
+    def _findings(self) -> LabelFindings:
+        return self.crossfit.findings()
+
     def found(self, checked: Mapping[int, int] | None) -> Found:
         """What the heads and the neighbours say of the labels."""
         crossfit = self.crossfit
@@ -103,4 +112,5 @@ class FrozenRun:
             "plan": {"model": self.name, "heads": FOLDS, "epochs": EPOCHS, "device": self.device.type},
             "stopped": "all epochs done",
         }
-        return Found(crossfit.findings(checked), crossfit.held, facts, record, (), crossfit.harmed)
+        findings = self._findings if checked is None else crossfit.findings(checked)
+        return Found(findings, crossfit.held, facts, record, (), crossfit.harmed)

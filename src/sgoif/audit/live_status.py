@@ -6,12 +6,14 @@ The file is written whole or not at all, so a reader needs no lock; a full disk 
 import json
 import math
 import time
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 from sgoif.audit.finetuning import described
+from sgoif.audit.progress import Progress
 from sgoif.audit.stopping import memorises
 from sgoif.audit.training import Training
 from sgoif.core.provenance import plain
@@ -38,9 +40,7 @@ class LiveStatus:
         if self._folder is None or (not now and time.monotonic() < self._next):
             return
         self._next = time.monotonic() + EVERY
-        text = json.dumps(plain(self._content(state, training, seconds)), allow_nan=False)
-        with suppress(OSError):
-            atomic_write(self._folder / LIVE, lambda file: file.write(text), text=True)
+        _write(self._folder, self._content(state, training, seconds))
 
     def _content(self, state: str, training: Training, seconds: float) -> dict[str, Any]:
         plan, history = training.plan, training.monitor.history
@@ -72,6 +72,49 @@ class LiveStatus:
             ],
             "alarms": alarms(training),
         }
+
+
+class Stages(Progress):
+    """Tells of the pieces of work in which no network is trained, in live.json and to somebody else."""
+
+    def __init__(self, folder: Path, further: Progress) -> None:
+        self._folder, self._further = folder, further
+        self._name, self._next = "", 0.0
+
+    def stage(self, name: str, total: int, done: int = 0) -> None:
+        self._name = name
+        self.write(name, done, total)
+        self._further.stage(name, total, done)
+
+    def advance(self, done: int, total: int, note: str = "") -> None:
+        if time.monotonic() >= self._next:
+            self.write(self._name, done, total)
+        self._further.advance(done, total, note)
+
+    def say(self, message: str) -> None:
+        self._further.say(message)
+
+    def write(self, state: str, done: int = 0, total: int = 0) -> None:
+        """Write live.json."""
+        self._next = time.monotonic() + EVERY
+        _write(self._folder, {"state": state, "done": done, "total": total})
+
+
+@contextmanager
+def told_stages(folder: Path, further: Progress) -> Iterator[Stages]:
+    """Tell of pieces of work in live.json and to somebody else; and where that ends with an error, that it stopped."""
+    stages = Stages(folder, further)
+    try:
+        yield stages
+    except BaseException:
+        stages.write("stopped")
+        raise
+
+
+def _write(folder: Path, content: dict[str, Any]) -> None:
+    text = json.dumps(plain(content), allow_nan=False)
+    with suppress(OSError):
+        atomic_write(folder / LIVE, lambda file: file.write(text), text=True)
 
 
 def alarms(training: Training) -> list[str]:

@@ -3,6 +3,7 @@
 import time
 from collections.abc import Mapping
 from contextlib import ExitStack
+from dataclasses import dataclass
 from functools import partial
 
 import torch
@@ -30,32 +31,97 @@ REASONS = {
 }
 
 
-def train_network(
-    directory: RunDirectory,
-    settings: AuditSettings,
-    pixels: Pixels,
-    plan: Plan,
-    split: tuple[Indices, Indices],
-    interruption: Interruption,
-    show: Progress,
-    communicator: Communicator,
-    backbone: Backbone | None,
-    start: float,
-    ending: ExitStack,
-) -> tuple[Training, LiveStatus, float]:
-    """A network that is trained to the end, who is told of it, and the seconds that all of the run has taken.
+@dataclass(frozen=True)
+class NetworkRun:
+    """A network that is trained in a run directory: what it is trained on and how, and who is told."""
 
-    `start` is when this process began; hooks are taken off the network when `ending` closes.
-    """
-    live = LiveStatus(None if communicator.rank else directory.path, pixels)
-    with interruption.deferred():  # on every process before the first one says that it trains
-        training = Training(pixels, settings, plan, *split, communicator, backbone)
-        ending.callback(training.close)
-        _reopen(training, directory, show)
-        spent = training.seconds
-        _train(training, directory, interruption, show, spent - start, live)
-    training.monitor.unite()
-    return training, live, spent + time.monotonic() - start
+    directory: RunDirectory
+    settings: AuditSettings
+    plan: Plan
+    pixels: Pixels
+    split: tuple[Indices, Indices]
+    """Rows to train on and to hold out."""
+    backbone: Backbone | None
+    """The pretrained network that is trained further, if one is."""
+    communicator: Communicator
+    interruption: Interruption
+    show: Progress
+    began: float
+    """When this process did, by the monotonic clock."""
+
+    def train(self, ending: ExitStack) -> tuple[Training, LiveStatus, float]:
+        """The network trained to the end, who is told of it, and the seconds that all of the run has taken.
+
+        Hooks are taken off the network when `ending` closes.
+        """
+        live = LiveStatus(None if self.communicator.rank else self.directory.path, self.pixels)
+        with self.interruption.deferred():  # on every process before the first one says that it trains
+            training = Training(self.pixels, self.settings, self.plan, *self.split, self.communicator, self.backbone)
+            ending.callback(training.close)
+            self._reopen(training)
+            spent = training.seconds
+            self._advance(training, spent - self.began, live)
+        training.monitor.unite()
+        return training, live, spent + time.monotonic() - self.began
+
+    def _reopen(self, training: Training) -> None:
+        """Go on from the newest checkpoint, if there is one."""
+        directory, show = self.directory, self.show
+        if training.fresh_head:
+            show.say(f"weights of {', '.join(training.fresh_head)} start afresh: the file has none that fit")
+        state, problems = directory.load()
+        for problem in problems:
+            show.say(problem)
+        if state is None:
+            return
+        try:
+            training.load_state_dict(state)
+        except StateError as error:
+            raise StateError(
+                f"{directory.path}: {error}. Go on with the version of sgoif that began the run, or give another folder"
+                " with --out"
+            ) from error
+
+    def _advance(self, training: Training, clock: float, live: LiveStatus) -> None:
+        """Train to the end, with checkpoints; `clock` plus the time now is what the run has taken in all.
+
+        Signals are deferred. Of several processes the first says when to save, and each may have heard that the run
+        should stop.
+        """
+        if training.finished():
+            return
+        directory, interruption, show = self.directory, self.interruption, self.show
+        plan, communicator = self.plan, self.communicator
+        show.stage(f"training {described(plan.model)}", plan.steps, training.step)
+
+        def save() -> None:
+            state = {**training.state_dict(), "seconds": clock + time.monotonic()}
+            communicator.run_and_sync_errors(lambda: directory.save(state) if communicator.rank == 0 else None)
+
+        def wishes() -> tuple[bool, bool]:
+            due = communicator.rank == 0 and directory.due(training.step % plan.steps_per_epoch == 0)
+            stop, keep = communicator.total(
+                torch.tensor([interruption.asked is not None, due], dtype=torch.int64)
+            ).tolist()
+            return stop > 0, keep > 0
+
+        while not training.finished():
+            training.advance()
+            show.advance(
+                training.step, plan.steps, f"epoch {training.epoch} of {plan.epochs}, loss {training.loss:.3f}"
+            )
+            live.tell("training", training, clock + time.monotonic())
+            stop, keep = wishes()
+            if stop:
+                live.tell("stopped", training, clock + time.monotonic(), now=True)
+                save()
+                interruption.leaving = True
+                raise KeyboardInterrupt
+            if keep and not training.finished():
+                save()
+        save()
+        if training.stopped != "all epochs done":
+            show.say(f"stopped early after {training.step} of {plan.steps} steps: {REASONS[training.stopped]}")
 
 
 def found_by(training: Training, pixels: Pixels, held: Indices, checked: Mapping[int, int] | None) -> Found:
@@ -79,65 +145,3 @@ def found_by(training: Training, pixels: Pixels, held: Indices, checked: Mapping
         "steps": training.step,
     }
     return Found(errors, held, facts, record, training.monitor.history, partial(harmed_by, errors))
-
-
-def _reopen(training: Training, directory: RunDirectory, show: Progress) -> None:
-    """Go on from the newest checkpoint, if there is one."""
-    if training.fresh_head:
-        show.say(f"weights of {', '.join(training.fresh_head)} start afresh: the file has none that fit")
-    state, problems = directory.load()
-    for problem in problems:
-        show.say(problem)
-    if state is None:
-        return
-    try:
-        training.load_state_dict(state)
-    except StateError as error:
-        raise StateError(
-            f"{directory.path}: {error}. Go on with the version of sgoif that began the run, or give another folder"
-            " with --out"
-        ) from error
-
-
-def _train(
-    training: Training,
-    directory: RunDirectory,
-    interruption: Interruption,
-    show: Progress,
-    clock: float,
-    live: LiveStatus,
-) -> None:
-    """Train to the end, with checkpoints; `clock` plus the time now is what the run has taken in all.
-
-    Signals are deferred. Of several processes the first says when to save, and each may have heard that the run should
-    stop.
-    """
-    if training.finished():
-        return
-    plan, communicator = training.plan, training.communicator
-    show.stage(f"training {described(plan.model)}", plan.steps, training.step)
-
-    def save() -> None:
-        state = {**training.state_dict(), "seconds": clock + time.monotonic()}
-        communicator.run_and_sync_errors(lambda: directory.save(state) if communicator.rank == 0 else None)
-
-    def wishes() -> tuple[bool, bool]:
-        due = communicator.rank == 0 and directory.due(training.step % plan.steps_per_epoch == 0)
-        stop, keep = communicator.total(torch.tensor([interruption.asked is not None, due], dtype=torch.int64)).tolist()
-        return stop > 0, keep > 0
-
-    while not training.finished():
-        training.advance()
-        show.advance(training.step, plan.steps, f"epoch {training.epoch} of {plan.epochs}, loss {training.loss:.3f}")
-        live.tell("training", training, clock + time.monotonic())
-        stop, keep = wishes()
-        if stop:
-            live.tell("stopped", training, clock + time.monotonic(), now=True)
-            save()
-            interruption.leaving = True
-            raise KeyboardInterrupt
-        if keep and not training.finished():
-            save()
-    save()
-    if training.stopped != "all epochs done":
-        show.say(f"stopped early after {training.step} of {plan.steps} steps: {REASONS[training.stopped]}")

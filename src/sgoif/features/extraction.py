@@ -22,7 +22,7 @@ from sgoif.images.reading import in_threads, look_at
 
 Progress = Callable[[int, int], None]
 AT_ONCE = {"cpu": 16, "cuda": 128}
-"""Images that go through the network together, and whose features are then written."""
+"""Images whose features are computed and written together."""
 TOLD_EVERY = 256
 """Images after which progress is told of where all of them are in the cache."""
 SPARE = 2
@@ -131,14 +131,14 @@ def extract_features(
 
 
 def images_at_once(device: torch.device) -> int:
-    """Images that go through the network together on this device."""
+    """Images whose features are computed and written together on this device."""
     return AT_ONCE.get(device.type, AT_ONCE["cuda"])
 
 
 def features_of(backbone: Backbone, pixels: Sequence[Array], size: int, device: torch.device) -> Array:
     """Rows of float16 for images as `square_pixels` gives them."""
     images = torch.from_numpy(np.stack(pixels)).permute(0, 3, 1, 2).to(device)
-    rows = backbone.features(images, size, images_at_once(device)).half().cpu().numpy()
+    rows = backbone.features(images, size).half().cpu().numpy()
     if not np.isfinite(rows).all():
         raise ModelError(f"backbone {backbone.name!r} gives features too large for 16 bits, or no numbers")
     return rows

@@ -82,7 +82,7 @@ class RunContent:
             if path.stat().st_size > MOST_LIVE_BYTES:
                 raise ValueError(f"{LIVE} has more than {MOST_LIVE_BYTES:,} bytes, which no audit writes")
             return Response(HTTPStatus.OK, path.read_bytes(), "application/json")
-        except OSError:  # features and heads are there in a minute and tell nothing on the way
+        except OSError:  # as in runs of earlier releases until they train
             state = "finished" if (self.run / SUMMARY).is_file() else "waiting"
         except ValueError as error:
             state = str(error)

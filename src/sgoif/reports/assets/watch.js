@@ -46,6 +46,13 @@ function showFigures(live) {
   bar.value = live.step;
 }
 
+function showWork(live) {
+  byId("figures").replaceChildren(figure("done", `${grouped(live.done)} of ${grouped(live.total)}`, ""));
+  const bar = byId("progress");
+  bar.max = live.total;
+  bar.value = live.done;
+}
+
 function showAlarms(alarms) {
   const box = byId("alarms");
   box.hidden = alarms.length === 0;
@@ -90,6 +97,7 @@ function show(live) {
     byId("state").textContent = known;  // only when it changes: it is read aloud
     seen = known;
   }
+  if (live.total) showWork(live);
   if (live.step === undefined) return;
   showFigures(live);
   showAlarms(live.alarms);
