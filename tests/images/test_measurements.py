@@ -69,7 +69,7 @@ def test_images_of_any_shape(size: tuple[int, int]) -> None:
     for mode in ("L", "RGB"):
         row = measured(picture(1, *size, mode=mode))
         assert (row["width"], row["height"]) == size
-        finite = [name for name in row.dtype.names if name not in ("sharpness", "taken", "content")]
+        finite = [name for name in row.dtype.names if name not in ("sharpness", "taken", "format")]
         assert all(np.isfinite(row[name]).all() for name in finite)
         assert np.isnan(row["sharpness"]) == (min(size) < 8)
 

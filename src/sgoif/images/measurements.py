@@ -5,9 +5,10 @@ a camera has, and costs little. Brightness of a pixel is √(0.241 R² + 0.691 G
 colour looks.
 
 Sharpness compares the differences between adjacent pixels (root of their mean square) with those between adjacent
-averages of 4 × 4 pixels. In photographs both are about as large, whatever their size, since the contrast of natural
-scenes is nearly the same at every scale. What is blurred, or was enlarged, has lost the finer ones: the ratio falls
-towards 1/4, and rises to 4 in pure noise. Multiplying the contrast leaves it as it is.
+averages of 4 × 4 pixels, across and down, and takes the smaller ratio, since what moved is blurred in one direction. In
+photographs both are about as large, whatever their size, since the contrast of natural scenes is nearly the same at
+every scale. What is blurred, or was enlarged, has lost the finer ones: the ratio falls towards 1/4. It is 4 in pure
+noise and more in fine patterns. Multiplying the contrast leaves it as it is.
 """
 
 import calendar
@@ -33,13 +34,15 @@ SIDE = 256
 BLOCK = 4
 FAINT = 1.0
 """Levels, of 255, by which averages of blocks have to differ for sharpness to mean something."""
+SLIGHT = 0.4
+"""Share of the stronger direction below which the other one is left out: it is that of stripes."""
 HASHED, FREQUENCIES, CELLS = 32, 8, 8
 WEIGHTS = (0.241, 0.691, 0.068)
 EXIF, TAKEN, CHANGED = 0x8769, 0x9003, 0x0132
 DATE = re.compile(r"(\d{4}):(\d\d):(\d\d) (\d\d):(\d\d):(\d\d)")
 ROW = np.dtype(
     [
-        ("width", "<i4"), ("height", "<i4"), ("file_bytes", "<i8"), ("grey", "?"),
+        ("width", "<i4"), ("height", "<i4"), ("file_bytes", "<i8"), ("format", "S9"), ("grey", "?"),
         *((name, "<f4") for name in ("brightness", "darkest", "brightest", "contrast", "entropy", "sharpness")),
         ("colour", "<f4", (3,)), ("saturation", "<f4"), ("border", "<f4", (3,)), ("border_spread", "<f4"),
         ("content", "u1", (16,)), ("hash", "<u8"), ("thumbnail", "u1", (CELLS, CELLS, 3)), ("taken", "<f8"),
@@ -57,6 +60,8 @@ class Measurements:
     """int32 [n], upright as a person sees it."""
     file_bytes: Array
     """int64 [n]; 0 where images share a file."""
+    format: Array
+    """bytes [n]: how it is encoded, in Pillow's words; empty for rows of arrays."""
     grey: Array
     """bool [n]: every pixel is grey."""
     brightness: Array
@@ -122,6 +127,7 @@ def measure(image: Image.Image, content: bytes, *, grey: bool) -> Array:
     """The row of one upright image of mode "L" or "RGB", [1]; its `content` and whether it is `grey` are known."""
     row = np.zeros(1, dtype=ROW)
     row["width"], row["height"] = image.size
+    row["format"] = (image.format or "").encode()
     row["grey"], row["content"] = grey, np.frombuffer(content, dtype=np.uint8)
     row["taken"] = date_taken(image)
     if grey and image.mode == "RGB":
@@ -195,15 +201,16 @@ def _lightness(row: Array, light: Array) -> None:
 def _sharpness(light: Array) -> float:
     if min(light.shape) < 2 * BLOCK:
         return float("nan")
-    coarse = _differences(np.asarray(Image.fromarray(light).reduce(BLOCK)))
-    return _differences(light) / coarse if coarse >= FAINT else float("nan")
+    fine, coarse = _differences(light), _differences(np.asarray(Image.fromarray(light).reduce(BLOCK)))
+    least = max(FAINT, SLIGHT * max(coarse))
+    return min((one / other for one, other in zip(fine, coarse, strict=True) if other >= least), default=float("nan"))
 
 
-def _differences(light: Array) -> float:
-    """Root mean square difference of adjacent pixels, in levels."""
+def _differences(light: Array) -> tuple[float, float]:
+    """Root mean square difference of adjacent pixels across and down, in levels."""
     shades = light.astype(np.float32)
     across, down = (shades[:, 1:] - shades[:, :-1]).ravel(), (shades[1:] - shades[:-1]).ravel()
-    return float(np.sqrt((across @ across + down @ down) / (across.size + down.size)))
+    return float(np.sqrt(across @ across / across.size)), float(np.sqrt(down @ down / down.size))
 
 
 def _saturation(planes: Sequence[Array]) -> float:

@@ -89,7 +89,7 @@ def _write(collection: Collection, folder: Path, digest: str, asked: int | None,
         with closing(each_image(collection.store, lambda image: _read(image, size))) as stream:
             for number, found in enumerate(stream):
                 if isinstance(found, str):
-                    unreadable.append(Skipped(collection.names[number], found))
+                    unreadable.append(Skipped(collection.names[number], found, damaged=True))
                 else:
                     reading, row = found
                     file.append(reading)
@@ -116,7 +116,7 @@ def _write(collection: Collection, folder: Path, digest: str, asked: int | None,
             "channels": file.channels,
             "bytes": written,
             "class_names": survivors.class_names,
-            "skipped": [[entry.name, entry.reason] for entry in survivors.skipped],
+            "skipped": [[entry.name, entry.reason, entry.damaged] for entry in survivors.skipped],
             "duplicates": [[group.indices, group.conflicting] for group in duplicates],
             "alike": [[group.indices, group.conflicting] for group in near],
             "thumbnails": {"type": THUMBNAIL_TYPE, "lengths": file.lengths},
