@@ -26,7 +26,7 @@ from sgoif.images import reading as reading_module
 from sgoif.images import writing as writing_module
 from sgoif.images.backends import Files
 from sgoif.images.errors import ChangedImagesError
-from sgoif.images.pixels import IMAGES, PIXELS, THUMBS
+from sgoif.images.pixels import IMAGES, MEASURED, PIXELS, THUMBS
 from sgoif.images.reading import centre_square
 
 
@@ -219,7 +219,7 @@ def test_every_image_is_decoded_once_and_then_never_again(tmp_path: Path) -> Non
     assert Counting.decoded == 80
 
 
-@pytest.mark.parametrize("name", [PIXELS, THUMBS, IMAGES])
+@pytest.mark.parametrize("name", [PIXELS, THUMBS, MEASURED, IMAGES])
 @pytest.mark.parametrize("damage", ["missing", "cut", "other"])
 def test_an_incomplete_set_is_made_again(tmp_path: Path, name: str, damage: str) -> None:
     root = class_folder(tmp_path / "in", size=(80, 60))
@@ -246,7 +246,9 @@ def relabelled(content: bytes) -> bytes:
     return json.dumps(record, separators=(",", ":")).encode()
 
 
-@pytest.mark.parametrize(("name", "change"), [(PIXELS, zeroed), (THUMBS, zeroed), (IMAGES, relabelled)])
+@pytest.mark.parametrize(
+    ("name", "change"), [(PIXELS, zeroed), (THUMBS, zeroed), (MEASURED, zeroed), (IMAGES, relabelled)]
+)
 def test_a_set_whose_content_was_changed_is_refused_and_left_alone(
     tmp_path: Path, name: str, change: Callable[[bytes], bytes]
 ) -> None:
@@ -293,17 +295,17 @@ def test_killed_at_any_time(tmp_path: Path) -> None:
             assert not (out / IMAGES).exists()
     assert killed > 0
     assert same(prepare(open_images(root), out), expected)
-    assert sorted(os.listdir(out)) == sorted([PIXELS, THUMBS, IMAGES])
+    assert sorted(os.listdir(out)) == sorted([PIXELS, THUMBS, MEASURED, IMAGES])
 
 
-@pytest.mark.parametrize("name", [PIXELS, THUMBS, IMAGES])
+@pytest.mark.parametrize("name", [PIXELS, THUMBS, MEASURED, IMAGES])
 def test_what_a_killed_process_was_writing_is_removed(tmp_path: Path, name: str) -> None:
     out = tmp_path / "out"
     out.mkdir()
     (out / f".{name}.a1b2c3d4.part").write_bytes(b"half")
     (out / ".notes.part").write_text("not ours")
     prepare(open_images(class_folder(tmp_path / "in", each=3)), out)
-    assert sorted(os.listdir(out)) == sorted([".notes.part", PIXELS, THUMBS, IMAGES])
+    assert sorted(os.listdir(out)) == sorted([".notes.part", PIXELS, THUMBS, MEASURED, IMAGES])
 
 
 class Full:

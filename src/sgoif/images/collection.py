@@ -21,6 +21,8 @@ class Skipped:
 
     name: str
     reason: str
+    damaged: bool = False
+    """It ought to be an image, and cannot be read."""
 
 
 @dataclass(frozen=True)

@@ -51,7 +51,9 @@ def decode(source: Path | bytes, most: int | None = None, least: int | None = No
                 raise LargeImageError
             if least is not None:
                 image.draft(None, (least, least))
-            return _upright(image)
+            upright = _upright(image)
+            upright.format = image.format
+            return upright
     except (UnreadableImageError, LargeImageError):
         raise
     except Exception as error:  # decoders raise whatever they stumble over

@@ -1,8 +1,9 @@
 """Images as one array on disk, with what is known about each of them.
 
-`pixels.npy` holds the array, `thumbs.bin` the thumbnails end to end, `images.json` everything else. The last is written
-last and removed first, so a folder without it, or whose files do not have the sizes it states, is not complete. It has
-digests of the other two and of itself, so that what was damaged or put there since is not taken for the images.
+`pixels.npy` holds the array, `thumbs.bin` the thumbnails end to end, `measurements.npz` what was measured of each
+image, `images.json` everything else. The last is written last and removed first, so a folder without it, or whose files
+do not have the sizes it states, is not complete. It has digests of the others and of itself, so that what was damaged
+or put there since is not taken for the images.
 
 The folder may have come from somebody else and what is in it goes to a browser: thumbnails are of the types that are
 written here and begin as such files do, and no link is followed out of the folder.
@@ -24,10 +25,11 @@ from sgoif.core.types import Array
 from sgoif.images.collection import Skipped
 from sgoif.images.containment import contained_file
 from sgoif.images.errors import ChangedImagesError, ImagesError
+from sgoif.images.measurements import Measurements, load_measurements
 from sgoif.images.text import shown
 
-VERSION = 1
-PIXELS, THUMBS, IMAGES = "pixels.npy", "thumbs.bin", "images.json"
+VERSION = 2
+PIXELS, THUMBS, MEASURED, IMAGES = "pixels.npy", "thumbs.bin", "measurements.npz", "images.json"
 WEBP = bool(features.check("webp"))
 THUMBNAIL_TYPE = "image/webp" if WEBP else "image/jpeg"
 THUMBNAIL_SIDE = 96
@@ -70,6 +72,7 @@ class Pixels:
     content: str
     """Digest of `array` as it was written."""
     thumbnail_type: str
+    folder: Path
     _thumbs: bytes | Array
     _ends: Array
 
@@ -89,6 +92,15 @@ class Pixels:
     def repeated(self) -> list[int]:
         """Every image that occurs more than once, be it nearly the same."""
         return sorted({row for group in (*self.duplicates, *self.near_duplicates) for row in group.indices})
+
+    def measurements(self) -> Measurements:
+        """What was measured of every image; `ImagesError` where that is damaged."""
+        found = load_measurements(contained_file(self.folder, MEASURED))
+        if len(found) != len(self):
+            raise ImagesError(
+                f"{shown(self.folder / MEASURED)} is about {len(found):,} images instead of {len(self):,}"
+            )
+        return found
 
     def thumbnails(self, number: int) -> bytes:
         """A small encoded picture, at most 96 pixels wide and high."""
@@ -137,7 +149,7 @@ def record_digest(record: dict[str, Any]) -> str:
 
 
 def _check_content(folder: Path, record: dict[str, Any], digests: dict[str, str]) -> None:
-    for name in (PIXELS, THUMBS, IMAGES):
+    for name in (PIXELS, THUMBS, MEASURED, IMAGES):
         found = record_digest(record) if name == IMAGES else file_digest(contained_file(folder, name))
         if found != digests[name]:
             raise ChangedImagesError(
@@ -189,6 +201,7 @@ def open_pixels(folder: str | Path, *, verify: bool = True) -> Pixels:
             digest=record["digest"],
             content=digests[PIXELS],
             thumbnail_type=record["thumbnails"]["type"],
+            folder=where,
             _thumbs=thumbs,
             _ends=ends,
         )

@@ -2,25 +2,28 @@
 
 import json
 from collections.abc import Callable, Sequence
-from contextlib import closing
+from contextlib import closing, suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from PIL import Image
 
 from sgoif.core.serialization import atomic_write
+from sgoif.core.types import Array
 from sgoif.errors import SettingError
 from sgoif.images.collection import Collection, Skipped
 from sgoif.images.errors import ChangedImagesError, ImagesError, cannot_write
+from sgoif.images.measurements import Measurements, measure
 from sgoif.images.near_duplicates import find_near_duplicates
 from sgoif.images.open import check, without_empty_classes
 from sgoif.images.pixels import (
     IMAGES,
+    MEASURED,
     MOST_SIDE,
     PIXELS,
     THUMBNAIL_TYPE,
-    THUMBS,
     VERSION,
     Duplicate,
     Pixels,
@@ -28,7 +31,7 @@ from sgoif.images.pixels import (
     open_pixels,
     record_digest,
 )
-from sgoif.images.reading import common_size, readings
+from sgoif.images.reading import Reading, common_size, each_image, read_image
 from sgoif.images.writing import PixelFile, remove_leftovers
 
 LEAST, MOST = 8, MOST_SIDE
@@ -78,19 +81,23 @@ def _write(collection: Collection, folder: Path, digest: str, asked: int | None,
     size = common_size(collection.store) if asked is None else asked
     kept: list[int] = []
     contents: list[bytes] = []
+    measured: list[Array] = []
     sizes: list[tuple[int, int]] = []
     unreadable: list[Skipped] = []
     file = PixelFile(folder, size)
     try:
-        with closing(readings(collection.store, size)) as stream:
-            for number, reading in enumerate(stream):
-                if isinstance(reading, str):
-                    unreadable.append(Skipped(collection.names[number], reading))
+        with closing(each_image(collection.store, lambda image: _read(image, size))) as stream:
+            for number, found in enumerate(stream):
+                if isinstance(found, str):
+                    unreadable.append(Skipped(collection.names[number], found, damaged=True))
                 else:
+                    reading, row = found
                     file.append(reading)
                     kept.append(number)
                     contents.append(reading.content)
                     sizes.append(reading.size)
+                    row["file_bytes"] = _bytes(collection.file(number))
+                    measured.append(row)
                 if progress is not None and (number % 16 == 15 or number + 1 == len(collection)):
                     progress(number + 1, len(collection))
         survivors = replace(collection.pick(kept), skipped=collection.skipped + unreadable)
@@ -99,6 +106,8 @@ def _write(collection: Collection, folder: Path, digest: str, asked: int | None,
         written = file.finish()
         duplicates = _duplicates(contents, survivors.labels)
         near = _near_duplicates(folder, duplicates, survivors.labels)
+        Measurements.of(measured).save(folder / MEASURED)
+        written[MEASURED] = (folder / MEASURED).stat().st_size
         record: dict[str, Any] = {
             "version": VERSION,
             "digest": digest,
@@ -107,7 +116,7 @@ def _write(collection: Collection, folder: Path, digest: str, asked: int | None,
             "channels": file.channels,
             "bytes": written,
             "class_names": survivors.class_names,
-            "skipped": [[entry.name, entry.reason] for entry in survivors.skipped],
+            "skipped": [[entry.name, entry.reason, entry.damaged] for entry in survivors.skipped],
             "duplicates": [[group.indices, group.conflicting] for group in duplicates],
             "alike": [[group.indices, group.conflicting] for group in near],
             "thumbnails": {"type": THUMBNAIL_TYPE, "lengths": file.lengths},
@@ -116,12 +125,24 @@ def _write(collection: Collection, folder: Path, digest: str, asked: int | None,
             "files": [None if path is None else str(path) for path in map(survivors.file, range(len(survivors)))],
             "sizes": sizes,
         }
-        files = {name: file_digest(folder / name) for name in (PIXELS, THUMBS)}
+        files = {name: file_digest(folder / name) for name in written}
         record["digests"] = {**files, IMAGES: record_digest(record)}
         atomic_write(folder / IMAGES, lambda handle: json.dump(record, handle, separators=(",", ":")), text=True)
     except BaseException:
         file.discard()
+        (folder / MEASURED).unlink(missing_ok=True)
         raise
+
+
+def _read(image: Image.Image, size: int) -> tuple[Reading, Array]:
+    reading = read_image(image, size)
+    return reading, measure(image, reading.content, grey=len(reading.pixels) == 1)
+
+
+def _bytes(path: Path | None) -> int:
+    with suppress(OSError):  # gone since it was read
+        return path.stat().st_size if path is not None else 0
+    return 0
 
 
 def _duplicates(contents: list[bytes], labels: Any) -> list[Duplicate]:

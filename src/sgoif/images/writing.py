@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from sgoif.core.serialization import replace
-from sgoif.images.pixels import IMAGES, PIXELS, THUMBS
+from sgoif.images.pixels import IMAGES, MEASURED, PIXELS, THUMBS
 from sgoif.images.reading import Reading
 
 HEADER = 128
@@ -86,7 +86,7 @@ class PixelFile:
 
 def remove_leftovers(folder: Path) -> None:
     """Remove what a killed run left behind."""
-    for name in (PIXELS, THUMBS, IMAGES):
+    for name in (PIXELS, THUMBS, MEASURED, IMAGES):
         for path in folder.glob(f".{name}.*.part"):
             path.unlink(missing_ok=True)
 
