@@ -33,6 +33,7 @@ def examined(
         "width": np.full(count, 10, np.int32),
         "height": np.full(count, 10, np.int32),
         "file_bytes": np.full(count, 100, np.int64),
+        "format": np.full(count, b"PNG", "S9"),
         "grey": np.zeros(count, bool),
         "colour": np.zeros((count, 3), np.float32),
         "border": np.zeros((count, 3), np.float32),
