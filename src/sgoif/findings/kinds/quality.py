@@ -75,7 +75,9 @@ class Dark(_Low):
     """Images in which hardly anything can be seen for darkness.
 
     The 99th percentile of brightness lies below 0.32: even the lights are darker than a middle grey. CleanVision takes
-    the same limit. Beside that it has to be unusual, which spares textures and pictures of the night.
+    the same limit. Beside that it has to be unusual, which spares textures and pictures of the night: none of 2,527
+    photographs, 10,000 CIFAR images and 1,200 textures is found, where CleanVision finds 28 textures. The price: of
+    textures darkened to a fifth only one in six is found, of photographs all.
     """
 
     kind = "dark"
@@ -92,7 +94,7 @@ class Bright(_Low):
     """Images that are white but for a few pixels.
 
     The 5th percentile of brightness lies above 0.95, as in CleanVision, and is unusual for the set: drawings on white
-    are not overexposed.
+    are not overexposed. Of the 13,727 images named at `Dark` two are found, small aeroplanes in an all but white sky.
     """
 
     kind = "bright"
@@ -109,9 +111,10 @@ class Blurry(_Low):
     """Images without fine details: out of focus, moved, or enlarged from a small one.
 
     Sharpness is 0.25 where adjacent pixels are joined by straight lines. A Gaussian blur of two pixels (at 256 pixels
-    of the longer side) brings 99 of 100 photographs and CIFAR images below 0.34, hardly any sharp one lies there, and
-    contrast makes no difference. CleanVision takes the strength of edges instead, which is low in sharp images of low
-    contrast: of 70 images that it calls blurry among CIFAR images, photographs and textures, most are sharp.
+    of the longer side) brings 99 of 100 photographs and CIFAR images below 0.34, and contrast makes no difference. Of the
+    13,727 images named at `Dark` 13 are found; seven of the nine photographs among them are out of focus or moved, two
+    have hardly any detail. CleanVision takes the strength of edges instead, which is low in sharp images of low
+    contrast: it finds 70, most of them sharp, and of photographs with a planted blur none.
     """
 
     kind = "blurry"
@@ -130,7 +133,8 @@ class Empty(_Low):
 
     The standard deviation of brightness is below 0.01, two and a half of 255 levels, which noise and compression alone
     bring about, and unusual for the set. CleanVision takes the entropy of the histogram, which is low for drawings and
-    digits with few shades, and high for noise.
+    digits with few shades, and high for noise. Of the 13,727 images named at `Dark` four are found, textures of one
+    colour.
     """
 
     kind = "empty"
