@@ -24,6 +24,7 @@ from sgoif.audit.audit import audit
 from sgoif.audit.errors import AuditInterrupted, RunDirectoryError
 from sgoif.audit.finetuning import BODY_SHARE, Resize, choose_sizes
 from sgoif.audit.models import is_harmless
+from sgoif.audit.network_run import found_by
 from sgoif.audit.plan import TUNED_EPOCHS, hold_out, make_plan
 from sgoif.audit.run_directory import claimed
 from sgoif.audit.settings import AuditSettings
@@ -144,6 +145,22 @@ def test_it_learns_from_grey_images() -> None:
     training = finish(make(images, epochs=12))
     assert training.loss < 0.7 * np.log(3)
     assert np.isfinite(training.monitor.scores()["influence"]).all()
+
+
+def test_neighbours_by_features_before_and_after_have_their_say(monkeypatch: pytest.MonkeyPatch) -> None:
+    images = pictures()
+    training = finish(make(images))
+    before = {name: value.clone() for name, value in training.model.state_dict().items()}
+    now, began = training.features()
+    expected = small_backbone().features(torch.from_numpy(images.array), 96)
+    np.testing.assert_allclose(began, expected.numpy(), atol=1e-4)
+    assert now.shape == began.shape
+    assert not np.allclose(now, began, atol=1e-2)
+    assert all(torch.equal(value, before[name]) for name, value in training.model.state_dict().items())
+    _, held = hold_out(images.labels, training.settings.holdout, training.settings.seed)
+    joined = found_by(training, images, held, None).findings.table()["probability_wrong"]
+    monkeypatch.setattr(training, "features", lambda: [now, began[::-1]])
+    assert not np.allclose(joined, found_by(training, images, held, None).findings.table()["probability_wrong"])
 
 
 def test_a_resumed_run_is_bit_for_bit_the_same(tmp_path: Path) -> None:

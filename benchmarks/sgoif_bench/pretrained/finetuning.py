@@ -20,7 +20,7 @@ from torch import Tensor, nn
 from torch.utils.data import Dataset
 
 from sgoif.audit.batches import Moves, batches_per_epoch, stream
-from sgoif.audit.finetuning import normalisation_of, rates, tuned_name, tuned_network
+from sgoif.audit.finetuning import features_of, normalisation_of, rates, tuned_name, tuned_network
 from sgoif.audit.plan import usual_batch
 from sgoif.audit.training import LARGEST_GRADIENT, MOMENTUM, WEIGHT_DECAY, learning_rate
 from sgoif.backbones import Backbone
@@ -52,10 +52,10 @@ class Enlarging(nn.Module):
     def __init__(self, backbone: Backbone, size: int, classes: int) -> None:
         super().__init__()
         self.network = tuned_network(tuned_name(backbone.name, size), classes, backbone)
-        self._normalise = normalisation_of(backbone)
+        self.normalise = normalisation_of(backbone)
 
     def forward(self, images: Tensor) -> Tensor:
-        x = self._normalise(images).contiguous(memory_format=torch.channels_last)
+        x = self.normalise(images).contiguous(memory_format=torch.channels_last)
         out: Tensor = self.network(x)
         return out
 
@@ -73,7 +73,7 @@ class FineTuning:
         recipe, device = self.task.recipe, self.task.device
         torch.manual_seed(stream(self.task.seed, WEIGHTS, self.number))
         model = Enlarging(self.task.pictures.backbone, recipe.size, self.task.classes)
-        self.model: nn.Module = model.to(device, memory_format=torch.channels_last)  # type: ignore[call-overload]
+        self.model: Enlarging = model.to(device, memory_format=torch.channels_last)  # type: ignore[call-overload]
         batch = usual_batch(len(self.rows), torch.device("cuda"))
         self.parts = batches_per_epoch(len(self.rows), batch)
         self.peak = recipe.rate * min((batch / USUAL_BATCH) ** 0.5, MOST_RATE)
@@ -119,6 +119,12 @@ class FineTuning:
             with self._autocast():
                 parts.append(self.model(images[where]).double().softmax(1))
         return torch.cat(parts).cpu().numpy()
+
+    def features(self) -> NDArray[Any]:
+        """Of all images by the network as it is now, float32 [n, width]."""
+        model, images = self.model, self.task.pictures.on_device
+        parts = (model.normalise(part) for part in images.split(PREDICTED_AT_ONCE))
+        return features_of(model.network, parts, self.task.device)
 
     def _autocast(self) -> AbstractContextManager[Any]:
         cuda = self.task.device.type == "cuda"

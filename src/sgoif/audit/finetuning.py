@@ -5,17 +5,21 @@ Images stay as small on disk and in memory as they are; the network enlarges the
 
 import re
 from collections import OrderedDict
+from collections.abc import Iterable
 from typing import Any
 
+import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
 from sgoif.audit.batches import Normalisation
 from sgoif.audit.settings import SMALLEST_IMAGE, AuditSettings
 from sgoif.backbones import Backbone, load_backbone
+from sgoif.core.types import Array
 from sgoif.errors import MissingExtraError, ModelError
 from sgoif.images.backends import Store
 from sgoif.images.reading import usual_side
+from sgoif.tracking.evaluation import evaluation
 
 TUNED = re.compile(r"(?P<backbone>.+)@(?P<resolution>[1-9][0-9]{0,3})")
 """The name of a network that is trained further: the backbone and the pixels a side that it looks at."""
@@ -93,6 +97,18 @@ def tuned_network(name: str, classes: int, backbone: Backbone | None = None) -> 
             module.momentum = max(module.momentum, MEMORY)
     parts: dict[str, nn.Module] = dict(network.named_children())
     return nn.Sequential(OrderedDict(resize=Resize(backbone.checked_size(int(found["resolution"]))), **parts))
+
+
+def features_of(network: nn.Module, images: Iterable[Tensor], device: torch.device) -> Array:
+    """What such a network makes of normalised images before its head, float32 [n, width]; its mode stays as it was."""
+    found = []
+    with evaluation(network), torch.inference_mode():
+        for part in images:
+            x = part.to(device).contiguous(memory_format=torch.channels_last)
+            with torch.autocast(device.type, dtype=torch.bfloat16, enabled=device.type == "cuda"):
+                x = network.get_submodule("body")(network.get_submodule("resize")(x))
+            found.append(x.float().cpu())
+    return torch.cat(found).numpy()
 
 
 def normalisation_of(backbone: Backbone) -> Normalisation:

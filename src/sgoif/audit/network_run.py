@@ -126,7 +126,13 @@ class NetworkRun:
 
 def found_by(training: Training, pixels: Pixels, held: Indices, checked: Mapping[int, int] | None) -> Found:
     """What a trained network says of the labels."""
-    errors = LabelErrors(training.monitor, dataset=training.dataset, class_names=pixels.class_names, checked=checked)
+    errors = LabelErrors(
+        training.monitor,
+        dataset=training.dataset,
+        class_names=pixels.class_names,
+        checked=checked,
+        features=training.features(),
+    )
     plan, trained_on = training.plan, len(training.batches.rows)
     facts = {
         "model": described(plan.model),

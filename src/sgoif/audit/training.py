@@ -4,7 +4,7 @@ Nothing in it remembers anything outside `state_dict`: batches, augmentation, dr
 the seed and the number of the step.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any, Protocol
 
 import numpy as np
@@ -15,7 +15,7 @@ from torch import Tensor, nn
 
 from sgoif.audit.batches import DROPOUT, Batches, LabelledPixels, Normalisation, stream
 from sgoif.audit.errors import AuditError
-from sgoif.audit.finetuning import load_pretrained, normalisation_of, rates
+from sgoif.audit.finetuning import features_of, load_pretrained, normalisation_of, rates, tuned_network
 from sgoif.audit.models import make_model
 from sgoif.audit.networks import fit_whitening
 from sgoif.audit.plan import Plan
@@ -26,7 +26,7 @@ from sgoif.backbones import Backbone
 from sgoif.backbones.weights import load_weights
 from sgoif.core.data import Part
 from sgoif.core.serialization import nest, unnest
-from sgoif.core.types import Indices
+from sgoif.core.types import Array, Indices
 from sgoif.distributed.communicator import SINGLE_PROCESS, Communicator
 from sgoif.errors import NonFiniteError, StateError
 from sgoif.monitor import InfluenceMonitor
@@ -78,7 +78,7 @@ class Training:
     ) -> None:
         if settings.finetune and backbone is None:
             backbone = load_pretrained(settings.backbone)
-        self.settings, self.plan, self.communicator = settings, plan, communicator
+        self.settings, self.plan, self.communicator, self.backbone = settings, plan, communicator, backbone
         self.step = 0
         self.stopped = ""
         """Why the run ended: "", "memorising", "settled" or "all epochs done"."""
@@ -176,6 +176,19 @@ class Training:
             self.stopped = "all epochs done"
         elif self.settings.early_stop:
             self.stopped = self.early_stop.after_epoch(self.step, self.monitor.history, scores["influence"])
+
+    def features(self) -> list[Array]:
+        """Of all images by the network as it is and as it was before it was trained further, if it was pretrained."""
+        if self.backbone is None:
+            return []
+        device, pixels, batch = self.plan.device, self.dataset.pixels, 2 * self.plan.batch_size
+        began = tuned_network(self.plan.model, 1, self.backbone).to(device)
+        parts = range(0, len(pixels), batch)
+
+        def images() -> Iterator[Tensor]:
+            return (self.dataset.normalise(torch.from_numpy(np.array(pixels[k : k + batch]))) for k in parts)
+
+        return [features_of(network, images(), device) for network in (self.model, began)]
 
     def finished(self) -> bool:
         """Whether there is nothing left to train."""
