@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any
 
 import pytest
 import torch
 from torch import Tensor, nn
 
-from sgoif.backbones.base import Backbone, ConvRelu, fused, make_backbone
+from sgoif.backbones.base import Backbone, make_backbone
 from sgoif.errors import ModelError
 
 MEAN, STD = (0.5, 0.4, 0.3), (0.2, 0.25, 0.5)
@@ -110,42 +109,6 @@ class TestFeatures:
         assert isinstance(one.body[1], nn.BatchNorm2d)
         assert not one.body[2].inplace
         assert all(torch.equal(value, one.body.state_dict()[name]) for name, value in before.items())
-
-    def test_layers_that_do_more_are_left_alone_when_fused(self) -> None:
-        class Doubling(nn.Conv2d):
-            def forward(self, x: Tensor) -> Tensor:
-                return self._conv_forward(x, self.weight * 2, self.bias)
-
-        class ThenActive(nn.BatchNorm2d):
-            def forward(self, x: Tensor) -> Tensor:
-                return super().forward(x).relu()
-
-        body = nn.Sequential(Doubling(3, 4, 3), nn.BatchNorm2d(4), nn.Conv2d(4, 4, 3), ThenActive(4)).eval()
-        body[1].running_mean += 0.3  # type: ignore[operator, union-attr]
-        x = torch.randn(2, 3, 9, 9)
-        torch.testing.assert_close(fused(body)(x), body(x))
-
-    @pytest.mark.parametrize("relu", [nn.ReLU, nn.ReLU6])
-    @pytest.mark.parametrize("options", [{}, {"padding": "same"}, {"padding": 1, "padding_mode": "reflect"}])
-    def test_a_convolution_with_its_relu_gives_the_same_numbers(self, relu: Any, options: dict[str, Any]) -> None:
-        torch.manual_seed(0)
-        body = nn.Sequential(
-            nn.Conv2d(3, 8, 3, **options), nn.BatchNorm2d(8), relu(), nn.Conv2d(8, 4, 1), relu()
-        ).eval()
-        body[1].running_mean += 0.3  # type: ignore[operator, union-attr]
-        x = 9 * torch.randn(2, 3, 9, 9)
-        before = x.clone()
-        with torch.inference_mode():
-            found = fused(body)
-            assert sum(isinstance(module, ConvRelu) for module in found) == 2
-            torch.testing.assert_close(found(x), body(x))
-            torch.testing.assert_close(found.double()(x.double()).float(), body(x))
-        assert torch.equal(x, before)
-
-    def test_a_relu_that_follows_no_convolution_leaves_its_input_alone(self) -> None:
-        body, x = nn.Sequential(nn.Identity(), nn.ReLU()), torch.tensor([-1.0, 1.0])
-        fused(body)(x)
-        assert x.tolist() == [-1.0, 1.0]
 
 
 def test_a_copy_can_be_trained_and_the_backbone_does_not_change() -> None:

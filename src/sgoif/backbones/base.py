@@ -9,8 +9,8 @@ from functools import cached_property
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
-from torch.nn.utils.fusion import fuse_conv_bn_eval
 
+from sgoif.backbones.fused import fused
 from sgoif.errors import ModelError
 
 Colours = tuple[float, float, float]
@@ -18,9 +18,8 @@ LADDER = (96, 128, 160, 192, 224)
 """Resolutions below its own that a network of any resolution is used at."""
 ENLARGED = 5
 """Features of small images became better up to about five times their size (CIFAR-10: 32 pixels shown at 160)."""
-BATCH = {"cpu": 4, "cuda": 128}
-"""Images at a time. What 4 of them become between layers stays in the cache of a CPU and is taken from memory that the
-process has; with 16, a quarter of the time went into memory that the system handed out anew for every layer."""
+BATCH = {"cpu": 16, "cuda": 128}
+"""Images at a time."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -59,6 +58,8 @@ class Backbone:
     """Number of features."""
     body: nn.Module
     """Prepared images [n, 3, s, s] to features [n, width]."""
+    early: int = 0
+    """How many first layers of the body, a chain, have large maps: all of its layers where it is 0."""
 
     def prepare(self, images: Tensor, size: int | None = None) -> Tensor:
         """Images as the network wants them: three colours, one size, normalised.
@@ -98,7 +99,7 @@ class Backbone:
 
     @cached_property
     def _for_inference(self) -> nn.Module:
-        return fused(self.body)
+        return fused(self.body, self.early)
 
     def network(self, classes: int) -> nn.Module:
         """A copy to train further: the body, then a fresh linear head; prepared images to logits [n, classes]."""
@@ -106,7 +107,7 @@ class Backbone:
         return nn.Sequential(parts).requires_grad_(True).train()
 
 
-def make_backbone(name: str, body: nn.Module, size: int, mean: Colours, std: Colours) -> Backbone:
+def make_backbone(name: str, body: nn.Module, size: int, mean: Colours, std: Colours, early: int = 0) -> Backbone:
     """A backbone of a network without its head, which is tried at its own size and at the least one."""
     if len(mean) != 3 or len(std) != 3 or not all(spread > 0 for spread in std):
         raise ModelError(f"backbone {name!r} normalises with {mean}, {std}; expected three colours, spreads above 0")
@@ -119,52 +120,7 @@ def make_backbone(name: str, body: nn.Module, size: int, mean: Colours, std: Col
         smaller = [side for side in LADDER if side < size] if _width(body, min(LADDER)) == width else []
     except Exception:  # made for one size, which it asks for in words of its own
         smaller = []
-    return Backbone(name, _digest(body, mean, std), size, (*smaller, size), mean, std, width, body)
-
-
-def fused(network: nn.Module) -> nn.Module:
-    """A copy with the same outputs in less time: batch norm and ReLU go into the convolution before them."""
-    network = copy.deepcopy(network).eval()
-    for chain in [module for module in network.modules() if type(module).forward is nn.Sequential.forward]:
-        assert isinstance(chain, nn.Sequential)
-        place = 0
-        for index in range(1, len(chain)):
-            before, module = chain[place], chain[index]
-            # A subclass may do more than its weights say.
-            if type(before) is nn.Conv2d and type(module) is nn.BatchNorm2d and module.track_running_stats:
-                chain[place], chain[index] = fuse_conv_bn_eval(before, module), nn.Identity()
-            elif type(before) is nn.Conv2d and isinstance(module, nn.ReLU | nn.ReLU6) and type(module) in LIMITS:
-                chain[place], chain[index] = ConvRelu(before, module), nn.Identity()
-            else:
-                place = index
-    return network
-
-
-class ConvRelu(nn.Module):
-    """A convolution and the ReLU after it: in one pass over memory where oneDNN does both, with the same numbers."""
-
-    def __init__(self, convolution: nn.Conv2d, relu: nn.ReLU | nn.ReLU6) -> None:
-        super().__init__()
-        self.convolution, self.relu = convolution, relu
-        relu.inplace = True
-        usual = convolution.padding_mode == "zeros" and isinstance(convolution.padding, tuple)
-        self.together = TOGETHER if usual and torch.backends.mkldnn.is_available() else None
-
-    def forward(self, x: Tensor) -> Tensor:
-        conv = self.convolution
-        found: Tensor
-        if self.together is not None and x.device.type == "cpu" and x.dtype == torch.float32:
-            shape = conv.padding, conv.stride, conv.dilation, conv.groups
-            found = self.together(x, conv.weight, conv.bias, *shape, *LIMITS[type(self.relu)], "")
-        else:
-            found = self.relu(conv(x))
-        return found
-
-
-TOGETHER = getattr(torch.ops.mkldnn, "_convolution_pointwise", None)
-"""What the compiler of torch puts in the place of the two, since torch 2.0."""
-LIMITS: dict[type, tuple[str, list[float]]] = {nn.ReLU: ("relu", []), nn.ReLU6: ("hardtanh", [0.0, 6.0])}
-"""What oneDNN calls them, and the limits that it is given."""
+    return Backbone(name, _digest(body, mean, std), size, (*smaller, size), mean, std, width, body, early)
 
 
 def _width(body: nn.Module, size: int) -> int:

