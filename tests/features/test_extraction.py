@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
@@ -231,15 +232,36 @@ class TestCutShort:
         assert torch.equal(run(tmp_path / "in", tmp_path / "cache").array, first.array)
 
 
+def test_threads_of_torch_are_afterwards_as_many_as_before(tmp_path: Path) -> None:
+    for seed in range(40):
+        photo(seed, 32, 32).save(tmp_path / f"{seed:02}.png")
+    before = torch.get_num_threads()
+    try:
+        torch.set_num_threads(2)
+        found = run(tmp_path, tmp_path / "cache")
+        assert torch.get_num_threads() == 2
+        with ThreadPoolExecutor(1) as fresh:
+            assert fresh.submit(torch.get_num_threads).result() == 2
+    finally:
+        torch.set_num_threads(before)
+    wanted = expected(tmp_path, counting(tmp_path).names, tiny())
+    torch.testing.assert_close(found.array, wanted, rtol=2e-3, atol=2e-3)
+
+
 def test_progress_tells_of_every_image(tmp_path: Path) -> None:
     told: list[tuple[int, int]] = []
 
     def tell(done: int, total: int) -> None:
         told.append((done, total))
 
-    for _ in range(2):
-        extract_features(counting(photos(tmp_path / "in", 40)), tiny(), cache=tmp_path / "cache", progress=tell)
-    assert told == [(16, 40), (32, 40), (40, 40), (40, 40)]
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)  # as many computations are under way at once
+    try:
+        for _ in range(2):
+            extract_features(counting(photos(tmp_path / "in", 40)), tiny(), cache=tmp_path / "cache", progress=tell)
+    finally:
+        torch.set_num_threads(threads)
+    assert told == [(0, 40), (16, 40), (40, 40), (40, 40)]
 
 
 def test_the_folder_of_the_cache_is_the_default(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

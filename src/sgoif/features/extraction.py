@@ -2,9 +2,12 @@
 
 import hashlib
 import threading
-from collections.abc import Callable, Iterable, Sequence
-from contextlib import closing
+from collections import deque
+from collections.abc import Callable, Generator, Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -21,6 +24,7 @@ from sgoif.images.errors import UnreadableImageError
 from sgoif.images.reading import in_threads, look_at
 
 Progress = Callable[[int, int], None]
+Work = Callable[[], Array]
 AT_ONCE = {"cpu": 16, "cuda": 128}
 """Images whose features are computed and written together."""
 TOLD_EVERY = 256
@@ -97,16 +101,22 @@ def extract_features(
     reasons: dict[bytes | int, str] = {}
     waiting: dict[bytes, Array] = {}
     at_once = images_at_once(device)
+    under_way: deque[tuple[list[bytes], Work]] = deque()
 
-    def finish() -> None:
-        """Compute and keep what waits for it."""
+    def finish(left: int = 0) -> None:
+        """Compute what waits for it, and keep what is computed; so many computations may be left under way."""
         if waiting:
-            store.append(list(waiting), features_of(backbone, list(waiting.values()), size, device))
+            work = partial(features_of, backbone, list(waiting.values()), size, device)
+            under_way.append((list(waiting), begin(work)))
             waiting.clear()
+        while len(under_way) > left:
+            store.append(under_way[0][0], under_way[0][1]())
+            under_way.popleft()
         if progress is not None:
-            progress(len(keys), len(collection))
+            progress(len(keys) - sum(len(unfinished) for unfinished, _ in under_way), len(collection))
 
-    with closing(in_threads(len(collection), _Reader(collection.store, size, before))) as stream:
+    reader = _Reader(collection.store, size, before)
+    with _computing(device) as (begin, together), closing(in_threads(len(collection), reader)) as stream:
         for number, (key, seen) in enumerate(stream):
             keys.append(key)
             if isinstance(seen, str):
@@ -114,8 +124,8 @@ def extract_features(
             elif key is not None and seen is not None:
                 waiting[key] = seen
             if len(waiting) == at_once or (not waiting and number % TOLD_EVERY == TOLD_EVERY - 1):
-                finish()
-    finish()
+                finish(together)
+        finish()
     if any(key not in before for key in keys):
         stored = store.read()
     told = [reasons.get(number if key is None else key) for number, key in enumerate(keys)]
@@ -142,6 +152,25 @@ def features_of(backbone: Backbone, pixels: Sequence[Array], size: int, device: 
     if not np.isfinite(rows).all():
         raise ModelError(f"backbone {backbone.name!r} gives features too large for 16 bits, or no numbers")
     return rows
+
+
+@contextmanager
+def _computing(device: torch.device) -> Generator[tuple[Callable[[Work], Work], int], None, None]:
+    """What begins a piece of work and returns what waits for its end; how many may be under way while images are read.
+
+    On a GPU work is done in the thread that waits. On a CPU there are threads that run the network with one OpenMP
+    thread each. Several OpenMP threads of one network wait for each other after every layer, and wait busily: where a
+    core was taken, by threads that decode or by another process, that took twice the CPU seconds and more.
+    """
+    if device.type != "cpu":
+        yield lambda work: work, 0
+        return
+    threads = torch.get_num_threads()
+    try:
+        with ThreadPoolExecutor(threads, "features", torch.set_num_threads, (1,)) as pool:
+            yield lambda work: pool.submit(work).result, threads
+    finally:
+        torch.set_num_threads(threads)  # threads that begin later would have one as well
 
 
 class _Reader:
