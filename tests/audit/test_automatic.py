@@ -23,7 +23,7 @@ from sgoif.audit.frozen import FrozenRun
 from sgoif.audit.progress import Progress
 from sgoif.audit.results import AuditResult
 from sgoif.audit.settings import AuditSettings
-from sgoif.audit.training import Training
+from sgoif.audit.training import Course, Training
 from sgoif.backbones import efficientnet_lite
 from sgoif.cli import main
 from sgoif.commands.finished_run import open_run
@@ -162,13 +162,13 @@ def test_a_look_is_a_short_training_and_a_second_one_follows_where_it_decides_no
     monkeypatch.setattr("sgoif.audit.plan.FEWEST_EPOCHS", 12)
     monkeypatch.setattr("sgoif.audit.plan.STEPS", 20)
     steps: list[int] = []
-    advance = Training.advance
+    advance = Course.advance
 
-    def counted(self: Training) -> None:
+    def counted(self: Course) -> None:
         advance(self)
         steps.append(self.plan.epochs * self.plan.steps_per_epoch)
 
-    monkeypatch.setattr(Training, "advance", counted)
+    monkeypatch.setattr(Course, "advance", counted)
     monkeypatch.setattr(FrozenRun, "agreement", lambda *_: 1.0)
     monkeypatch.setattr(Goal, "decided", lambda *_: decided)
     audit(settings(photos, tmp_path / "run"))

@@ -13,7 +13,7 @@ import torch
 from sgoif.audit.errors import AuditError
 from sgoif.audit.plan import hold_out, make_plan
 from sgoif.audit.settings import AuditSettings
-from sgoif.audit.training import Training, learning_rate
+from sgoif.audit.training import Course, Training, learning_rate
 from sgoif.core.serialization import load_state, save_state
 from sgoif.errors import StateError
 
@@ -57,6 +57,17 @@ def test_it_learns_and_scores_every_image() -> None:
     table = training.monitor.scores()
     assert table["index"].tolist() == list(range(120))
     assert np.isfinite(table["influence"]).all()
+
+
+def test_a_course_trains_the_same_network_without_a_monitor() -> None:
+    images = pictures()
+    training = finish(make(images, early_stop=False))
+    course = Course(images, training.settings, training.plan, training.batches.rows)
+    while not course.finished():
+        course.advance()
+    assert (course.step, course.stopped, course.loss) == (training.step, training.stopped, training.loss)
+    for a, b in zip(course.model.state_dict().values(), training.model.state_dict().values(), strict=True):
+        assert torch.equal(a, b)
 
 
 def test_held_out_images_are_never_trained_on(monkeypatch: pytest.MonkeyPatch) -> None:

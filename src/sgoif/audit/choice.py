@@ -5,7 +5,6 @@ trained to the end, in seconds; a network has a part of its epochs, with the who
 twenty-fourth and, where that decides nothing (`Goal.decided`), a sixth.
 """
 
-import warnings
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, replace
 from typing import Any, Literal
@@ -17,10 +16,9 @@ from sgoif.audit.finetuning import described
 from sgoif.audit.plan import Plan
 from sgoif.audit.progress import Progress
 from sgoif.audit.settings import AuditSettings
-from sgoif.audit.training import Training
+from sgoif.audit.training import Course
 from sgoif.backbones import Backbone
 from sgoif.core.types import Indices
-from sgoif.errors import HealthWarning
 from sgoif.images import Pixels
 
 Method = Literal["frozen", "finetuned", "scratch"]
@@ -89,43 +87,28 @@ def short_look(
     backbone: Backbone | None = None,
 ) -> float:
     """The share of held-out labels that a network agrees with after a sixth of its epochs, or fewer if they decide."""
+    rows, held = split
     agreement = 0.0
     for epochs in sorted({max(1, round(plan.epochs / part)) for part in LOOKS}):
-        agreement = _trained(settings, replace(plan, epochs=epochs), pixels, split, show, backbone)
+        course = Course(pixels, settings, replace(plan, epochs=epochs), rows, backbone=backbone)
+        show.stage(f"a short look at {described(plan.model)}", course.plan.steps)
+        while not course.finished():
+            course.advance()
+            show.advance(course.step, course.plan.steps)
+        agreement = _agreement(course, pixels, held)
         if goal.decided(agreement):
             break
     return agreement
 
 
-def _trained(
-    settings: AuditSettings,
-    plan: Plan,
-    pixels: Pixels,
-    split: tuple[Indices, Indices],
-    show: Progress,
-    backbone: Backbone | None,
-) -> float:
-    training = Training(pixels, replace(settings, early_stop=False), plan, *split, backbone=backbone)
-    try:
-        show.stage(f"a short look at {described(plan.model)}", plan.steps)
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", HealthWarning)  # nothing rests on the scores of a look
-            while not training.finished():
-                training.advance()
-                show.advance(training.step, plan.steps)
-        return _agreement(training, pixels, split[1])
-    finally:
-        training.close()
-
-
 @torch.inference_mode()
-def _agreement(training: Training, pixels: Pixels, held: Indices) -> float:
-    training.model.eval()
-    normalise: Callable[[torch.Tensor], torch.Tensor] = training.dataset.normalise
+def _agreement(course: Course, pixels: Pixels, held: Indices) -> float:
+    course.model.eval()
+    normalise: Callable[[torch.Tensor], torch.Tensor] = course.dataset.normalise
     right = 0
     for start in range(0, len(held), AT_ONCE):
         rows = held[start : start + AT_ONCE]
-        images = torch.from_numpy(np.ascontiguousarray(pixels.array[rows])).to(training.plan.device)
-        likeliest = training.model(normalise(images)).argmax(1).cpu().numpy()
+        images = torch.from_numpy(np.ascontiguousarray(pixels.array[rows])).to(course.plan.device)
+        likeliest = course.model(normalise(images)).argmax(1).cpu().numpy()
         right += int((likeliest == pixels.labels[rows]).sum())
     return right / len(held)

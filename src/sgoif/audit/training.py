@@ -5,6 +5,7 @@ the seed and the number of the step.
 """
 
 from collections.abc import Iterator, Mapping
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any, Protocol
 
 import numpy as np
@@ -63,8 +64,8 @@ def learning_rate(step: int, steps: int, peak: float) -> float:
     return peak * (LAST_RATE + (1 - LAST_RATE) * (1 + float(np.cos(np.pi * min(turn, 1.0)))) / 2)
 
 
-class Training:
-    """Model, optimizer, monitor and counters of a run."""
+class Course:
+    """A model that is trained to the end of its plan and nothing else."""
 
     def __init__(
         self,
@@ -72,7 +73,6 @@ class Training:
         settings: AuditSettings,
         plan: Plan,
         rows: Indices,
-        held: Indices,
         communicator: Communicator = SINGLE_PROCESS,
         backbone: Backbone | None = None,
     ) -> None:
@@ -84,11 +84,6 @@ class Training:
         """Why the run ended: "", "memorising", "settled" or "all epochs done"."""
         self.loss = float("nan")
         """Running mean of the training loss."""
-        self.seconds = 0.0
-        """What the run had taken when its checkpoint was written; the audit writes it there."""
-        self.look: Look | None = None
-        """The worst images after the last whole epoch."""
-        self.estimate: Estimate | None = None
         pixels, given = images.array, np.asarray(images.labels, dtype=np.int64)
         channels, size = pixels.shape[1], pixels.shape[-1]
         torch.manual_seed(stream(settings.seed, 0, 0))
@@ -121,16 +116,6 @@ class Training:
         )
         self.network = self.model if communicator.size == 1 else nn.parallel.DistributedDataParallel(self.model)
         """The model, with the gradients of all processes averaged."""
-        self.monitor = InfluenceMonitor(
-            self.network,
-            self.optimizer,
-            anchors=Part(self.dataset, held.tolist()),
-            size=len(given),
-            seed=settings.seed,
-            budget=settings.budget,
-            max_anchors=len(held),
-        )
-        self.early_stop = EarlyStop(plan.steps)
 
     def advance(self) -> None:
         """One step of training and, after the last step of an epoch, the question whether to go on."""
@@ -150,7 +135,7 @@ class Training:
         device = self.plan.device.type
         draw = self.step * self.communicator.size + self.communicator.rank
         torch.manual_seed(stream(self.settings.seed, DROPOUT, draw))
-        with self.monitor.step(index):
+        with self._watched(index):
             with torch.autocast(device, dtype=torch.bfloat16, enabled=device == "cuda"):
                 loss = F.cross_entropy(self.network(x).float(), y)
             (loss * self.batches.weight(self.step) if self.communicator.size > 1 else loss).backward()
@@ -167,14 +152,64 @@ class Training:
             value = float(loss.detach())
             self.loss = value if self.loss != self.loss else 0.95 * self.loss + 0.05 * value
 
+    def _watched(self, index: Tensor) -> AbstractContextManager[object]:
+        """What the forward and backward pass of a step happen in."""
+        return nullcontext()
+
+    def _end_epoch(self) -> None:
+        if self.step >= self.plan.steps:
+            self.stopped = "all epochs done"
+
+    def finished(self) -> bool:
+        """Whether there is nothing left to train."""
+        return bool(self.stopped)
+
+    @property
+    def epoch(self) -> int:
+        """Epochs begun."""
+        return min(self.plan.epochs, self.step // len(self.batches) + 1)
+
+
+class Training(Course):
+    """Model, optimizer, monitor and counters of a run."""
+
+    def __init__(
+        self,
+        images: Images,
+        settings: AuditSettings,
+        plan: Plan,
+        rows: Indices,
+        held: Indices,
+        communicator: Communicator = SINGLE_PROCESS,
+        backbone: Backbone | None = None,
+    ) -> None:
+        super().__init__(images, settings, plan, rows, communicator, backbone)
+        self.seconds = 0.0
+        """What the run had taken when its checkpoint was written; the audit writes it there."""
+        self.look: Look | None = None
+        """The worst images after the last whole epoch."""
+        self.estimate: Estimate | None = None
+        self.monitor = InfluenceMonitor(
+            self.network,
+            self.optimizer,
+            anchors=Part(self.dataset, held.tolist()),
+            size=len(self.dataset),
+            seed=settings.seed,
+            budget=settings.budget,
+            max_anchors=len(held),
+        )
+        self.early_stop = EarlyStop(plan.steps)
+
+    def _watched(self, index: Tensor) -> AbstractContextManager[object]:
+        return self.monitor.step(index)
+
     def _end_epoch(self) -> None:
         scores = self.monitor.scores(anchors=False)
         self.look = Look.at(self.step, scores)
         if self.step // len(self.batches) % max(1, self.plan.epochs // ESTIMATES) == 0:
             self.estimate = estimated(self.step, self.monitor) or self.estimate
-        if self.step >= self.plan.steps:
-            self.stopped = "all epochs done"
-        elif self.settings.early_stop:
+        super()._end_epoch()
+        if not self.stopped and self.settings.early_stop:
             self.stopped = self.early_stop.after_epoch(self.step, self.monitor.history, scores["influence"])
 
     def features(self) -> list[Array]:
@@ -189,15 +224,6 @@ class Training:
             return (self.dataset.normalise(torch.from_numpy(np.array(pixels[k : k + batch]))) for k in parts)
 
         return [features_of(network, images(), device) for network in (self.model, began)]
-
-    def finished(self) -> bool:
-        """Whether there is nothing left to train."""
-        return bool(self.stopped)
-
-    @property
-    def epoch(self) -> int:
-        """Epochs begun."""
-        return min(self.plan.epochs, self.step // len(self.batches) + 1)
 
     def state_dict(self) -> dict[str, Any]:
         """Everything needed to go on exactly: tensors and plain values."""
