@@ -289,4 +289,6 @@ WRITERS: dict[str, Callable[[Cleaning, Path | None], str]] = {
     "cifar": write_arrays,
     "huggingface": write_arrays,
     "webdataset": write_encoded,
+    "coco": write_encoded,
+    "yolo": write_encoded,
 }

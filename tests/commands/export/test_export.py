@@ -144,6 +144,11 @@ def test_coco_gets_boxes_with_attributes(photos: Path, tmp_path: Path, capsys: p
     assert first["attributes"]["findings"] == "copies, dark"
     assert [one["kind"] for one in made["info"]["findings"]] == ["imbalance"]
     assert done["notes"] == []
+    again = open_images(out, root=photos)
+    assert again.names == [f"{name}#{number}" for number, name in enumerate(NAMES, start=1)]
+    assert [again.class_names[label] for label in again.labels] == [name[:3] for name in NAMES]
+    with Image.open(photos / NAMES[0]) as image:
+        assert np.array_equal(np.asarray(again.image(0)), np.asarray(image))
 
 
 def test_images_without_files_go_where_none_are_needed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

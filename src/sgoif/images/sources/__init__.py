@@ -4,7 +4,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from sgoif.images.sources import cifar, folder, huggingface, idx, manifest, npz, webdataset
+from sgoif.images.sources import cifar, coco, folder, huggingface, idx, manifest, npz, webdataset, yolo
 from sgoif.images.sources.base import Found, Request
 
 
@@ -24,6 +24,8 @@ LAYOUTS: dict[str, Layout] = {
     "huggingface": Layout(huggingface.matches, huggingface.read, COLUMNS | {"split", "root"}),
     "manifest": Layout(manifest.matches, manifest.read, COLUMNS | {"split", "root"}),
     "webdataset": Layout(webdataset.matches, webdataset.read, frozenset({"split"})),
+    "coco": Layout(coco.matches, coco.read, frozenset({"split", "root"})),
+    "yolo": Layout(yolo.matches, yolo.read, frozenset({"split"})),
     "cifar": Layout(cifar.matches, cifar.read, frozenset({"split"})),
     "idx": Layout(idx.matches, idx.read, frozenset({"split"})),
     "folder": Layout(folder.matches, folder.read, frozenset({"split", "follow_links", "every_split"})),
