@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from sgoif.errors import StateError
+from sgoif.errors import SgoifError
 from sgoif.findings import Finding, Severity
 from sgoif.findings.record import read_findings
 
@@ -36,5 +36,5 @@ def test_findings_are_read(tmp_path: Path) -> None:
 def test_other_files_are_refused(tmp_path: Path, text: str) -> None:
     path = tmp_path / "findings.json"
     path.write_text(text)
-    with pytest.raises(StateError, match=r"findings\.json' does not hold the findings of an audit"):
+    with pytest.raises(SgoifError, match=r"findings\.json' does not hold"):
         read_findings(path)

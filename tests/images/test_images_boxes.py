@@ -202,6 +202,13 @@ def test_points_of_a_body_are_no_corners(tmp_path: Path) -> None:
     assert same_pixels(open_images(tmp_path).image(0), picture(1, 40, 30).crop((10, 9, 30, 21)))
 
 
+def test_links_that_lead_to_themselves_are_passed_over(tmp_path: Path) -> None:
+    photos(tmp_path / "train")
+    write_coco(tmp_path / "train/_annotations.coco.json", BOXES)
+    (tmp_path / "loop").symlink_to(tmp_path / "loop")
+    assert len(open_images(tmp_path)) == 3
+
+
 def test_boxes_behind_links_out_of_the_folder_are_not_read(tmp_path: Path) -> None:
     root = tmp_path / "data"
     write_yolo(root, "images", "labels")

@@ -142,9 +142,9 @@ def _files(folder: Path) -> dict[str, Path]:
     """The JSON files of a folder, by split."""
     found: dict[str, Path] = {}
     for entry in listing(folder):
-        file = Path(entry.path, BESIDE) if entry.is_dir() else Path(entry.path)
+        file = Path(entry.path, BESIDE) if os.path.isdir(entry.path) else Path(entry.path)
         if file.name == BESIDE and file.is_file():
-            found[entry.name if entry.is_dir() else "train"] = file
+            found[entry.name if os.path.isdir(entry.path) else "train"] = file
     annotations = folder / ANNOTATIONS
     for file in _listed(annotations) if not found and annotations.is_dir() else ():
         if (
@@ -157,7 +157,7 @@ def _files(folder: Path) -> dict[str, Path]:
 
 
 def _listed(folder: Path) -> Iterator[Path]:
-    return (Path(entry.path) for entry in listing(folder) if not entry.is_dir())
+    return (Path(entry.path) for entry in listing(folder) if not os.path.isdir(entry.path))
 
 
 def _is_coco(path: Path) -> bool:

@@ -4,6 +4,7 @@ One tar file, or a folder of them. Files whose names begin with a split, such as
 """
 
 import itertools
+import os
 import re
 from collections.abc import Sequence
 from pathlib import Path
@@ -27,7 +28,9 @@ def matches(path: Path) -> bool:
     if path.is_dir():
         entries = listing(path)
         files = _tars(path)
-        return bool(files) and not any(entry.is_dir() for entry in entries) and any(map(_holds_samples, files))
+        return (
+            bool(files) and not any(os.path.isdir(entry.path) for entry in entries) and any(map(_holds_samples, files))
+        )
     return path.suffix.lower() == SUFFIX and path.is_file() and _holds_samples(path)
 
 

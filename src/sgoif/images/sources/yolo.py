@@ -98,10 +98,10 @@ def _parts(folder: Path) -> dict[str, Part]:
     """Folders of images and of labels by split; the split is empty where there are none."""
     images, labels = folder / IMAGES, folder / LABELS
     if images.is_dir() and labels.is_dir():
-        names = [entry.name for entry in listing(images) if entry.is_dir() and _is_split(entry.name)]
+        names = [entry.name for entry in listing(images) if os.path.isdir(entry.path) and _is_split(entry.name)]
         inside = {name: Part(images / name, labels / name) for name in names if (labels / name).is_dir()}
         return inside or {"": Part(images, labels)}
-    names = [entry.name for entry in listing(folder) if entry.is_dir() and _is_split(entry.name)]
+    names = [entry.name for entry in listing(folder) if os.path.isdir(entry.path) and _is_split(entry.name)]
     whole = {name: Part(folder / name / IMAGES, folder / name / LABELS) for name in names}
     return {name: part for name, part in whole.items() if part.images.is_dir() and part.labels.is_dir()}
 
