@@ -30,7 +30,20 @@ pytest.importorskip("hatchling", reason="hatchling is not installed: pip install
 ROOT = Path(__file__).resolve().parents[2]
 MOST_LINES = 37_400
 """Of Python in the wheel: what ships has to stay small enough for one person to know."""
-COMMANDS = ("audit", "watch", "review", "apply", "trace", "features", "judge", "sentinel", "unlearn", "demo", "info")
+COMMANDS = (
+    "audit",
+    "watch",
+    "review",
+    "apply",
+    "diff",
+    "trace",
+    "features",
+    "judge",
+    "sentinel",
+    "unlearn",
+    "demo",
+    "info",
+)
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
 
 

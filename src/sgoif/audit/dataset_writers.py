@@ -21,10 +21,10 @@ from PIL import Image
 from sgoif.audit.decisions import DROPPED
 from sgoif.core.score_table import is_own, to_cell
 from sgoif.core.types import Array
-from sgoif.images.backends import Arrays
+from sgoif.images.backends import Arrays, Encoded
 from sgoif.images.collection import Collection
+from sgoif.images.decode import SUFFIXES
 from sgoif.images.reading import each_image
-from sgoif.images.sources.arrow_rows import Encoded
 from sgoif.images.sources.base import pyarrow_for
 from sgoif.images.sources.csv_table import read_csv
 from sgoif.images.sources.manifest import PARQUET
@@ -236,6 +236,14 @@ def write_arrays(cleaning: Cleaning, target: Path | None) -> str:
     return ARCHIVE
 
 
+def write_encoded(cleaning: Cleaning, target: Path | None) -> str:
+    """Images that shared files, each in a file of its own below the folder of its class."""
+    store = cleaning.collection.store
+    assert isinstance(store, Encoded)
+    _write_encoded(cleaning, store, target)
+    return "one folder per class"
+
+
 def _write_encoded(cleaning: Cleaning, store: Encoded, target: Path | None) -> None:
     places = Places()
     folders = [places.folder(safe_name(name)) for name in cleaning.collection.class_names]
@@ -243,7 +251,8 @@ def _write_encoded(cleaning: Cleaning, store: Encoded, target: Path | None) -> N
         content = store.encoded(number)
         with Image.open(io.BytesIO(content)) as image:
             suffix = (image.format or "png").lower().replace("jpeg2000", "jp2").replace("jpeg", "jpg")
-        stem = safe_name(cleaning.collection.names[number].replace("/", "-"))
+        name = Path(cleaning.collection.names[number])
+        stem = safe_name(str(name.with_suffix("") if name.suffix.lower() in SUFFIXES else name).replace(os.sep, "-"))
         place = places.take(Path(folders[int(cleaning.labels[number])], f"{stem}.{suffix}"))
         if target is not None:
             (target / place).parent.mkdir(parents=True, exist_ok=True)
@@ -279,4 +288,7 @@ WRITERS: dict[str, Callable[[Cleaning, Path | None], str]] = {
     "idx": write_arrays,
     "cifar": write_arrays,
     "huggingface": write_arrays,
+    "webdataset": write_encoded,
+    "coco": write_encoded,
+    "yolo": write_encoded,
 }

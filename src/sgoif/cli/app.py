@@ -9,6 +9,8 @@ from sgoif.cli import sentinel, unlearn
 from sgoif.cli.apply import apply_command
 from sgoif.cli.audit import audit_command
 from sgoif.cli.demo import demo_command
+from sgoif.cli.diff import diff_command
+from sgoif.cli.export import export_command
 from sgoif.cli.info import info_command
 from sgoif.cli.review import review_command
 from sgoif.cli.shards import features_command, judge_command
@@ -17,7 +19,7 @@ from sgoif.cli.watch import watch_command
 from sgoif.core.version import __version__
 
 PANELS = {
-    "Images and their labels": ("audit", "watch", "review", "apply", "trace"),
+    "Images and their labels": ("audit", "watch", "review", "apply", "export", "diff", "trace"),
     "Images in shards, on many machines": ("features", "judge"),
     "A trained network": ("sentinel", "unlearn"),
     "This library": ("demo", "info"),
@@ -46,6 +48,8 @@ app = typer.Typer(
 app.command("audit")(audit_command)
 app.command("review")(review_command)
 app.command("apply")(apply_command)
+app.command("export")(export_command)
+app.command("diff")(diff_command)
 app.command("trace")(trace_command)
 app.command("watch")(watch_command)
 app.command("features")(features_command)

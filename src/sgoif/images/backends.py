@@ -4,6 +4,7 @@ A store decodes image i on demand from any thread, and says enough about its con
 """
 
 import os
+from abc import abstractmethod
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Protocol
@@ -81,6 +82,23 @@ class Files(Store):
 
     def pick(self, numbers: Sequence[int]) -> "Files":
         return Files([self._paths[number] for number in numbers])
+
+
+class Encoded(Store):
+    """Images that lie encoded in files which they share."""
+
+    @abstractmethod
+    def encoded(self, number: int) -> bytes:
+        """The image as it is stored, or as a file of its own would hold it."""
+
+    def image(self, number: int, most: int | None = None, least: int | None = None) -> Image.Image:
+        return decode(self.encoded(number), most, least)
+
+    def size(self, number: int) -> tuple[int, int]:
+        return size_of(self.encoded(number))
+
+    def content(self, number: int, update: Update) -> None:
+        update(self.encoded(number))
 
 
 def stamp(path: str | Path) -> bytes:

@@ -24,6 +24,12 @@ class ChangedImagesError(ImagesError):
     """Prepared images are all there, but not as they were written."""
 
 
+def why(error: Exception) -> str:
+    """What an error of another package says, in a line."""
+    text = error.strerror.lower() if isinstance(error, OSError) and error.strerror else " ".join(str(error).split())
+    return text[:300] or type(error).__name__
+
+
 def cannot_write(folder: Path, error: OSError) -> ImagesError:
     """The sentence for a folder that cannot be written to, or a disk that is full."""
     if error.errno in FULL:

@@ -20,7 +20,7 @@ from sgoif.images.text import as_unicode, few, plural, shown
 
 KNOWN = (
     "a folder with one subfolder per class, a CSV, TSV or Parquet table of paths and labels, a Hugging Face data set on"
-    " disk, CIFAR or idx (MNIST) files, or a .npz archive"
+    " disk, WebDataset tar files, boxes in the form of COCO or YOLO, CIFAR or idx (MNIST) files, or a .npz archive"
 )
 
 

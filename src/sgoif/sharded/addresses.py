@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from sgoif.errors import MissingExtraError, SgoifError
+from sgoif.images.errors import why
 from sgoif.images.text import as_unicode, shown
 
 RANGE = re.compile(r"\{(\d+)\.\.(\d+)\}")
@@ -58,9 +59,3 @@ def opened(address: str) -> Iterator[Any]:
         raise ShardError(f"{shown(address)} cannot be opened: {why(error)}") from error
     with file:
         yield file
-
-
-def why(error: Exception) -> str:
-    """What an error of another package says, in a line."""
-    text = error.strerror.lower() if isinstance(error, OSError) and error.strerror else " ".join(str(error).split())
-    return text[:300] or type(error).__name__

@@ -24,9 +24,9 @@ from sgoif.features.extraction import SPARE, features_of, images_at_once, square
 from sgoif.images.decode import LargeImageError, decode
 from sgoif.images.errors import UnreadableImageError, make_writable, written
 from sgoif.images.reading import LARGE
+from sgoif.images.sources.tar_samples import ConnectionLost, Sample, samples
 from sgoif.sharded.addresses import ShardError, addresses_of, name_of, opened
 from sgoif.sharded.feature_files import FeatureFolder, as_table, gathered, is_complete, pyarrow_for_shards, schema_of
-from sgoif.sharded.tar_samples import Sample, samples
 
 MOST_AT_ONCE = 1 << 28
 """Bytes of encoded images that wait together to be decoded."""
@@ -92,7 +92,7 @@ def extract_shards(
             problems = pyarrow.parquet.read_table(target, columns=["problem"])["problem"]
             done.images += problems.null_count
             done.left_out += len(problems) - problems.null_count
-        except ShardError as error:
+        except (ShardError, ConnectionLost) as error:
             done.failed.append((address, str(error)))
         progress(number + 1, len(mine))
     return done

@@ -8,10 +8,10 @@ import torch
 
 from sgoif.errors import MissingExtraError
 from sgoif.images.errors import make_writable
+from sgoif.images.sources.tar_samples import Sample, samples
 from sgoif.sharded.addresses import ShardError, addresses_of, name_of, opened
 from sgoif.sharded.extraction import Looker, batches
 from sgoif.sharded.feature_files import FeatureFolder, pyarrow_for_shards
-from sgoif.sharded.tar_samples import Sample, samples
 
 READ_AT_ONCE = 128
 """Samples that a task hands on at a time."""

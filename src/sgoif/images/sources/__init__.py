@@ -4,7 +4,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from sgoif.images.sources import cifar, folder, huggingface, idx, manifest, npz
+from sgoif.images.sources import cifar, coco, folder, huggingface, idx, manifest, npz, webdataset, yolo
 from sgoif.images.sources.base import Found, Request
 
 
@@ -23,6 +23,9 @@ LAYOUTS: dict[str, Layout] = {
     "npz": Layout(npz.matches, npz.read, COLUMNS | {"split"}),
     "huggingface": Layout(huggingface.matches, huggingface.read, COLUMNS | {"split", "root"}),
     "manifest": Layout(manifest.matches, manifest.read, COLUMNS | {"split", "root"}),
+    "webdataset": Layout(webdataset.matches, webdataset.read, frozenset({"split"})),
+    "coco": Layout(coco.matches, coco.read, frozenset({"split", "root"})),
+    "yolo": Layout(yolo.matches, yolo.read, frozenset({"split"})),
     "cifar": Layout(cifar.matches, cifar.read, frozenset({"split"})),
     "idx": Layout(idx.matches, idx.read, frozenset({"split"})),
     "folder": Layout(folder.matches, folder.read, frozenset({"split", "follow_links", "every_split"})),

@@ -7,10 +7,8 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from PIL import Image
 
-from sgoif.images.backends import Store, Update, stamp
-from sgoif.images.decode import decode, size_of
+from sgoif.images.backends import Encoded, Update, stamp
 from sgoif.images.errors import ImagesError, UnreadableImageError
 from sgoif.images.sources.base import check_rows, pyarrow_for
 from sgoif.images.text import shown
@@ -106,7 +104,7 @@ class Table:
             return self._groups[key]
 
 
-class Encoded(Store):
+class Cells(Encoded):
     """Images as cells of a table: bytes, or {bytes, path} as Hugging Face stores them."""
 
     def __init__(self, table: Table, column: str, root: Path, rows: Sequence[int]) -> None:
@@ -145,19 +143,10 @@ class Encoded(Store):
                 raise
             raise UnreadableImageError(f"the row names a file that cannot be read: {error}") from error
 
-    def image(self, number: int, most: int | None = None, least: int | None = None) -> Image.Image:
-        return decode(self.encoded(number), most, least)
-
-    def size(self, number: int) -> tuple[int, int]:
-        return size_of(self.encoded(number))
-
-    def content(self, number: int, update: Update) -> None:
-        update(self.encoded(number))
-
     def fingerprint(self, update: Update) -> None:
         update(f"{self._name} {self._rows};".encode())
         for file in self.table.files:
             update(file.name.encode("utf-8", "surrogateescape") + b" " + stamp(file))
 
-    def pick(self, numbers: Sequence[int]) -> "Encoded":
-        return Encoded(self.table, self._name, self._root, [self._rows[number] for number in numbers])
+    def pick(self, numbers: Sequence[int]) -> "Cells":
+        return Cells(self.table, self._name, self._root, [self._rows[number] for number in numbers])

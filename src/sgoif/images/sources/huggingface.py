@@ -12,7 +12,7 @@ from typing import Any
 
 from sgoif.images.collection import Skipped
 from sgoif.images.errors import ImagesError
-from sgoif.images.sources.arrow_rows import Encoded, Table
+from sgoif.images.sources.arrow_rows import Cells, Table
 from sgoif.images.sources.base import TRAIN, Found, Request, choose_split, listing, refuse_split, split_note
 from sgoif.images.sources.manifest import LABEL_COLUMNS, find_column
 from sgoif.images.text import few, shown
@@ -52,7 +52,7 @@ def _read(request: Request) -> Found:
     root = request.root or (request.path if request.path.is_dir() else request.path.parent)
     values = table.column(label)
     known = features.get(label, {}).get("names") if features.get(label, {}).get("_type") == "ClassLabel" else None
-    found = Found([], [], Encoded(table, image, root, []), split=split, notes=notes)
+    found = Found([], [], Cells(table, image, root, []), split=split, notes=notes)
     rows: list[int] = []
     labels: list[Any] = []
     for row, value in enumerate(values):
@@ -64,7 +64,7 @@ def _read(request: Request) -> Found:
             rows.append(row)
             labels.append(value)
     found.names = [f"{split}/{row}" for row in rows]
-    found.labels, found.store, found.known_classes = labels, Encoded(table, image, root, rows), known
+    found.labels, found.store, found.known_classes = labels, Cells(table, image, root, rows), known
     return found
 
 

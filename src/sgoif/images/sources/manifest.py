@@ -40,7 +40,7 @@ def read(request: Request) -> Found:
     image_column, label_column, columns = _columns(request)
     named = None if label_column is None else (image_column, label_column)
     found = Found([], [], Files([]), root=root, split=request.split, columns=named, rows=[])
-    finder = _Finder(root)
+    finder = Finder(root)
     labels: list[str | None] = []
     paths: list[str] = []
     taken: set[str] = set()
@@ -99,7 +99,7 @@ def _split_notes(request: Request, splits: Sequence[str | None]) -> list[str]:
     return [f"all splits are read: {few(named)} (choose one with --split)"] if len(named) > 1 else []
 
 
-class _Finder:
+class Finder:
     """Files below a root by what the cells of a table say. Where a folder really lies is looked up once."""
 
     def __init__(self, root: Path) -> None:

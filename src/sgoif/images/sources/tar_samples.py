@@ -6,13 +6,15 @@ passed over, and no more is read at a time than a limit says, whatever a header 
 
 import json
 import tarfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 from sgoif.images.classes import class_text
 from sgoif.images.decode import SUFFIXES
-from sgoif.sharded.addresses import ShardError, why
+from sgoif.images.errors import ImagesError, why
+
+Image = TypeVar("Image")
 
 MOST_IMAGE, MOST_TEXT = 1 << 28, 1 << 16
 """Bytes of an image, and of a label or a header, that are read at most."""
@@ -28,7 +30,17 @@ class Sample:
     problem: str | None = None
 
 
-class ConnectionLost(ShardError):
+@dataclass(frozen=True)
+class Place:
+    """Where an encoded image lies in a tar file."""
+
+    name: str
+    """Of the file that it is in there."""
+    start: int
+    length: int
+
+
+class ConnectionLost(ImagesError):
     """A shard could not be read to its end, which another attempt may do."""
 
 
@@ -61,8 +73,21 @@ def samples(file: Any) -> Iterator[Sample]:
 
     Raises `ConnectionLost` where reading itself fails.
     """
+    for key, image, label, problem in _samples(file, _image):
+        yield Sample(key, b"" if image is None else image, label, problem)
+
+
+def located(file: Any) -> Iterator[tuple[str, Place | None, str | None, str | None]]:
+    """Key, place of the image, label and problem of every sample, likewise; images are not read."""
+    return _samples(file, _place)
+
+
+def _samples(
+    file: Any, take: Callable[[tarfile.TarFile, tarfile.TarInfo, "_Limited"], Image | str]
+) -> Iterator[tuple[str, Image | None, str | None, str | None]]:
+    """Every sample with what `take` makes of its image, or says is wrong with it."""
     limited = _Limited(file)
-    key, parts = "", dict[str, bytes | str]()
+    key, parts, image = "", dict[str, bytes | str](), list[Image | str]()
     try:
         with tarfile.open(fileobj=limited, mode="r:") as archive:  # type: ignore[call-overload]
             place = -1
@@ -73,38 +98,54 @@ def samples(file: Any) -> Iterator[Sample]:
                 place = member.offset
                 if not member.isreg() or member.issparse():
                     continue
-                name = member.name.encode("utf-8", "surrogateescape").decode("utf-8", "backslashreplace")
-                folder, slash, base = name.rpartition("/")
+                folder, slash, base = _name(member).rpartition("/")
                 stem, _, extension = base.partition(".")
                 if folder + slash + stem != key:
-                    if parts:
-                        yield _sample(key, parts)
-                    key, parts = folder + slash + stem, {}
+                    if parts or image:
+                        yield _sample(key, image, parts)
+                    key, parts, image = folder + slash + stem, {}, []
                 kind = extension.lower().rpartition(".")[2]
                 if f".{kind}" in SUFFIXES:
-                    kind = "image"
-                elif kind not in ("cls", "json"):
-                    continue
-                if kind not in parts:
-                    parts[kind] = _content(archive, member, limited, MOST_IMAGE if kind == "image" else MOST_TEXT)
+                    if not image:
+                        image.append(take(archive, member, limited))
+                elif kind in ("cls", "json") and kind not in parts:
+                    parts[kind] = _content(archive, member, limited, MOST_TEXT)
             limited.seek(archive.offset)
             if limited.read(tarfile.BLOCKSIZE) != bytes(tarfile.BLOCKSIZE):  # a bad header ends the list without a word
                 raise tarfile.ReadError("it ends without the mark of its end")
     except ConnectionLost:
         raise
     except Exception as error:  # headers can be wrong in as many ways as there are numbers in them
-        if parts:
-            yield _sample(key, parts)
-        yield Sample("", problem=f"the shard is damaged, and what follows cannot be read: {error}")
+        if parts or image:
+            yield _sample(key, image, parts)
+        yield "", None, None, f"the shard is damaged, and what follows cannot be read: {error}"
     else:
-        if parts:
-            yield _sample(key, parts)
+        if parts or image:
+            yield _sample(key, image, parts)
+
+
+def _image(archive: tarfile.TarFile, member: tarfile.TarInfo, limited: _Limited) -> bytes | str:
+    return _content(archive, member, limited, MOST_IMAGE)
+
+
+def _place(archive: tarfile.TarFile, member: tarfile.TarInfo, limited: _Limited) -> Place | str:
+    if member.size > MOST_IMAGE:
+        return _too_much(member, MOST_IMAGE)
+    return Place(_name(member), member.offset_data, member.size)
+
+
+def _name(member: tarfile.TarInfo) -> str:
+    return member.name.encode("utf-8", "surrogateescape").decode("utf-8", "backslashreplace")
+
+
+def _too_much(member: tarfile.TarInfo, most: int) -> str:
+    return f"a file of {member.size:,} bytes is more than the limit of {most:,}"
 
 
 def _content(archive: tarfile.TarFile, member: tarfile.TarInfo, limited: _Limited, most: int) -> bytes | str:
     """What a member holds; the reason where that is too much."""
     if member.size > most:
-        return f"a file of {member.size:,} bytes is more than the limit of {most:,}"
+        return _too_much(member, most)
     content = archive.extractfile(member)
     assert content is not None
     limited.most = max(most, tarfile.BLOCKSIZE)
@@ -114,10 +155,12 @@ def _content(archive: tarfile.TarFile, member: tarfile.TarInfo, limited: _Limite
         limited.most = MOST_TEXT
 
 
-def _sample(key: str, parts: dict[str, bytes | str]) -> Sample:
-    image, label = parts.get("image"), None
-    if not isinstance(image, bytes):
-        return Sample(key, problem=image or "it has no image")
+def _sample(
+    key: str, found: Sequence[Image | str], parts: dict[str, bytes | str]
+) -> tuple[str, Image | None, str | None, str | None]:
+    image, label = found[0] if found else "it has no image", None
+    if isinstance(image, str):
+        return key, None, None, image
     if isinstance(written := parts.get("cls"), bytes):
         label = class_text(written.decode("utf-8", "backslashreplace").strip())
     elif isinstance(written := parts.get("json"), bytes):
@@ -126,4 +169,4 @@ def _sample(key: str, parts: dict[str, bytes | str]) -> Sample:
         except (ValueError, RecursionError, AttributeError):
             value = None
         label = class_text(value) if isinstance(value, str | int | float) else None
-    return Sample(key, image, label, None if label else "it has no label in a .cls file or in a .json file ('label')")
+    return key, image, label, None if label else "it has no label in a .cls file or in a .json file ('label')"

@@ -1,0 +1,1 @@
+"""`sgoif diff`: what changed between two versions of a set of images."""

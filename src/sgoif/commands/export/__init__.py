@@ -1,0 +1,1 @@
+"""`sgoif export`: what an audit found, as files that other tools import."""
