@@ -23,10 +23,21 @@ from sgoif.audit.progress import Progress
 from sgoif.audit.settings import AuditSettings
 from sgoif.core.score_table import ScoreTable
 from sgoif.errors import ModelError, SgoifError
+from sgoif.findings.record import read_findings
 from sgoif.images import ImagesError
 
 QUICK: dict[str, Any] = {"model": "tiny_nets:tiny", "device": "cpu", "epochs": 3}
-FILES = {"issues.csv", "issues.parquet", "report.html", "summary.json", "skipped.csv", "copies.csv", "run.json"}
+FILES = {
+    "findings.json",
+    "findings.parquet",
+    "issues.csv",
+    "issues.parquet",
+    "report.html",
+    "summary.json",
+    "skipped.csv",
+    "copies.csv",
+    "run.json",
+}
 
 
 def settings(path: Path, out: Path, **options: Any) -> AuditSettings:
@@ -272,10 +283,11 @@ def test_unreadable_and_repeated_images_are_reported(tmp_path: Path) -> None:
     result = audit(settings(data, tmp_path / "run"))
     assert "bars/broken.png" in (tmp_path / "run" / "skipped.csv").read_text()
     assert (result.summary["skipped"], result.summary["duplicates"], result.summary["images"]) == (1, 2, 38)
-    notes = " | ".join(result.summary["notes"])
-    assert "2 images are copies" in notes
-    assert "different labels" in notes
-    assert "'bars/elsewhere.png' ('bars')" in notes
+    counts = result.summary["findings"]["kinds"]
+    assert (counts["unreadable"], counts["copies"]) == (1, 2)
+    first = next(found for found in read_findings(tmp_path / "run" / "findings.json") if found.kind == "copies")
+    assert (first.severity, set(first.images)) == ("error", {"bars/elsewhere.png", f"dots/{some[1].name}"})
+    assert any("Exact copies: 1 finding about 2 images" in line for line in result.summary["findings"]["summary"])
     copies = (tmp_path / "run" / "copies.csv").read_text().splitlines()
     assert copies[0] == "copies,labels_differ,nearly,path,given_label"
     assert sorted(copies[1:3]) == ["1,True,False,bars/elsewhere.png,bars", f"1,True,False,dots/{some[1].name},dots"]
@@ -301,9 +313,9 @@ def test_images_that_are_nearly_the_same_are_reported(tmp_path: Path) -> None:
         picture.point(lambda value: min(255, value + 3)).save(data / "bars" / "brighter.png")
     result = audit(settings(data, tmp_path / "run"))
     assert (result.summary["duplicates"], result.summary["near_duplicates"]) == (0, 1)
-    notes = " | ".join(result.summary["notes"])
-    assert "1 image is nearly the same as others" in notes
-    assert "images that are nearly the same have different labels: 'bars/brighter.png' ('bars'), " in notes
+    (alike,) = (found for found in read_findings(tmp_path / "run" / "findings.json") if found.kind == "near-copies")
+    assert (alike.severity, set(alike.images)) == ("warning", {"bars/brighter.png", f"dots/{some[0].name}"})
+    assert set(alike.classes) == {"bars", "dots"}
     copies = (tmp_path / "run" / "copies.csv").read_text().splitlines()
     assert copies[1:] == ["1,True,True,bars/brighter.png,bars", f"1,True,True,dots/{some[0].name},dots"]
     assert copies_on(result.report) == {frozenset({"bars/brighter.png", f"dots/{some[0].name}"})}

@@ -18,7 +18,7 @@ from sgoif.audit.checked import read_checked
 from sgoif.audit.choice import CHOICE, Choice, Goal, Method, short_look
 from sgoif.audit.errors import AuditError, AuditInterrupted
 from sgoif.audit.finetuning import choose_sizes, wanted_backbone
-from sgoif.audit.frozen import FrozenRun, frozen_identity
+from sgoif.audit.frozen import FrozenRun, frozen_features, frozen_identity
 from sgoif.audit.interruption import Interruption
 from sgoif.audit.live_status import told_stages
 from sgoif.audit.models import resolve
@@ -31,11 +31,13 @@ from sgoif.audit.settings import AuditSettings
 from sgoif.backbones import Backbone
 from sgoif.core.data import isolated_random_state
 from sgoif.core.score_table import ScoreTable
-from sgoif.core.types import Indices
+from sgoif.core.serialization import check_writable
+from sgoif.core.types import Array, Indices
 from sgoif.device.selection import choose_device
 from sgoif.distributed.communicator import Communicator
 from sgoif.distributed.launch import choose_gpu, joined
-from sgoif.errors import ModelError
+from sgoif.errors import ModelError, SgoifError
+from sgoif.findings.record import read_findings
 from sgoif.images import Collection, Pixels, open_images, prepare
 
 
@@ -52,6 +54,11 @@ def audit(settings: AuditSettings, progress: Progress | None = None, *, resume: 
         raise ModelError(f"--weights {settings.weights}: there is no such file")
     if settings.checked is not None and not settings.checked.is_file():
         raise AuditError(f"--checked {settings.checked}: there is no such file")
+    if settings.baseline is not None:
+        read_findings(settings.baseline)
+    for option in ("sarif", "junit"):
+        if (path := getattr(settings, option)) is not None:
+            check_writable(path.absolute(), f"--{option}")
     with joined(device) as communicator, claimed(settings, resume, communicator) as directory, interruption.watching():
         show = Progress() if progress is None or communicator.rank else progress
         try:
@@ -134,7 +141,8 @@ class _Audit:
         checked = self._checked(frozen.pixels, frozen.crossfit.held)
         self.show.stage("judging labels", 0)
         with self.directory.explained():
-            return self._write(frozen.pixels, frozen.found(checked), why, time.monotonic() - self.start)
+            found, features = frozen.found(checked), frozen.features.of_all()
+            return self._write(frozen.pixels, found, features, why, time.monotonic() - self.start)
 
     def _with_network(self, settings: AuditSettings, why: Sequence[str]) -> AuditResult:
         """Train a network to the end and judge by it."""
@@ -166,7 +174,8 @@ class _Audit:
                 if communicator.rank == 0:
                     self.show.stage("judging labels", 0)
                     with directory.explained():
-                        written = self._write(pixels, found_by(training, pixels, held, checked), why, seconds)
+                        found = found_by(training, pixels, held, checked)
+                        written = self._write(pixels, found, self._features(pixels), why, seconds)
 
             communicator.run_and_sync_errors(write)
             live.tell("finished", training, seconds, now=True)
@@ -207,8 +216,23 @@ class _Audit:
         self.show.say(f"{len(checked)} checked labels of held-out images are used")
         return checked
 
-    def _write(self, pixels: Pixels, found: Found, why: Sequence[str], seconds: float) -> AuditResult:
-        return write_results(self.directory, self.collection, pixels, found, why, self.show, seconds)
+    def _features(self, pixels: Pixels) -> Array | None:
+        """Features of a pretrained network, which are in the cache where it was tried and another was chosen."""
+        if not self.settings.automatic:
+            return None
+        assert self.backbone is not None
+        device = choose_device(self.settings.device)
+        try:
+            found = frozen_features(self.settings, self.collection, pixels, self.backbone, device, self.show)
+        except SgoifError as error:
+            self.show.say(f"what needs features is not looked for: {error}")
+            return None
+        return found.of_all()
+
+    def _write(
+        self, pixels: Pixels, found: Found, features: Array | None, why: Sequence[str], seconds: float
+    ) -> AuditResult:
+        return write_results(self.directory, self.collection, pixels, found, features, why, self.show, seconds)
 
 
 def asking(settings: AuditSettings, method: Method) -> AuditSettings:

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 from functools import cached_property, partial
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -13,7 +13,7 @@ from sgoif.audit.results import Found
 from sgoif.audit.run_directory import RunDirectory
 from sgoif.audit.settings import FREE, AuditSettings
 from sgoif.backbones import Backbone
-from sgoif.core.types import Indices
+from sgoif.core.types import Array, Indices
 from sgoif.errors import SgoifError
 from sgoif.features import choose_resolution, extract_features
 from sgoif.images import Collection, Pixels
@@ -30,6 +30,47 @@ def frozen_identity(settings: AuditSettings, data: str, backbone: Backbone) -> d
     return {**chosen, "data": data, "network": backbone.digest, "heads": RECIPE}
 
 
+class FrozenFeatures(NamedTuple):
+    """What a pretrained network makes of the images."""
+
+    size: int
+    """Pixels a side that it looked at."""
+    why: str
+    """Why so many."""
+    array: Array
+    """Mapped from disk where it lies there in this order."""
+    rows: list[int]
+    """Where in the array each image is."""
+
+    def of_all(self) -> Array:
+        """One row for each image."""
+        return self.array if self.rows == list(range(len(self.array))) else self.array[self.rows]
+
+
+def frozen_features(
+    settings: AuditSettings,
+    collection: Collection,
+    pixels: Pixels,
+    backbone: Backbone,
+    device: torch.device,
+    show: Progress,
+) -> FrozenFeatures:
+    """The features of all images that could be read, from the cache where they are there."""
+    if settings.image_size is None:
+        size, why = choose_resolution(backbone, collection, device=device)
+    else:
+        size, why = settings.image_size, f"{settings.image_size} pixels, as asked"
+    show.stage(f"features by {backbone.name} at {size} pixels", len(collection))
+    features = extract_features(collection, backbone, size, device=device, progress=show.advance)
+    place = {name: row for row, name in enumerate(np.array(collection.names, dtype=object)[features.rows].tolist())}
+    if missing := [name for name in pixels.names if name not in place]:
+        raise AuditError(
+            f"{plural(len(missing), 'image')} could be read at first and not a second time (the first is"
+            f" {shown(missing[0])}); run the audit again when nobody writes to the images"
+        )
+    return FrozenFeatures(size, why, features.array, [place[name] for name in pixels.names])
+
+
 class FrozenRun:
     """Features of all images and the heads on them; what is done is kept in the run directory, head by head."""
 
@@ -44,22 +85,12 @@ class FrozenRun:
     ) -> None:
         self.directory, self.pixels, self.show, self.device = directory, pixels, show, device
         settings = directory.settings
-        if settings.image_size is None:
-            size, self.why = choose_resolution(backbone, collection, device=device)
-        else:
-            size, self.why = settings.image_size, f"{settings.image_size} pixels, as asked"
+        self.features = frozen_features(settings, collection, pixels, backbone, device, show)
+        size, self.why = self.features.size, self.features.why
         self.name = f"{backbone.name}, frozen at {size} pixels"
-        show.stage(f"features by {backbone.name} at {size} pixels", len(collection))
-        features = extract_features(collection, backbone, size, device=device, progress=show.advance)
-        place = {name: row for row, name in enumerate(np.array(collection.names, dtype=object)[features.rows].tolist())}
-        if missing := [name for name in pixels.names if name not in place]:
-            raise AuditError(
-                f"{plural(len(missing), 'image')} could be read at first and not a second time (the first is"
-                f" {shown(missing[0])}); run the audit again when nobody writes to the images"
-            )
         self.identity = {**frozen_identity(settings, pixels.digest, backbone), "resolution": size}
         self.crossfit = CrossFit(
-            features.array[[place[name] for name in pixels.names]],
+            self.features.of_all(),
             pixels.labels,
             pixels.class_names,
             seed=settings.seed,

@@ -7,7 +7,6 @@ from typing import Any
 
 from sgoif.core.score_table import Array, ScoreTable, texts, write_csv
 from sgoif.images.pixels import Duplicate, Pixels
-from sgoif.images.text import plural, shown
 
 COLUMNS = (
     "path",
@@ -22,7 +21,6 @@ COLUMNS = (
     "interval_high",
     "n_observations",
 )
-NAMED = 5
 
 
 def with_names(table: ScoreTable, names: Sequence[str], class_names: Sequence[str]) -> ScoreTable:
@@ -63,36 +61,6 @@ def write_copies(folder: Path, pixels: Pixels) -> None:
     write_csv(folder / "copies.csv", ("copies", "labels_differ", "nearly", "path", "given_label"), rows)
 
 
-def data_notes(pixels: Pixels, notes: Sequence[str]) -> list[str]:
-    """What a person should know about the data: files left out, copies, choices made on the way."""
-    found = list(notes)
-    if pixels.skipped:
-        found.append(f"{len(pixels.skipped)} files could not be used; skipped.csv names them and says why")
-    if pixels.duplicates:
-        copies = further(pixels.duplicates)
-        found.append(f"{plural(copies, 'image is a copy', 'images are copies')} of others; copies.csv names them")
-    if pixels.near_duplicates:
-        copies = further(pixels.near_duplicates)
-        found.append(f"{plural(copies, 'image is', 'images are')} nearly the same as others; copies.csv names them")
-    found += _contradictions(pixels, pixels.duplicates, "the same image has")
-    found += _contradictions(pixels, pixels.near_duplicates, "images that are nearly the same have")
-    return found
-
-
 def further(groups: Sequence[Duplicate]) -> int:
     """Images beside the first of each group."""
     return sum(len(group.indices) - 1 for group in groups)
-
-
-def _contradictions(pixels: Pixels, groups: Sequence[Duplicate], what: str) -> list[str]:
-    """A sentence for each of the first groups whose labels differ, and one for the others."""
-    found = []
-    conflicting = [group for group in groups if group.conflicting]
-    for group in conflicting[:NAMED]:
-        some = [f"{shown(pixels.names[i])} ({shown(pixels.class_names[pixels.labels[i]])})" for i in group.indices]
-        more = f" and {len(some) - NAMED} more" if len(some) > NAMED else ""
-        found.append(f"{what} different labels: {', '.join(some[:NAMED])}{more}")
-    if len(conflicting) > NAMED:
-        more = plural(len(conflicting) - NAMED, "more image occurs", "more images occur")
-        found.append(f"{more} under different labels; they come first in copies.csv")
-    return found

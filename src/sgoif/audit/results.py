@@ -7,12 +7,17 @@ from typing import Any
 
 from sgoif.audit import outputs, small_classes
 from sgoif.audit.checked import write_to_check
+from sgoif.audit.examined import FOLDER, examined, other_splits, with_others
 from sgoif.audit.progress import Progress
 from sgoif.audit.review_plan import write_review_plan
 from sgoif.audit.run_directory import RunDirectory
 from sgoif.core.provenance import package_version, versions, write_json
 from sgoif.core.score_table import ScoreTable
-from sgoif.core.types import Indices
+from sgoif.core.types import Array, Indices
+from sgoif.findings.checks import Report, failing, find_all
+from sgoif.findings.finding import Severity
+from sgoif.findings.record import About, read_findings, write_findings, write_findings_table
+from sgoif.findings.sarif import relative_to, write_junit, write_sarif
 from sgoif.images import Collection, Pixels
 from sgoif.reports.label_report import ReportExtras, page_data, precision, sort_worst_first
 from sgoif.reports.page import write_page
@@ -44,6 +49,8 @@ class AuditResult:
     """The columns of issues.csv, worst first."""
     summary: dict[str, Any]
     """The contents of summary.json."""
+    failed: bool = False
+    """Whether there is what `fail_on` asks about."""
 
     @property
     def report(self) -> Path:
@@ -59,6 +66,7 @@ def write_results(
     collection: Collection,
     pixels: Pixels,
     found: Found,
+    features: Array | None,
     why: Sequence[str],
     show: Progress,
     seconds: float,
@@ -69,15 +77,18 @@ def write_results(
     rate = findings.noise_rate().estimate
     numbers = sort_worst_first(small_classes.without_verdict(findings.table(settings.fdr), unjudged, rate))
     table = outputs.with_names(numbers, pixels.names, pixels.class_names)
+    report, looked_at, further = _look(directory, collection, pixels, found, numbers, features, show)
     about_data = [
         *why,
         *small_classes.notes(numbers, pixels.labels, found.held, pixels.class_names),
-        *outputs.data_notes(pixels, collection.notes),
+        *collection.notes,
+        *further,
         *outputs.write_tables(folder, table),
     ]
     notes = [*findings.notes(), *about_data]
     for note in notes:
         show.say(note)
+    told, failed = _write_findings(directory, collection, report, looked_at)
     outputs.write_skipped(folder, pixels.skipped)
     outputs.write_copies(folder, pixels)
     write_to_check(folder, findings, pixels)
@@ -91,7 +102,7 @@ def write_results(
         picture=pixels.thumbnails,
         source=source,
         facts={**found.facts, **run},
-        notes=about_data,
+        notes=[*told["summary"], *about_data],
         copies=[group.indices for group in (*pixels.duplicates, *pixels.near_duplicates)],
         unjudged=unjudged.tolist(),
         history=found.history,
@@ -99,9 +110,54 @@ def write_results(
         review=review,
     )
     write_page(folder / "report.html", page_data(findings, numbers, settings.fdr, extras), progress=show.advance)
-    summary = {**_summary(directory, pixels, found, numbers), "seconds": seconds, "notes": notes}
+    summary = {**_summary(directory, pixels, found, numbers), "findings": told, "seconds": seconds, "notes": notes}
     write_json(folder / "summary.json", summary)  # last, so that it says that everything else is there
-    return AuditResult(folder, table, summary)
+    return AuditResult(folder, table, summary, failed)
+
+
+def _look(
+    directory: RunDirectory,
+    collection: Collection,
+    pixels: Pixels,
+    found: Found,
+    table: ScoreTable,
+    features: Array | None,
+    show: Progress,
+) -> tuple[Report, About, list[str]]:
+    """Everything that is wrong, what was looked at, and what a person should know about that."""
+    settings = directory.settings
+    judged = seen = examined(pixels, found.findings, table, features)
+    others, notes = other_splits(settings, collection, pixels.size, directory.path / FOLDER, show)
+    if others is not None and collection.split is not None:
+        seen = with_others(judged, pixels, collection.split, others)
+    show.stage("looking for what else is wrong", 0)
+    report = find_all(seen, judged=None if others is None else judged)
+    return report, About(str(collection.source), len(seen.names), seen.class_names), notes
+
+
+def _write_findings(
+    directory: RunDirectory, collection: Collection, report: Report, about: About
+) -> tuple[dict[str, Any], bool]:
+    """Write all files of findings; what summary.json says of them, and whether `fail_on` asks about some."""
+    folder, settings = directory.path, directory.settings
+    known = None
+    if settings.baseline is not None:
+        known = frozenset(finding.id for finding in read_findings(settings.baseline))
+    least = Severity(settings.fail_on or "error")
+    write_findings(folder / "findings.json", report, about, known)
+    write_findings_table(folder / "findings.parquet", report.findings)
+    if settings.sarif is not None:
+        write_sarif(settings.sarif, report, below=relative_to(collection.root, Path.cwd()), known=known)
+    if settings.junit is not None:
+        write_junit(settings.junit, report, least=least, known=known)
+    told = {
+        **report.severities(),
+        "kinds": report.kinds(),
+        "not_looked": dict(report.not_looked),
+        "new": None if known is None else sum(finding.id not in known for finding in report.findings),
+        "summary": report.summary(about.images),
+    }
+    return told, settings.fail_on is not None and bool(failing(report.findings, least, known))
 
 
 def _summary(directory: RunDirectory, pixels: Pixels, found: Found, table: ScoreTable) -> dict[str, Any]:

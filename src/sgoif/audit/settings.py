@@ -4,7 +4,7 @@ import re
 import shlex
 from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import Any, Self, get_args
+from typing import Any, Literal, Self, get_args
 
 from sgoif.device.selection import Device
 from sgoif.errors import SettingError
@@ -14,7 +14,7 @@ AUTOMATIC = "auto"
 """The model where none is named."""
 NO_BACKBONE = "none"
 SMALLEST_IMAGE, LARGEST_IMAGE = 8, 1024
-FREE = frozenset({"path", "out", "fdr", "checked", "nproc"})
+FREE = frozenset({"path", "out", "fdr", "checked", "nproc", "baseline", "fail_on", "sarif", "junit"})
 """Settings that may differ on resume: where things lie (the data have a digest of their own), what only the outputs
 depend on, and how many processes share the work."""
 PRETRAINED = frozenset({"backbone", "finetune", "from_scratch"})
@@ -90,6 +90,14 @@ class AuditSettings(DataSettings):
     checked: Path | None = None
     """decisions.csv with decisions about held-out images: where most labels of a class are wrong, they tell the classes
     apart. Can be given to a finished run with `--resume`."""
+    baseline: Path | None = None
+    """findings.json of an earlier run: what it has is not new."""
+    fail_on: Literal["error", "warning"] | None = None
+    """Severity from which on a finding, with a baseline a new one, makes the command exit with 4."""
+    sarif: Path | None = None
+    """A file for the findings in SARIF."""
+    junit: Path | None = None
+    """A file for the findings as JUnit tests: one for each kind, which fails as `fail_on` says, or else at an error."""
     seed: int = 0
     """Seed of the split, the first weights, the batches and their augmentation."""
     device: Device = "auto"
@@ -98,7 +106,7 @@ class AuditSettings(DataSettings):
     """Processes on this machine that train together, each on a part of every batch and on a GPU of its own."""
 
     def __post_init__(self) -> None:
-        for name in ("path", "out", "root", "weights", "checked"):
+        for name in ("path", "out", "root", "weights", "checked", "baseline", "sarif", "junit"):
             value = getattr(self, name)
             if isinstance(value, str):
                 object.__setattr__(self, name, Path(value))
@@ -115,6 +123,7 @@ class AuditSettings(DataSettings):
         need(self.budget is None or 0 < self.budget < 1, "budget", "a share of training time in (0, 1), or nothing")
         need(0 < self.fdr < 1, "fdr", "a share strictly between 0 and 1, for instance 0.1")
         need(isinstance(self.seed, int) and self.seed >= 0, "seed", "a whole number of at least 0")
+        need(self.fail_on in (None, "error", "warning"), "fail_on", "error or warning, or nothing")
         need(self.device in get_args(Device), "device", f"one of {', '.join(get_args(Device))}")
         need(bool(self.model) and "@" not in self.model, "model", "a built-in model or package.module:factory")
         need(isinstance(self.backbone, str) and bool(self.backbone), "backbone", "lite0 or another name, or none")

@@ -19,7 +19,7 @@ MISTAKE, INTERRUPTED = 2, 130
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command and return its exit code: 0 done, 2 a mistake in what was asked, 130 interrupted.
 
-    `sgoif sentinel watch` adds 3, an alarm.
+    `sgoif sentinel watch` adds 3, an alarm, `sgoif audit --fail-on` 4, something that it asks about.
     """
     make_printable()
     try:

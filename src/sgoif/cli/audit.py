@@ -10,6 +10,9 @@ import typer
 from sgoif.cli.options import AsJson, Device, FollowLinks, Limit, made_from, reading, with_options
 from sgoif.cli.terminal import SHOWN, add_row, message, new_table, print_json, print_sentence, results
 
+FAILED = 4
+"""Exit code where something was found that `--fail-on` asks about."""
+
 if TYPE_CHECKING:
     from rich.table import Table
 
@@ -62,17 +65,33 @@ def audit_command(
     checked: Annotated[
         Path | None, typer.Option(help="decisions.csv or to_check.csv with labels of held-out images that you checked.")
     ] = None,
+    fail_on: Annotated[
+        str | None, typer.Option(help="error or warning: exit with 4 where something at least as grave was found.")
+    ] = None,
+    baseline: Annotated[
+        Path | None, typer.Option(help="findings.json of an earlier run; --fail-on is then about what is new.")
+    ] = None,
+    sarif: Annotated[
+        Path | None, typer.Option(help="Write the findings here, too, in SARIF, for code scanning.")
+    ] = None,
+    junit: Annotated[
+        Path | None,
+        typer.Option(help="Write them here as JUnit tests; a kind fails at an error, or as --fail-on says."),
+    ] = None,
     seed: Annotated[int, typer.Option(help="Seed of split, weights, batches and augmentation.")] = 0,
     device: Device = "auto",
     nproc: Annotated[int, typer.Option(help="Processes on this machine that train together, a GPU each.")] = 1,
     as_json: AsJson = False,
     **given: Any,
 ) -> None:
-    """Find wrong labels in a set of images, by features of a pretrained network or by a network trained on the images.
+    """Find what is wrong with a set of images: wrong labels, unreadable files, copies, leaks between splits, and more.
 
-    The run itself finds out which of them knows the images better; --finetune and --from-scratch ask for one.
-    The run directory gets issues.csv, issues.parquet, summary.json and report.html, a page to decide image by image.
-    Interrupted runs go on with --resume.
+    Labels are judged by features of a pretrained network or by a network trained on the images; the run itself finds
+    out which of them knows the images better; --finetune and --from-scratch ask for one.
+    The run directory gets issues.csv (labels), findings.json (everything), both also as Parquet, summary.json and
+    report.html, a page to decide image by image. Interrupted runs go on with --resume.
+
+    Exit codes: 0 done, 2 a mistake in what was asked, 4 something that --fail-on asks about, 130 interrupted.
     """
     given |= locals()
     from functools import partial
@@ -111,17 +130,23 @@ def _audited(settings: AuditSettings, resume: bool, as_json: bool) -> int:
     except AuditInterrupted as stop:
         message(f"sgoif: {stop}")
         return stop.exit_code
-    files = {"directory": result.out, "report": result.report, "issues": result.issues}
+    files = {
+        "directory": result.out, "report": result.report, "issues": result.issues,
+        "findings_file": result.out / "findings.json",
+    }  # fmt: skip
     if not result.summary:  # another process has written and tells
         return 0
+    code = FAILED if result.failed else 0
     if as_json:
         print_json({**result.summary, **files})
-        return 0
+        return code
     verdict: str = result.summary["verdict"]
     print_sentence(f"{verdict[0].upper()}{verdict[1:]}.")
+    for line in result.summary["findings"]["summary"]:
+        print_sentence(line)
     results().print(_worst(result))
     message(f"page to look at: {result.report}")
-    return 0
+    return code
 
 
 def _explained(settings: AuditSettings, resume: bool, as_json: bool) -> int:

@@ -54,11 +54,11 @@ def write_text(path: Path, text: str) -> None:
     atomic_write(path, lambda file: file.write(text), text=True)
 
 
-def check_writable(path: Path) -> None:
+def check_writable(path: Path, option: str = "--out") -> None:
     """Find out before a long run, not after it, that its result cannot be written."""
     folder = next(place for place in (path.parent, *path.parent.parents) if place.exists())
     if path.is_dir() or not folder.is_dir() or not os.access(folder, os.W_OK | os.X_OK):
-        raise SettingError(f"{path} cannot be written; choose another place with --out")
+        raise SettingError(f"{path} cannot be written; choose another place with {option}")
 
 
 def replace(source: str | os.PathLike[str], target: Path) -> None:

@@ -21,6 +21,7 @@ from typing import ClassVar
 
 import numpy as np
 
+from sgoif.core.score_table import ScoreTable
 from sgoif.core.types import Array
 from sgoif.findings.finding import Finding, Severity
 from sgoif.images.collection import Skipped
@@ -49,6 +50,8 @@ class Examined:
     """What was found about the labels; None: nothing was judged."""
     judged: Array = field(default_factory=lambda: np.zeros(0, dtype=np.int64))
     """Row of each example of `labels_found`."""
+    verdicts: ScoreTable | None = None
+    """`labels_found.table()` as it is given to people, such as without classes too small to judge; None: as it is."""
 
 
 class Check(ABC):

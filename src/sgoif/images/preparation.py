@@ -39,13 +39,19 @@ Progress = Callable[[int, int], None]
 
 
 def prepare(
-    collection: Collection, folder: str | Path, *, size: int | None = None, progress: Progress | None = None
+    collection: Collection,
+    folder: str | Path,
+    *,
+    size: int | None = None,
+    labelled: bool = True,
+    progress: Progress | None = None,
 ) -> Pixels:
     """Bring all images to one size (chosen from the images where not given) and keep them in `folder`.
 
     What cannot be read is left out and reported in `skipped`. A second call for the same images and size opens what
-    the first one wrote; `ChangedImagesError` where that is not as it was written. `progress(done, total)` is called now
-    and then.
+    the first one wrote; `ChangedImagesError` where that is not as it was written. Without
+    `labelled` one image is enough, of any class or none, and all classes are kept. `progress(done, total)` is called
+    now and then.
     """
     if size is not None and not LEAST <= size <= MOST:
         raise SettingError(f"size = {size} must lie between {LEAST} and {MOST} pixels, or be left to the images")
@@ -59,7 +65,7 @@ def prepare(
         where.mkdir(parents=True, exist_ok=True)
         (where / IMAGES).unlink(missing_ok=True)
         remove_leftovers(where)
-        _write(collection, where, digest, size, progress)
+        _write(collection, where, digest, size, labelled, progress)
     except OSError as error:
         raise cannot_write(where, error) from error
     return open_pixels(where, verify=False)
@@ -77,7 +83,9 @@ def _reusable(folder: Path, digest: str, size: int | None) -> Pixels | None:
         return None
 
 
-def _write(collection: Collection, folder: Path, digest: str, asked: int | None, progress: Progress | None) -> None:
+def _write(
+    collection: Collection, folder: Path, digest: str, asked: int | None, labelled: bool, progress: Progress | None
+) -> None:
     size = common_size(collection.store) if asked is None else asked
     kept: list[int] = []
     contents: list[bytes] = []
@@ -101,8 +109,10 @@ def _write(collection: Collection, folder: Path, digest: str, asked: int | None,
                 if progress is not None and (number % 16 == 15 or number + 1 == len(collection)):
                     progress(number + 1, len(collection))
         survivors = replace(collection.pick(kept), skipped=collection.skipped + unreadable)
-        survivors = without_empty_classes(survivors, "none of its images can be read")
-        check(survivors)
+        if labelled:
+            survivors = without_empty_classes(survivors, "none of its images can be read")
+        if labelled or not kept:
+            check(survivors)
         written = file.finish()
         duplicates = _duplicates(contents, survivors.labels)
         near = _near_duplicates(folder, duplicates, survivors.labels)

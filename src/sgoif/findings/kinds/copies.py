@@ -145,7 +145,7 @@ class NearCopies(_Copies):
     video, augmented images), and they do no harm within one split: a note.
     """
 
-    kind = "near_copies"
+    kind = "near-copies"
     title = "Nearly the same images"
     severity = Severity.NOTE
     between_classes = Severity.WARNING

@@ -81,7 +81,11 @@ def choose_split(path: Path, wanted: str | None, available: Sequence[str]) -> st
 def split_note(split: str, available: Sequence[str]) -> list[str]:
     """What to tell a person about the splits that were not read."""
     others = [name for name in available if name != split]
-    return [f"reading the split {shown(split)}; not read: {few(others)} (choose with --split)"] if others else []
+    return (
+        [f"reading the labels of the split {shown(split)}, not of {few(others)} (choose with --split)"]
+        if others
+        else []
+    )
 
 
 def refuse_split(request: Request) -> None:
