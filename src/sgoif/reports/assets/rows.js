@@ -26,6 +26,15 @@ const contradicted = (row) => (groupsOf.get(row) ?? []).some((group) => group.mi
 
 const className = (number) => report.classes[number];
 
+// Images that only findings are about follow the rows of the table: [name, class or -1, whether it can be decided about].
+const further = report.found?.further ?? [];
+const splits = report.found?.splits ?? [];
+const nameOf = (row) => (row < total ? report.names[row] : further[row - total][0]);
+const givenOf = (row) => (row < total ? column.given[row] : further[row - total][1]);
+const givenName = (row) => (givenOf(row) < 0 ? "" : className(givenOf(row)));
+const decidable = (row) => row < total || further[row - total][2];
+const splitOf = (row) => splits.indexOf(nameOf(row).split("/", 1)[0]);
+
 // Pictures: elements with one base64 text per line, read when needed and kept for a while.
 const KINDS = [["/9j/", "jpeg"], ["iVBOR", "png"], ["UklGR", "webp"], ["R0lGOD", "gif"]];
 const KEPT_CHUNKS = 24;
