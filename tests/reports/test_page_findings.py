@@ -73,7 +73,7 @@ def found_page(**changes: Any) -> PageData:
         "findings": findings(names),
         "titles": TITLES,
         "not_looked": {"off-topic": "there are no pretrained features"},
-        "further": [FurtherImage("test/t.png", -1, decidable=True), FurtherImage("train/lost.png")],
+        "further": [FurtherImage("test/t.png", decidable=True), FurtherImage("train/lost.png")],
         "splits": ("train", "val"),
     }
     return page_data(60, **{**given, **changes})
@@ -166,6 +166,9 @@ def test_tabs_come_in_the_order_of_the_kinds_and_are_walked_by_key(open_page: Op
     assert page.locator("#found-heading").inner_text() == wanted[1]
     page.keyboard.press("Shift+T")
     assert page.locator("#review").is_visible()
+    tabs.last.click()
+    page.locator("nav a[href='#pairs']").click()
+    assert page.locator("#pairs").is_visible()
 
 
 def test_each_form_shows_images_evidence_and_what_to_do(open_page: Opened) -> None:
@@ -302,6 +305,30 @@ def test_a_dropped_copy_is_no_wrong_label(open_page: Opened) -> None:
     assert page.locator("#looks-sentence").inner_text() == before
 
 
+def test_an_image_of_another_split_may_have_a_class_of_its_own(open_page: Opened, tmp_path: Path) -> None:
+    names = names_of()
+    pair = Finding("leaks", Severity.ERROR, "the same", ("val/owl/x.png", names[9]), keep=names[9])
+    other = FurtherImage("val/owl/x.png", "owl", decidable=True)
+    page = open_page(found_page(findings=[pair], further=[other]))
+    open_tab(page, "Pictures in several splits")
+    card = image(page, "val/owl/x.png")
+    assert card.locator(".labels").inner_text() == "owl"
+    card.locator("select.split").select_option(label="train")
+    assert exported(page, tmp_path / "d.csv")[1] == [
+        "val/owl/x.png",
+        "move",
+        "owl",
+        "",
+        "/data/photos",
+        "train",
+        "leaks",
+    ]
+    card.locator("select:not(.split)").focus()
+    card.locator("select:not(.split)").select_option(label="class 0")
+    rows = exported(page, tmp_path / "d.csv")
+    assert rows[1] == ["val/owl/x.png", "relabel", "owl", "class 0", "/data/photos", "", ""]
+
+
 def test_hostile_texts_of_findings_are_text(open_page: Opened, tmp_path: Path) -> None:
     count = len(HOSTILE)
     found = [
@@ -314,7 +341,7 @@ def test_hostile_texts_of_findings_are_text(open_page: Opened, tmp_path: Path) -
     data = page_data(
         count, count, class_names=HOSTILE[::-1], names=HOSTILE, findings=found, source=HOSTILE[6],
         titles=dict.fromkeys(HOSTILE, HOSTILE[1]) | {"dark": HOSTILE[0]}, not_looked={HOSTILE[4]: HOSTILE[1]},
-        further=[FurtherImage(f"{HOSTILE[0]}2", 0, decidable=True)], splits=[HOSTILE[0], HOSTILE[1]],
+        further=[FurtherImage(f"{HOSTILE[0]}2", HOSTILE[0], decidable=True)], splits=[HOSTILE[0], HOSTILE[1]],
     )  # fmt: skip
     html = page_html(data)
     assert html.count("<script") == page_html(page_data(count, count)).count("<script")

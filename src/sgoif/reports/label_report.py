@@ -58,9 +58,9 @@ class ReportExtras:
     """Every kind of finding that there is, in the order of the page, with its title."""
     not_looked: Mapping[str, str] = field(default_factory=dict)
     """Kinds that were not looked for, and why."""
-    unlisted: Mapping[str, tuple[int, int]] = field(default_factory=dict)
+    unlisted: Mapping[str, tuple[int, str | None]] = field(default_factory=dict)
     """Images of the data that the table lacks, such as those of other splits, by name: index for `picture`, or −1, and
-    class, or −1."""
+    class, or None."""
     splits: Sequence[str] = ()
     """Splits with classes, by any of which the names of images begin; nothing: there are no splits."""
 
@@ -117,7 +117,7 @@ def page_data(errors: LabelFindings, table: ScoreTable, fdr: float, shown: Repor
     names = [shown.names(i) for i in index.tolist()]
     listed = set(names)
     further = [name for name in names_of(shown.findings) if name not in listed]
-    places = np.concatenate([index, [shown.unlisted.get(name, (-1, -1))[0] for name in further]]).astype(np.int64)
+    places = np.concatenate([index, [shown.unlisted.get(name, (-1, None))[0] for name in further]]).astype(np.int64)
     return PageData(
         title=shown.title,
         source=shown.source,
@@ -139,7 +139,9 @@ def page_data(errors: LabelFindings, table: ScoreTable, fdr: float, shown: Repor
         findings=shown.findings,
         titles=shown.titles,
         not_looked=shown.not_looked,
-        further=[FurtherImage(name, shown.unlisted.get(name, (-1, -1))[1], name in shown.unlisted) for name in further],
+        further=[
+            FurtherImage(name, shown.unlisted.get(name, (-1, None))[1], name in shown.unlisted) for name in further
+        ],
         splits=shown.splits,
     )
 

@@ -25,7 +25,8 @@ class FurtherImage(NamedTuple):
     """An image that findings are about and the table is not, such as one of another split."""
 
     name: str
-    label: int = -1
+    label: str | None = None
+    """Name of its class, which may be none of those of the page; None: it has none."""
     decidable: bool = False
     """Whether it is one of the data, so that there is something to decide."""
 

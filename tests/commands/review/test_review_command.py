@@ -133,6 +133,7 @@ def test_decisions_about_findings_are_kept_and_ask_for_no_label(run: Path) -> No
         (first, "drop", given, "", "/data", "", "copies"),
         (second, "keep", ReviewSession(run).labels[second][0], "", "/data", "", ""),
         ("test/other.png", "move", "", "", "/data", "val", "leaks"),
+        ("val/other.png", "relabel", "cat", "dog", "/data", "", ""),
     ]
     write_csv(run / "page.csv", columns, rows)
     session = ReviewSession(run, run / "page.csv")
@@ -149,9 +150,10 @@ def test_decisions_about_findings_are_kept_and_ask_for_no_label(run: Path) -> No
         second: ("keep", "", ""),
         third: ("keep", "", ""),
         "test/other.png": ("move", "val", "leaks"),
+        "val/other.png": ("relabel", "", ""),
     }
     session.decide(first, "keep")
-    assert set(ReviewSession(run).further) == {"test/other.png"}
+    assert set(ReviewSession(run).further) == {"test/other.png", "val/other.png"}
 
 
 def test_a_finished_list_ends_by_itself(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any) -> None:

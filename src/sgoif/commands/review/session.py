@@ -48,7 +48,7 @@ class ReviewSession:
         self.review = read_review_plan(run) if planned else write_review_plan(run, list(self.labels), probability)
         self.decided: dict[str, Decision] = {}
         self.further: dict[str, Decision] = {}
-        """Decisions that say nothing about labels, such as to drop a copy: kept as they are."""
+        """Decisions that say nothing about labels of the list, such as to drop a copy: kept as they are."""
         self._splits = False
         if (run / DECISIONS).exists():
             self._read(run / DECISIONS)
@@ -100,7 +100,7 @@ class ReviewSession:
             self._splits |= row.new_split is not None
             self.decided.pop(row.path, None)
             self.further.pop(row.path, None)
-            if not row.judges_label:
+            if not row.judges_label or (row.new_split is not None and row.path not in self.labels):
                 self.further[row.path] = row
                 continue
             if row.decision not in (KEEP, RELABEL, DROP, SKIP) or row.path not in self.labels:

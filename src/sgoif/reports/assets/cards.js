@@ -89,7 +89,7 @@ function harmedRows(row) {
 function pictureStrip(rows, word, meaning) {
   const strip = make("ul", { class: "strip", "aria-label": meaning });
   for (const row of rows) {
-    const caption = `${shown(nameOf(row))}, ${givenOf(row) < 0 ? "without a label" : `labelled ${shown(givenName(row))}`}`;
+    const caption = `${shown(nameOf(row))}, ${labelled(row) ? `labelled ${shown(givenName(row))}` : "without a label"}`;
     const frame = make("li", { class: "picture small", title: caption });
     showPicture(frame, row, caption);
     strip.append(frame);
@@ -126,7 +126,7 @@ function actions(row, handlers) {
     return made;
   };
   group.append(...["keep", "drop"].map(button));
-  if (givenOf(row) < 0) return group;
+  if (!labelled(row)) return group;
   group.append(button("relabel"));
   const select = make("select", { "aria-label": `Class to relabel ${shown(nameOf(row))} as` });
   const fill = () => fillClasses(select, row);

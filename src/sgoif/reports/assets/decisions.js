@@ -32,7 +32,7 @@ function loadDecisions() {
 }
 
 function isDecision(row, kind, label) {
-  if (!decidable(row) || (givenOf(row) < 0 && [MOVE, "relabel"].includes(kind))) return false;
+  if (!decidable(row) || (!labelled(row) && [MOVE, "relabel"].includes(kind))) return false;
   if (kind === "relabel") return Number.isInteger(label) && label in report.classes && label !== givenOf(row);
   if (kind === MOVE) return Number.isInteger(label) && label in splits && label !== splitOf(row);
   return kind === SKIP || KINDS_OF_DECISION.includes(kind);

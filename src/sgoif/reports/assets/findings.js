@@ -44,7 +44,7 @@ function findingText(finding, number) {
 
 /** An image of a finding with its decision. */
 function foundImage(row, finding, kind) {
-  const card = make("article", { class: "card found-image", tabindex: "-1", "aria-label": `${shown(nameOf(row))}, ${shown(givenName(row)) || "no label"}` });
+  const card = make("article", { class: "card found-image", tabindex: "-1", "aria-label": `${shown(nameOf(row))}, ${labelled(row) ? shown(givenName(row)) : "no label"}` });
   card.dataset.row = row;
   const top = make("p", { class: "card-top" }, row === finding.keep ? make("span", { class: "badge" }, "best to keep") : null, make("span", { class: "mark" }));
   card.append(top);
@@ -53,7 +53,7 @@ function foundImage(row, finding, kind) {
     showPicture(frame, row, `Picture of ${shown(nameOf(row))}`);
     card.append(frame);
   }
-  const label = givenOf(row) < 0 ? make("span", { class: "muted" }, "no label") : isolated(givenName(row));
+  const label = labelled(row) ? isolated(givenName(row)) : make("span", { class: "muted" }, "no label");
   card.append(make("p", { class: "labels" }, label), make("p", { class: "name", title: shown(nameOf(row)) }, isolated(nameOf(row))));
   if (decidable(row)) card.append(foundActions(row, finding, kind));
   else card.append(make("p", { class: "muted" }, "not in a cleaned copy anyhow"));
@@ -69,7 +69,7 @@ function foundActions(row, finding, kind) {
     only.addEventListener("click", () => keepOnly(finding, row, kind));
     group.append(only);
   }
-  if (splits.length && givenOf(row) >= 0) {
+  if (splits.length && labelled(row)) {
     const options = splits.map((name, number) => [name, number]).filter(([, number]) => number !== splitOf(row))
       .map(([name, number]) => make("option", { value: String(number) }, shown(name)));
     const select = make("select", { class: "split", "aria-label": `Split to move ${shown(nameOf(row))} to` }, make("option", { value: "" }, "move to …"), ...options);

@@ -26,12 +26,14 @@ const contradicted = (row) => (groupsOf.get(row) ?? []).some((group) => group.mi
 
 const className = (number) => report.classes[number];
 
-// Images that only findings are about follow the rows of the table: [name, class or -1, whether it can be decided about].
+// Images that only findings are about follow the rows of the table: [name, name of the class or null, whether it can be
+// decided about]. A class that only they have has no number.
 const further = report.found?.further ?? [];
 const splits = report.found?.splits ?? [];
 const nameOf = (row) => (row < total ? report.names[row] : further[row - total][0]);
-const givenOf = (row) => (row < total ? column.given[row] : further[row - total][1]);
-const givenName = (row) => (givenOf(row) < 0 ? "" : className(givenOf(row)));
+const givenName = (row) => (row < total ? className(column.given[row]) : further[row - total][1] ?? "");
+const givenOf = (row) => (row < total ? column.given[row] : report.classes.indexOf(givenName(row)));
+const labelled = (row) => row < total || further[row - total][1] !== null;
 const decidable = (row) => row < total || further[row - total][2];
 const splitOf = (row) => splits.indexOf(nameOf(row).split("/", 1)[0]);
 

@@ -91,6 +91,8 @@ function openFindings() {
   byId("tabs").append(makeTab("", "Wrong labels", selectedTotal), ...kinds.map((kind, i) => makeTab(String(i), kind.title, kind.findings.length)));
   byId("tabs").addEventListener("keydown", onTabKey);
   byId("review").setAttribute("role", "tabpanel");
+  // A link to what the list of labels shows must not lead to something hidden.
+  for (const link of document.querySelectorAll('a[href="#review"], a[href="#pairs"]')) link.addEventListener("click", () => openTab(null));
   byId("found-all").addEventListener("click", decideAll);
   for (const [id, by] of [["found-previous", -1], ["found-next", 1]]) {
     byId(id).addEventListener("click", () => {
