@@ -117,7 +117,8 @@ def page_data(errors: LabelFindings, table: ScoreTable, fdr: float, shown: Repor
     names = [shown.names(i) for i in index.tolist()]
     listed = set(names)
     further = [name for name in names_of(shown.findings) if name not in listed]
-    places = np.concatenate([index, [shown.unlisted.get(name, (-1, None))[0] for name in further]]).astype(np.int64)
+    unlisted = [shown.unlisted.get(name, (-1, None)) for name in further]
+    places = np.concatenate([index, [place for place, _ in unlisted]]).astype(np.int64)
     return PageData(
         title=shown.title,
         source=shown.source,
@@ -140,7 +141,8 @@ def page_data(errors: LabelFindings, table: ScoreTable, fdr: float, shown: Repor
         titles=shown.titles,
         not_looked=shown.not_looked,
         further=[
-            FurtherImage(name, shown.unlisted.get(name, (-1, None))[1], name in shown.unlisted) for name in further
+            FurtherImage(name, label, decidable=name in shown.unlisted)
+            for name, (_, label) in zip(further, unlisted, strict=True)
         ],
         splits=shown.splits,
     )
