@@ -69,7 +69,7 @@ function foundActions(row, finding, kind) {
     only.addEventListener("click", () => keepOnly(finding, row, kind));
     group.append(only);
   }
-  if (splits.length && labelled(row)) {
+  if (splits.length > 1 && labelled(row)) {
     const options = splits.map((name, number) => [name, number]).filter(([, number]) => number !== splitOf(row))
       .map(([name, number]) => make("option", { value: String(number) }, shown(name)));
     const select = make("select", { class: "split", "aria-label": `Split to move ${shown(nameOf(row))} to` }, make("option", { value: "" }, "move to …"), ...options);
