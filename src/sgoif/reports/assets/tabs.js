@@ -49,18 +49,15 @@ function makeTab(number, title, count) {
   return tab;
 }
 
-/** One line for each kind, the gravest and most frequent first; wrong labels are always among the first five. */
+/** One line for each kind, the gravest and most frequent first; of equal gravity wrong labels come before all others. */
 function firstLines() {
   const lines = report.found.kinds.map((kind) => {
     const worst = findingOf(kind.findings[0]);
     return { kind, severity: SEVERITIES.indexOf(worst.severity), title: kind.title, count: kind.findings.length, advice: worst.advice };
   });
-  const labels = { kind: null, severity: 1, title: "Wrong labels", count: selectedTotal, advice: "Look through the selected labels; keep, relabel or drop each." };
-  if (selectedTotal) lines.push(labels);
+  const labels = { kind: null, severity: 0, title: "Wrong labels", count: selectedTotal, advice: "Look through the selected labels; keep, relabel or drop each." };
   lines.sort((a, b) => a.severity - b.severity || b.count - a.count);
-  const first = lines.slice(0, FIRST_LINES);
-  if (selectedTotal && !first.includes(labels)) first[FIRST_LINES - 1] = labels;
-  return first;
+  return [...(selectedTotal ? [labels] : []), ...lines].slice(0, FIRST_LINES);
 }
 
 function firstLine({ kind, severity, title, count, advice }) {
@@ -71,7 +68,7 @@ function firstLine({ kind, severity, title, count, advice }) {
     target.scrollIntoView();
     target.focus({ preventScroll: true });
   });
-  return make("li", {}, severityBadge(SEVERITIES[severity]), open, advice ? isolated(asSentence(advice)) : null);
+  return make("li", {}, severityBadge(SEVERITIES[severity]), open, advice ? isolated(asSentence(advice), { title: shown(advice) }) : null);
 }
 
 function openFindings() {
