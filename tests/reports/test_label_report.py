@@ -19,8 +19,10 @@ from torch.utils.data import DataLoader, Dataset, TensorDataset
 
 from sgoif import InfluenceMonitor, indexed, split_holdout
 from sgoif.core.score_table import ScoreTable
+from sgoif.findings import Finding, Severity
 from sgoif.reports import write_label_report
 from sgoif.reports.label_report import ReportExtras, as_pixels, harmed_by, page_data, precision
+from sgoif.reports.page_data import FurtherImage
 from sgoif.tasks import LabelErrors
 from sgoif.tasks.labels.noise_rate import NoiseRate
 from sgoif.tasks.review import RankedReview, ReviewPlan
@@ -140,6 +142,26 @@ def test_looks_are_drawn_from_the_page_or_go_on_with_the_list_they_began_with(mo
     fresh = page_data(errors, errors.table(), 0.1, ReportExtras("of others", review=others)).review
     assert fresh is not None
     assert fresh.plan == page.review.plan
+
+
+def test_findings_may_be_about_images_that_the_table_lacks(monitor: InfluenceMonitor) -> None:
+    errors = LabelErrors(monitor)
+    found = [Finding("leaks", Severity.ERROR, "the same", ("val/a.png", "5", "lost.png", "val/b.png"))]
+    extras = ReportExtras(
+        "found",
+        picture=lambda index: str(index).encode(),
+        findings=found,
+        titles={"leaks": "Leaks"},
+        unlisted={"val/a.png": (1001, "owl"), "val/b.png": (-1, None), "val/unused.png": (1003, "owl")},
+        splits=("val",),
+    )
+    data = page_data(errors, errors.table(), 0.1, extras)
+    further = [FurtherImage("val/a.png", "owl", True), FurtherImage("lost.png"), FurtherImage("val/b.png", None, True)]
+    assert (data.further, data.findings, data.splits) == (further, found, ("val",))
+    assert data.thumbnail is not None
+    rows = len(data.names)
+    assert [data.thumbnail(row) for row in range(rows, rows + 3)] == [b"1001", None, None]
+    assert [data.thumbnail(row) for row in range(rows)] == [name.encode() for name in data.names]
 
 
 def test_a_page_of_a_model_that_learned_nothing_states_no_shares(tmp_path: Path) -> None:

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from findings_page_cases import found_page
 from page_cases import HOSTILE, page_data, png
 
 from sgoif.reports.page import write_page
@@ -47,6 +48,10 @@ LOW_CONTRAST = """() => {
   return found;
 }"""
 
+OUTSIDE = """() => [...document.querySelectorAll('main *, #bar *')]
+  .filter((e) => e.checkVisibility() && !e.closest('.scroll, .hidden') && e.getBoundingClientRect().right > 361)
+  .map((e) => e.outerHTML.slice(0, 80))"""
+
 
 def names_of_controls(page: Any) -> list[tuple[str, str]]:
     """Role and computed name of everything a screen reader can stop at."""
@@ -83,15 +88,24 @@ def test_a_phone_needs_no_sideways_scrolling(open_page: Opened, hostile: bool) -
     for selector in ("#filters > summary", "#bulk > summary", ".card summary", "#training .numbers summary"):
         page.locator(selector).first.click()
     assert page.evaluate("document.documentElement.scrollWidth") == 360
-    outside = """() => [...document.querySelectorAll('main *, #bar *')]
-      .filter((e) => e.checkVisibility() && !e.closest('.scroll, .hidden') && e.getBoundingClientRect().right > 361)
-      .map((e) => e.outerHTML.slice(0, 80))"""
-    assert page.evaluate(outside) == []
+    assert page.evaluate(OUTSIDE) == []
     page.locator("#looks-go").click()
     assert page.locator("#review.looking .card").count() == 1
-    assert page.evaluate(outside) == []
+    assert page.evaluate(OUTSIDE) == []
     button = page.locator(".card button").first.bounding_box()
     assert button["height"] >= 40
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_findings_can_be_read_and_named_on_a_phone(open_page: Opened, scheme: str) -> None:
+    page = open_page(found_page(), color_scheme=scheme, viewport=PHONE, has_touch=True, is_mobile=True)
+    tabs = page.locator("#tabs [role=tab]")
+    for number in range(tabs.count()):
+        tabs.nth(number).click()
+        assert page.evaluate("document.documentElement.scrollWidth") == 360
+        assert page.evaluate(OUTSIDE) == []
+        assert page.evaluate(LOW_CONTRAST) == []
+        assert [role for role, name in names_of_controls(page) if not name] == []
 
 
 def test_everything_has_a_name_and_the_parts_are_landmarks(open_page: Opened) -> None:

@@ -16,7 +16,16 @@ from pathlib import Path
 from typing import Any
 
 from sgoif.audit.dataset_writers import ARCHIVE, WRITERS, Cleaning
-from sgoif.audit.decisions import DROPPED, SKIP, Decision, DecisionsError, common_first_part, new_labels, read_decisions
+from sgoif.audit.decisions import (
+    DROPPED,
+    SKIP,
+    Decision,
+    DecisionsError,
+    common_first_part,
+    new_labels,
+    new_splits,
+    read_decisions,
+)
 from sgoif.audit.progress import Progress
 from sgoif.core.locks import lock
 from sgoif.core.serialization import replace
@@ -44,6 +53,8 @@ class Applied:
     undecided: int
     """Those of them without a decision."""
     dropped: int
+    moved: int = 0
+    """Images that go to another split."""
     relabelled: dict[tuple[str, str], int] = field(default_factory=dict)
     """Number of images by (given label, new label)."""
     ways: dict[str, int] = field(default_factory=dict)
@@ -55,14 +66,15 @@ class Applied:
 
     def summary(self) -> str:
         """What was done, for a terminal."""
-        moved = sum(self.relabelled.values())
+        relabelled = sum(self.relabelled.values())
         lines = [
             f"{'would write' if self.dry_run else 'wrote'} {shown(self.to)}: {self.written}, from {shown(self.source)}",
             f"  kept        {self.kept:,} ({self.undecided:,} of them without a decision)",
-            f"  relabelled  {moved:,}",
+            f"  relabelled  {relabelled:,}",
         ]
         pairs = sorted(self.relabelled.items(), key=lambda item: (-item[1], item[0]))
         lines += [f"    {count:,}  {shown(given)} → {shown(new)}" for (given, new), count in pairs]
+        lines += [f"  moved       {self.moved:,}, to another split"] if self.moved else []
         lines.append(f"  dropped     {self.dropped:,}")
         if self.left_out:
             lines.append(f"  left out    {len(self.left_out):,}, which could not be read or found:")
@@ -101,7 +113,7 @@ def apply_decisions(
     options: dict[str, Any] = {"layout": layout, "root": root, "image_column": image_column}
     collection = _open(origin, rows, split, {**options, "label_column": label_column, "follow_links": follow_links})
     labels = new_labels(rows, collection, decisions)
-    cleaning = Cleaning(collection, labels, links)
+    cleaning = Cleaning(collection, labels, links, new_splits(rows, collection))
     show = progress or Progress()
     write = WRITERS[collection.layout]
     try:
@@ -165,8 +177,13 @@ def _checked_target(to: str | os.PathLike[str], origin: Path) -> Path:
 
 
 def _open(origin: Path, rows: list[Decision], split: str | None, options: dict[str, Any]) -> Collection:
-    """The whole of the data; the split is read off the paths where it is not the usual one."""
+    """The whole of the data; the split is read off the paths where it is not the usual one.
+
+    Decisions that know of splits are about all of them.
+    """
     collection = open_images(origin, split=split, **options)
+    if split is None and collection.layout == "folder" and any(row.new_split is not None for row in rows):
+        return open_images(origin, every_split=True, **options)
     first = common_first_part(rows)
     if split is None and collection.split not in (None, first) and first is not None:
         names = set(collection.names)
@@ -222,6 +239,8 @@ def _applied(cleaning: Cleaning, target: Path, written: str, rows: list[Decision
     kept = {name for name, stays in zip(collection.names, ((after == before) & copied).tolist(), strict=True) if stays}
     pairs = Counter((names[a], names[b]) for a, b in zip(before[moved].tolist(), after[moved].tolist(), strict=True))
     skipped = [f"{shown(entry.name)}: {entry.reason}" for entry in collection.skipped]
+    splits = (collection.splits or [], cleaning.splits or [])
+    elsewhere = [old != new for old, new in zip(*splits, strict=True)] or [False] * len(copied)
     numbered = written != ARCHIVE or names == [str(number) for number in range(len(names))]
     renumbered = [] if numbered else [f"labels y in {ARCHIVE} are places in its class_names, whatever they were before"]
     ways = {way: count for way, count in cleaning.ways.items() if count}
@@ -233,6 +252,7 @@ def _applied(cleaning: Cleaning, target: Path, written: str, rows: list[Decision
         kept=len(kept),
         undecided=len(kept - {row.path for row in rows if row.decision != SKIP}),
         dropped=int(dropped.sum()),
+        moved=int((copied & elsewhere).sum()),
         relabelled=dict(pairs),
         ways=ways,
         left_out=skipped + [f"{shown(collection.names[n])}: {why}" for n, why in cleaning.unreadable.items()],

@@ -22,6 +22,7 @@ TO_CHECK = "to_check.csv"
 def read_checked(path: Path, collection: Collection, pixels: Pixels, held_out: Sequence[int]) -> dict[int, int]:
     """The right label of every held-out image that was decided about, by index."""
     decided = [decision for decision in read_decisions(path)[0] if decision.decision not in ("", SKIP)]
+    decided = [decision for decision in decided if decision.judges_label]
     labels = new_labels(decided, collection, path)
     place, held = {name: index for index, name in enumerate(pixels.names)}, set(map(int, held_out))
     classes = {name: index for index, name in enumerate(pixels.class_names)}

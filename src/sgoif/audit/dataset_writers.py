@@ -1,6 +1,6 @@
 """Cleaned copies of data in the layouts that images come in. Everything goes below one new folder.
 
-`labels` is the new label of every image, -1 where it is dropped. Writers return what was written in words.
+`labels` is the new label of every image, DROPPED where it goes. Writers return what was written in words.
 """
 
 import csv
@@ -89,6 +89,8 @@ class Cleaning:
     labels: Array
     links: bool = False
     """Whether files may share their contents with the original, so that an edit of one changes the other."""
+    splits: list[str] | None = None
+    """The new split of every image, where there are splits."""
     ways: Counter[str] = field(default_factory=Counter)
     """How many files were copied, linked, symlinked or renamed."""
     unreadable: dict[int, str] = field(default_factory=dict)
@@ -133,19 +135,30 @@ class Cleaning:
 
 
 def plan_folder(cleaning: Cleaning) -> list[tuple[str, Path]]:
-    """Where every file goes: TO/<class>/<path below the class>; a relabelled file gives way where a name is taken."""
+    """Where every file goes: TO/<class>/<path below the class>, or TO/<split>/<class>/...
+
+    A relabelled or moved file gives way where a name is taken.
+    """
     collection = cleaning.collection
     assert collection.root is not None
-    base = collection.root / collection.split if collection.split else collection.root
-    below = [Path(os.path.relpath(str(collection.file(number)), base)) for number in range(len(collection))]
-    # The folder's real name: a class name is what can be shown of it.
+    before = collection.splits if cleaning.splits is not None else None
+    base = collection.root / collection.split if collection.split and before is None else collection.root
+    whole = [Path(os.path.relpath(str(collection.file(number)), base)) for number in range(len(collection))]
+    below = whole if before is None else [path.relative_to(path.parts[0]) for path in whole]
+    # The folders' real names: those of classes and splits are what can be shown of them.
     folders = {int(label): path.parts[0] for label, path in zip(collection.labels, below, strict=True)}
+    tops = {split: path.parts[0] for split, path in zip(before or [], whole, strict=before is not None)}
     places, moves = Places(), dict[int, Path]()
     remaining = cleaning.remaining
     for moved in (False, True):
         for number in remaining:
-            if (cleaning.labels[number] != collection.labels[number]) == moved:
-                wanted = Path(folders[int(cleaning.labels[number])], *below[number].parts[1:])
+            label, wanted = int(cleaning.labels[number]), below[number]
+            split = None if cleaning.splits is None else cleaning.splits[number]
+            stays = label == collection.labels[number] and (before is None or split == before[number])
+            if stays != moved:
+                if label >= 0:
+                    wanted = Path(folders[label], *wanted.parts[1:])
+                wanted = wanted if split is None else tops[split] / wanted
                 moves[number] = places.take(wanted)
                 cleaning.ways["renamed"] += moves[number] != wanted
     return [(str(collection.file(number)), moves[number]) for number in remaining]
@@ -157,7 +170,7 @@ def write_folder(cleaning: Cleaning, target: Path | None) -> str:
     if target is not None:
         for source, place in moves:
             cleaning.bring(source, target / place)
-    return "one folder per class"
+    return "one folder per class" if cleaning.splits is None else "one folder per split, in each one per class"
 
 
 def write_manifest(cleaning: Cleaning, target: Path | None) -> str:

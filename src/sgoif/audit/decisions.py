@@ -1,4 +1,4 @@
-"""Decisions that a person took about labels: read from a CSV file and checked against the data, all rows or none."""
+"""Decisions that a person took about images: read from a CSV file and checked against the data, all rows or none."""
 
 import os
 from collections.abc import Sequence
@@ -13,11 +13,14 @@ from sgoif.images.collection import Collection
 from sgoif.images.sources.csv_table import read_csv
 from sgoif.images.text import few, plural, shown
 
-KEEP, RELABEL, DROP, SKIP = "keep", "relabel", "drop", "skip"
+KEEP, RELABEL, DROP, SKIP, MOVE = "keep", "relabel", "drop", "skip", "move"
 """SKIP: somebody looked and cannot tell; the label stays, and counts as undecided."""
 NEEDED = ("path", "decision", "given_label", "new_label")
 COLUMNS = (*NEEDED, "source")
-DROPPED = -1
+SPLIT, FINDING = "new_split", "finding"
+"""Columns that only a page of several splits, or of findings, exports."""
+DROPPED = -2
+"""In the place of a label; -1 is an image that has none."""
 LISTED = 5
 
 
@@ -34,6 +37,15 @@ class Decision:
     decision: str
     given_label: str
     new_label: str
+    new_split: str | None = None
+    """Where a moved image goes; None: the file has no such column, and is about one split."""
+    finding: str = ""
+    """The kind of finding that it was taken about; empty: the label was looked at."""
+
+    @property
+    def judges_label(self) -> bool:
+        """Whether it says that the label is right or wrong: a copy may be dropped whatever its label."""
+        return self.decision == RELABEL or (self.decision != MOVE and not self.finding)
 
 
 def read_decisions(path: Path) -> tuple[list[Decision], list[str]]:
@@ -50,13 +62,23 @@ def read_decisions(path: Path) -> tuple[list[Decision], list[str]]:
         raise DecisionsError(
             f"row {short[0]} of {shown(path)} does not have {len(table.header)} cells; export the file again"
         )
-    position = {name: table.column(name) for name in COLUMNS if name in table.header}
+    position = {name: table.column(name) for name in (*COLUMNS, SPLIT, FINDING) if name in table.header}
     decisions: list[Decision] = []
     sources: dict[str, None] = {}
     for row, cells in enumerate(table.rows, start=2):
         cell = {name: from_cell(cells[column]) for name, column in position.items()}
         kind = cell["decision"].strip().lower()
-        decisions.append(Decision(row, cell["path"], kind, cell["given_label"], cell["new_label"]))
+        decisions.append(
+            Decision(
+                row,
+                cell["path"],
+                kind,
+                cell["given_label"],
+                cell["new_label"],
+                cell.get(SPLIT),
+                cell.get(FINDING, ""),
+            )
+        )
         if cell.get("source"):
             sources[cell["source"]] = None
     if not decisions:
@@ -100,21 +122,36 @@ def new_labels(decisions: Sequence[Decision], collection: Collection, path: str 
     return labels
 
 
+def new_splits(decisions: Sequence[Decision], collection: Collection) -> list[str] | None:
+    """The split of every image after decisions that `new_labels` took; None where the data have no splits."""
+    if collection.splits is None:
+        return None
+    moved = {decision.path: decision.new_split or "" for decision in decisions if decision.decision == MOVE}
+    return [moved.get(name, split) for name, split in zip(collection.names, collection.splits, strict=True)]
+
+
 def _problem(
     decision: Decision, before: Decision | None, number: dict[str, int], classes: dict[str, int], data: Collection
 ) -> str | None:
     """Why a row cannot be applied."""
     path, kind, new = decision.path, decision.decision, decision.new_label
-    if kind not in (KEEP, RELABEL, DROP, SKIP):
-        return f"the decision {shown(kind)} is none of keep, relabel, drop, skip"
+    if kind not in (KEEP, RELABEL, DROP, SKIP, MOVE):
+        return f"the decision {shown(kind)} is none of keep, relabel, drop, skip, move"
     if path not in number:
         return f"{shown(path)} is not in the data"
     if before is not None:
-        same = (before.decision, before.new_label) == (kind, new)
+        same = (before.decision, before.new_label, before.new_split) == (kind, new, decision.new_split)
         return f"{shown(path)} {'was decided before' if same else 'contradicts what was decided'} in row {before.row}"
-    given = data.class_names[int(data.labels[number[path]])]
+    label = int(data.labels[number[path]])
+    given = data.class_names[label] if label >= 0 else ""
     if decision.given_label and decision.given_label != given:
         return f"{shown(path)} should have the label {shown(decision.given_label)} but has {shown(given)}"
+    if label < 0 and kind in (RELABEL, MOVE):
+        return f"{shown(path)} lies in no class folder: it can be kept or dropped"
+    if kind == MOVE:
+        return _wrong_move(decision, data)
+    if decision.new_split:
+        return f"{shown(path)} has the new split {shown(decision.new_split)}, yet the decision is not move"
     if kind == RELABEL and not new:
         return f"{shown(path)} is to be relabelled but new_label is empty"
     if kind == RELABEL and new not in classes:
@@ -123,4 +160,15 @@ def _problem(
         return f"the new label {shown(new)} of {shown(path)} is not a class of the data{hint}"
     if kind in (KEEP, SKIP) and new not in ("", given):
         return f"{shown(path)} is to be kept, yet has the new label {shown(new)}: choose keep or relabel"
+    return None
+
+
+def _wrong_move(decision: Decision, data: Collection) -> str | None:
+    """Why an image cannot go to another split."""
+    if data.splits is None:
+        return f"{shown(decision.path)} is to be moved, but no splits were read; --split reads only one"
+    splits = sorted({split for split, label in zip(data.splits, data.labels.tolist(), strict=True) if label >= 0})
+    if decision.new_split not in splits:
+        wanted = shown(decision.new_split or "")
+        return f"{shown(decision.path)} cannot move to the split {wanted}; there are {few(splits)}"
     return None

@@ -16,8 +16,10 @@ from torch import Tensor
 from sgoif.core.batches import read_items
 from sgoif.core.data import isolated_random_state
 from sgoif.core.score_table import ScoreTable
+from sgoif.findings import Finding
 from sgoif.reports.page import PageData, write_page
-from sgoif.reports.page_data import Pairs
+from sgoif.reports.page_data import FurtherImage, Pairs
+from sgoif.reports.page_findings import names_of
 from sgoif.reports.page_json import suspicion_order
 from sgoif.tasks.labels.channel import Labels
 from sgoif.tasks.labels.errors import LabelErrors
@@ -51,6 +53,16 @@ class ReportExtras:
     """The held-out examples that each of these hurts most, by index, [n, k] (−1: no more); None: not known."""
     review: RankedReview | None = None
     """A review that began with an earlier page, by name; None: the list is as this page shows it."""
+    findings: Sequence[Finding] = ()
+    titles: Mapping[str, str] = field(default_factory=dict)
+    """Every kind of finding that there is, in the order of the page, with its title."""
+    not_looked: Mapping[str, str] = field(default_factory=dict)
+    """Kinds that were not looked for, and why."""
+    unlisted: Mapping[str, tuple[int, str | None]] = field(default_factory=dict)
+    """Images of the data that the table lacks, such as those of other splits, by name: index for `picture`, or −1, and
+    class, or None."""
+    splits: Sequence[str] = ()
+    """Splits with classes, by any of which the names of images begin; nothing: there are no splits."""
 
 
 def write_label_report(
@@ -103,6 +115,10 @@ def page_data(errors: LabelFindings, table: ScoreTable, fdr: float, shown: Repor
     harmed[: len(found)] = rows[found]
     picture = shown.picture
     names = [shown.names(i) for i in index.tolist()]
+    listed = set(names)
+    further = [name for name in names_of(shown.findings) if name not in listed]
+    unlisted = [shown.unlisted.get(name, (-1, None)) for name in further]
+    places = np.concatenate([index, [place for place, _ in unlisted]]).astype(np.int64)
     return PageData(
         title=shown.title,
         source=shown.source,
@@ -111,7 +127,7 @@ def page_data(errors: LabelFindings, table: ScoreTable, fdr: float, shown: Repor
         names=names,
         table=table,
         harmed=harmed,
-        thumbnail=None if picture is None else lambda row: picture(int(index[row])),
+        thumbnail=None if picture is None else lambda row: picture(int(places[row])) if places[row] >= 0 else None,
         noise_rate=errors.noise_rate() if errors.rate_told else (math.nan, *errors.noise_rate()[1:]),
         fdr=fdr,
         precision=precision(errors, table),
@@ -121,6 +137,14 @@ def page_data(errors: LabelFindings, table: ScoreTable, fdr: float, shown: Repor
         notes=[*errors.notes(), *notes, *shown.notes],
         copies=_rows_of(shown.copies, rows),
         review=_review(shown, names, table["probability_wrong"]),
+        findings=shown.findings,
+        titles=shown.titles,
+        not_looked=shown.not_looked,
+        further=[
+            FurtherImage(name, label, decidable=name in shown.unlisted)
+            for name, (_, label) in zip(further, unlisted, strict=True)
+        ],
+        splits=shown.splits,
     )
 
 

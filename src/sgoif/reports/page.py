@@ -13,6 +13,7 @@ import numpy as np
 from sgoif.core.serialization import atomic_write
 from sgoif.errors import SettingError
 from sgoif.reports.page_data import PageData
+from sgoif.reports.page_findings import picture_order
 from sgoif.reports.page_json import build_payload, suspicion_order, to_json
 from sgoif.reports.page_pictures import CHUNK, order_by_need, picture_blocks
 from sgoif.reports.templates import escape_html, fill_template, join_scripts, page_policy, read_asset
@@ -23,7 +24,7 @@ MAX_BYTES = 64 * 2**20
 REVIEW_SCRIPTS = ("review_plan.js", "review_interval.js", "review_estimate.js")
 SCRIPTS = (
     "elements.js", "rows.js", "decisions.js", "charts.js", "pairs.js", *REVIEW_SCRIPTS, "review_panel.js", "cards.js",
-    "page.js", "start.js",
+    "findings.js", "tabs.js", "page.js", "start.js",
 )  # fmt: skip
 END = 256
 """Room for what follows the pictures."""
@@ -43,12 +44,12 @@ def _parts(data: PageData, max_bytes: int, progress: Callable[[int, int], None] 
     if max_bytes <= 0:
         raise SettingError(f"max_bytes must be positive; got {max_bytes}")
     order = suspicion_order(data.table)
-    sequence = order_by_need(order, data.harmed)
+    sequence = picture_order(data, order_by_need(order, data.harmed))
     slots = None
     if data.thumbnail is not None:
-        places = np.empty(len(order), dtype=np.int64)
+        places = np.empty(len(sequence), dtype=np.int64)
         places[sequence] = np.arange(len(sequence))
-        slots = places[order]
+        slots = np.concatenate([places[order], places[len(order) :]])
     frame, script = _frame(data.title)
     report = to_json({**build_payload(data, order, slots), "chunk": CHUNK})
     head = f'{frame[0]}<script type="application/json" id="report">{report}</script>\n'

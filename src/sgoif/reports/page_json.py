@@ -18,6 +18,7 @@ import numpy as np
 from sgoif.core.score_table import ScoreTable
 from sgoif.core.types import Indices
 from sgoif.reports.page_data import PageData, Pairs
+from sgoif.reports.page_findings import findings_payload
 
 FULL_MATRIX = 16
 """Up to so many classes the matrix is shown whole; above it shows the classes with most wrong labels."""
@@ -94,6 +95,7 @@ def build_payload(data: PageData, order: Indices, slots: Indices | None) -> dict
         "facts": [[str(key), str(value)] for key, value in data.facts.items()],
         "notes": [str(note) for note in data.notes],
         "copies": [sorted(int(place[row]) for row in group) for group in data.copies],
+        "found": findings_payload(data, place),
     }
 
 

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import csv
 import io
 import json
 from pathlib import Path
@@ -11,6 +12,7 @@ from review_runs import CLASSES, make_run
 from sgoif.audit.decisions import read_decisions
 from sgoif.cli import main
 from sgoif.commands.review.session import ReviewSession
+from sgoif.core.score_table import from_cell, write_csv
 
 HEAD = "path,decision,given_label,new_label"
 
@@ -121,6 +123,37 @@ def test_decisions_made_on_the_page_are_taken_over(
     assert len(found["to_look_at"]) == 10
     assert "random looks" in found["report"]
     assert len(kept(run)) == 30
+
+
+def test_decisions_about_findings_are_kept_and_ask_for_no_label(run: Path) -> None:
+    columns = ("path", "decision", "given_label", "new_label", "source", "new_split", "finding")
+    first, second, third = list(ReviewSession(run).looks(3))
+    given = ReviewSession(run).labels[first][0]
+    rows = [
+        (first, "drop", given, "", "/data", "", "copies"),
+        (second, "keep", ReviewSession(run).labels[second][0], "", "/data", "", ""),
+        ("test/other.png", "move", "", "", "/data", "val", "leaks"),
+        ("val/other.png", "relabel", "cat", "dog", "/data", "", ""),
+    ]
+    write_csv(run / "page.csv", columns, rows)
+    session = ReviewSession(run, run / "page.csv")
+    assert session.skipped == {first}
+    assert first not in list(session.remaining(10))
+    assert (session.estimate().decided, session.estimate().found) == (1, 0)
+    session.decide(third, "keep")
+    with open(run / "decisions.csv", newline="", encoding="utf-8") as file:
+        saved = {
+            from_cell(row["path"]): (row["decision"], row["new_split"], row["finding"]) for row in csv.DictReader(file)
+        }
+    assert saved == {
+        first: ("drop", "", "copies"),
+        second: ("keep", "", ""),
+        third: ("keep", "", ""),
+        "test/other.png": ("move", "val", "leaks"),
+        "val/other.png": ("relabel", "", ""),
+    }
+    session.decide(first, "keep")
+    assert set(ReviewSession(run).further) == {"test/other.png", "val/other.png"}
 
 
 def test_a_finished_list_ends_by_itself(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any) -> None:

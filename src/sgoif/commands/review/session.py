@@ -3,7 +3,18 @@
 from collections.abc import Iterator
 from pathlib import Path
 
-from sgoif.audit.decisions import COLUMNS, DROP, KEEP, RELABEL, SKIP, Decision, DecisionsError, read_decisions
+from sgoif.audit.decisions import (
+    COLUMNS,
+    DROP,
+    FINDING,
+    KEEP,
+    RELABEL,
+    SKIP,
+    SPLIT,
+    Decision,
+    DecisionsError,
+    read_decisions,
+)
 from sgoif.audit.errors import RunDirectoryError
 from sgoif.audit.review_plan import REVIEW, read_review_plan, write_review_plan
 from sgoif.audit.run_directory import RunDirectory
@@ -36,6 +47,9 @@ class ReviewSession:
         planned = (run / REVIEW).exists()
         self.review = read_review_plan(run) if planned else write_review_plan(run, list(self.labels), probability)
         self.decided: dict[str, Decision] = {}
+        self.further: dict[str, Decision] = {}
+        """Decisions that say nothing about labels of the list, such as to drop a copy: kept as they are."""
+        self._splits = False
         if (run / DECISIONS).exists():
             self._read(run / DECISIONS)
         if decisions is not None:
@@ -50,7 +64,7 @@ class ReviewSession:
     def remaining(self, count: int) -> Iterator[str]:
         """Images to look at: the first `count` of the plan, then the list from the top."""
         for path in dict.fromkeys([*self.looks(count), *self.review.index.tolist()]):
-            if path not in self.decided:
+            if path not in self.decided and path not in self.further:
                 yield path
 
     def looks(self, count: int) -> list[str]:
@@ -59,14 +73,16 @@ class ReviewSession:
 
     @property
     def skipped(self) -> set[str]:
-        """Images that somebody looked at and cannot tell."""
-        return {path for path, row in self.decided.items() if row.decision == SKIP}
+        """Images that somebody looked at and cannot tell, or decided about for another reason than the label."""
+        other = {path for path in self.further if path in self.labels}
+        return {path for path, row in self.decided.items() if row.decision == SKIP} | other
 
     def decide(self, path: str, kind: str, label: str = "") -> None:
         """Take a decision and save all of them."""
         given = self.labels[path][0]
         kind, label = (KEEP, "") if kind == RELABEL and label == given else (kind, label)
         self.decided[path] = Decision(0, path, kind, given, label)
+        self.further.pop(path, None)
         self._save()
 
     def undo(self, path: str) -> None:
@@ -81,6 +97,12 @@ class ReviewSession:
 
     def _read(self, path: Path) -> None:
         for row in read_decisions(path)[0]:
+            self._splits |= row.new_split is not None
+            self.decided.pop(row.path, None)
+            self.further.pop(row.path, None)
+            if not row.judges_label or (row.new_split is not None and row.path not in self.labels):
+                self.further[row.path] = row
+                continue
             if row.decision not in (KEEP, RELABEL, DROP, SKIP) or row.path not in self.labels:
                 what = f"decides {shown(row.decision)} about {shown(row.path)}"
                 raise DecisionsError(
@@ -90,11 +112,17 @@ class ReviewSession:
             self.decided[row.path] = row
 
     def _save(self) -> None:
-        rows = [
-            (row.path, row.decision, row.given_label, row.new_label, str(self.source)) for row in self.decided.values()
-        ]
+        decided = [*self.decided.values(), *self.further.values()]
+        rows = [[row.path, row.decision, row.given_label, row.new_label, str(self.source)] for row in decided]
+        header = list(COLUMNS)
+        if self._splits:
+            header.append(SPLIT)
+            rows = [[*cells, row.new_split or ""] for cells, row in zip(rows, decided, strict=True)]
+        if self.further:
+            header.append(FINDING)
+            rows = [[*cells, row.finding] for cells, row in zip(rows, decided, strict=True)]
         if rows:
-            write_csv(self.run / DECISIONS, COLUMNS, rows)
+            write_csv(self.run / DECISIONS, header, rows)
         else:  # a file without decisions is refused by whoever reads it
             (self.run / DECISIONS).unlink(missing_ok=True)
 

@@ -3,6 +3,7 @@
 const MANY_CLASSES = 30;
 const COPIES_SHOWN = 4;
 const LISTED = 20;
+const MARKS = { keep: "✓ keep", drop: "✕ drop", skip: "? cannot tell" };
 const DECISION_TEXT = { keep: "✓ Keep", relabel: "→ Relabel", drop: "✕ Drop", skip: "? Cannot tell" };
 const chosenClass = new Map(); // row -> class picked in the card but not (or no longer) decided
 
@@ -11,7 +12,7 @@ function targetClass(row) {
   const decision = decisions.get(row);
   if (decision && decision.kind === "relabel") return decision.label;
   if (chosenClass.has(row)) return chosenClass.get(row);
-  return column.suggested[row] === column.given[row] ? -1 : column.suggested[row];
+  return column.suggested[row] === column.given[row] ? -1 : column.suggested[row] ?? -1;
 }
 
 /** `decide(row, kind, label)` and `activate(row)` are called on the user's behalf. */
@@ -88,7 +89,7 @@ function harmedRows(row) {
 function pictureStrip(rows, word, meaning) {
   const strip = make("ul", { class: "strip", "aria-label": meaning });
   for (const row of rows) {
-    const caption = `${shown(report.names[row])}, labelled ${shown(className(column.given[row]))}`;
+    const caption = `${shown(nameOf(row))}, ${labelled(row) ? `labelled ${shown(givenName(row))}` : "without a label"}`;
     const frame = make("li", { class: "picture small", title: caption });
     showPicture(frame, row, caption);
     strip.append(frame);
@@ -124,8 +125,10 @@ function actions(row, handlers) {
     made.addEventListener("click", () => handlers.decide(row, kind, targetClass(row)));
     return made;
   };
-  group.append(...["keep", "drop", "relabel"].map(button));
-  const select = make("select", { "aria-label": `Class to relabel ${shown(report.names[row])} as` });
+  group.append(...["keep", "drop"].map(button));
+  if (!labelled(row)) return group;
+  group.append(button("relabel"));
+  const select = make("select", { "aria-label": `Class to relabel ${shown(nameOf(row))} as` });
   const fill = () => fillClasses(select, row);
   if (report.classes.length <= MANY_CLASSES) fill();
   // With hundreds of classes, a page of full lists would be slow; each is filled when it is about to be used.
@@ -149,7 +152,7 @@ function fillClasses(select, row) {
   if (select.dataset.full) return;
   select.dataset.full = "yes";
   const target = targetClass(row);
-  const options = report.classes.map((_, number) => number).filter((number) => number !== column.given[row]).map(classOption);
+  const options = report.classes.map((_, number) => number).filter((number) => number !== givenOf(row)).map(classOption);
   select.replaceChildren(make("option", { value: "" }, "choose a class"), ...options);
   select.value = target < 0 ? "" : String(target);
 }
@@ -163,10 +166,11 @@ function updateCard(card, row) {
   }
   const target = targetClass(row);
   const select = card.querySelector("select");
-  if (!select.dataset.full) select.replaceChildren(target < 0 ? make("option", { value: "" }, "choose a class") : classOption(target));
-  select.value = target < 0 ? "" : String(target);
+  if (select && !select.dataset.full) select.replaceChildren(target < 0 ? make("option", { value: "" }, "choose a class") : classOption(target));
+  if (select) select.value = target < 0 ? "" : String(target);
   const mark = card.querySelector(".mark");
   if (!decision) mark.replaceChildren();
   else if (decision.kind === "relabel") mark.replaceChildren("→ relabel as ", isolated(className(decision.label)));
-  else mark.replaceChildren({ keep: "✓ keep", drop: "✕ drop", skip: "? cannot tell" }[decision.kind]);
+  else if (decision.kind === MOVE) mark.replaceChildren("⇢ move to ", isolated(splits[decision.label]));
+  else mark.replaceChildren(MARKS[decision.kind]);
 }

@@ -1,10 +1,14 @@
 // Decisions: what was decided about which row, kept in the browser, written to and read from decisions.csv.
 
-const KINDS_OF_DECISION = ["keep", "relabel", "drop"];
+const MOVE = "move"; // to another split
+const KINDS_OF_DECISION = ["keep", "relabel", "drop", ...(splits.length ? [MOVE] : [])];
 const SKIP = "skip"; // somebody looked and cannot tell: kept like a decision, and counted as none
-const CSV_COLUMNS = ["path", "decision", "given_label", "new_label", "source"];
+const CSV_COLUMNS = ["path", "decision", "given_label", "new_label", "source",
+  ...(splits.length ? ["new_split"] : []), ...(report.found ? ["finding"] : [])];
 const STORE = `sgoif-report-${report.digest}`;
-const decisions = new Map(); // row -> { kind, label }, label = class number for relabel, else -1
+// row -> { kind, label, about }: label = number of the class of relabel, of the split of move, else -1; about = the kind
+// of finding that it is about, "" where the label was looked at. One to an image: the last one holds.
+const decisions = new Map();
 const undoStack = []; // each entry: [[row, decision before or undefined], ...]
 let storable = true;
 // Kept by the place in the order of names, which stays when the rows are ranked anew.
@@ -17,9 +21,10 @@ function loadDecisions() {
     // A write shows now, and not after an hour of work, that the browser refuses to store.
     localStorage.setItem(STORE, text === null ? "[]" : text);
     decisions.clear();
-    for (const [place, kind, label] of JSON.parse(text === null ? "[]" : text)) {
-      const row = column.nameOrder[place];
-      if (row !== undefined && isDecision(row, kind, label)) decisions.set(row, { kind, label });
+    const others = new Map(further.map(([name], place) => [name, total + place]));
+    for (const [place, kind, label, about] of JSON.parse(text === null ? "[]" : text)) {
+      const row = typeof place === "string" ? others.get(place) : column.nameOrder[place];
+      if (row !== undefined && isDecision(row, kind, label)) decisions.set(row, { kind, label, about: String(about ?? "") });
     }
   } catch {
     storable = false;
@@ -27,13 +32,16 @@ function loadDecisions() {
 }
 
 function isDecision(row, kind, label) {
-  if (kind === "relabel") return Number.isInteger(label) && label in report.classes && label !== column.given[row];
+  if (!decidable(row) || (!labelled(row) && [MOVE, "relabel"].includes(kind))) return false;
+  if (kind === "relabel") return Number.isInteger(label) && label in report.classes && label !== givenOf(row);
+  if (kind === MOVE) return Number.isInteger(label) && label in splits && label !== splitOf(row);
   return kind === SKIP || KINDS_OF_DECISION.includes(kind);
 }
 
 function storeDecisions() {
   try {
-    localStorage.setItem(STORE, JSON.stringify([...decisions].map(([row, { kind, label }]) => [placeOfRow[row], kind, label])));
+    localStorage.setItem(STORE, JSON.stringify([...decisions].map(([row, { kind, label, about }]) =>
+      [row < total ? placeOfRow[row] : nameOf(row), kind, label, ...(about ? [about] : [])])));
     storable = true;
   } catch {
     storable = false;
@@ -63,12 +71,12 @@ function undoLast() {
 }
 
 function tallyDecisions() {
-  const tally = { keep: 0, relabel: 0, drop: 0, skip: 0, decided: 0, selected: 0 };
+  const tally = { keep: 0, relabel: 0, drop: 0, move: 0, skip: 0, decided: 0, selected: 0 };
   for (const [row, { kind }] of decisions) {
     tally[kind] += 1;
     if (kind === SKIP) continue;
     tally.decided += 1;
-    tally.selected += column.selected[row];
+    tally.selected += column.selected[row] ?? 0;
   }
   return tally;
 }
@@ -85,9 +93,10 @@ const quoted = (text) => (/[",\r\n]|^\s|\s$/.test(text) ? `"${text.replaceAll('"
 function decisionsCsv() {
   const lines = [CSV_COLUMNS];
   for (const row of [...decisions.keys()].sort((a, b) => a - b)) {
-    const { kind, label } = decisions.get(row);
+    const { kind, label, about } = decisions.get(row);
     const changed = kind === "relabel" ? className(label) : "";
-    lines.push([report.names[row], kind, className(column.given[row]), changed, report.source]);
+    const cells = { new_split: kind === MOVE ? splits[label] : "", finding: about };
+    lines.push([nameOf(row), kind, givenName(row), changed, report.source, ...CSV_COLUMNS.slice(5).map((name) => cells[name])]);
   }
   return lines.map((cells) => `${cells.map((cell) => quoted(toCell(cell))).join(",")}\r\n`).join("");
 }
@@ -147,18 +156,20 @@ function importDecisions(text) {
   }
   const rowsByName = new Map();
   report.names.forEach((name, row) => rowsByName.set(name, [...(rowsByName.get(name) || []), row]));
+  further.forEach(([name], place) => rowsByName.set(name, [total + place]));
   const numbers = new Map(report.classes.map((name, number) => [name, number]));
   const changes = new Map();
   const problems = { unknown: 0, changed: 0, invalid: 0 };
   for (const cells of rows) {
-    const [path, kind, given, label] = places.slice(0, 4).map((place) => fromCell(cells[place] || ""));
+    const cell = (name) => fromCell(cells[(header || []).indexOf(name)] || "");
+    const [path, kind, given, label, split, about] = [...CSV_COLUMNS.slice(0, 4), "new_split", "finding"].map(cell);
     const found = rowsByName.get(path);
-    const matching = (found || []).filter((row) => className(column.given[row]) === given);
-    const number = kind === "relabel" ? numbers.get(label) : -1;
+    const matching = (found || []).filter((row) => givenName(row) === given);
+    const number = kind === "relabel" ? numbers.get(label) : kind === MOVE ? splits.indexOf(split) : -1;
     if (found === undefined) problems.unknown += 1;
     else if (matching.length === 0) problems.changed += 1;
     else if (number === undefined || !isDecision(matching[0], kind, number)) problems.invalid += 1;
-    else for (const row of matching) changes.set(row, { kind, label: number });
+    else for (const row of matching) changes.set(row, { kind, label: number, about });
   }
   decideRows([...changes]);
   const left = [

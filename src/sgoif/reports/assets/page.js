@@ -127,8 +127,10 @@ function cardsPerLine() {
   return Math.max(1, cards.filter((card) => card.offsetTop === cards[0].offsetTop).length);
 }
 
+const sameDecision = (one, other) => one !== undefined && ["kind", "label", "about"].every((part) => one[part] === other[part]);
+
 function decide(row, kind, label, moveOn) {
-  const name = shown(report.names[row]);
+  const name = shown(nameOf(row));
   if (kind === "relabel" && label < 0) {
     const select = cardOf(row).querySelector("select");
     select.focus();
@@ -136,8 +138,8 @@ function decide(row, kind, label, moveOn) {
     return;
   }
   const before = decisions.get(row);
-  const decision = { kind, label: kind === "relabel" ? label : -1 };
-  const same = before !== undefined && before.kind === decision.kind && before.label === decision.label;
+  const decision = { kind, label: kind === "relabel" ? label : -1, about: "" };
+  const same = sameDecision(before, decision);
   // A second click takes a decision back; a second key press does not, since it comes with moving on.
   if (!same || !moveOn) decideRows([[row, same ? null : decision]]);
   const what = kind === "relabel" ? `relabel as ${shown(className(label))}` : kind === SKIP ? "cannot tell" : kind;
@@ -150,6 +152,7 @@ function decide(row, kind, label, moveOn) {
 function refresh(rows) {
   if (rows.length > view.size) for (const card of byId("cards").querySelectorAll(".card")) updateCard(card, Number(card.dataset.row));
   else for (const row of rows) if (cardOf(row)) updateCard(cardOf(row), row);
+  refreshFindings();
   showTally();
   showBulk();
   showLooks();
@@ -163,8 +166,8 @@ function undo() {
   }
   for (const row of rows) chosenClass.delete(row);
   refresh(rows);
-  say(rows.length === 1 ? `Undone: ${shown(report.names[rows[0]])}` : `Undone: ${plural(rows.length, "decision", "decisions")}`);
-  const place = rows.length === 1 ? view.rows.indexOf(rows[0]) : -1;
+  say(rows.length === 1 ? `Undone: ${shown(nameOf(rows[0]))}` : `Undone: ${plural(rows.length, "decision", "decisions")}`);
+  const place = rows.length === 1 && tabs.open === null ? view.rows.indexOf(rows[0]) : -1;
   if (place >= 0) goTo(place);
 }
 
@@ -179,7 +182,7 @@ function showBulk() {
 
 function decideMany(kind) {
   const rows = openRows().filter((row) => kind !== "relabel" || column.suggested[row] !== column.given[row]);
-  decideRows(rows.map((row) => [row, { kind, label: kind === "relabel" ? column.suggested[row] : -1 }]));
+  decideRows(rows.map((row) => [row, { kind, label: kind === "relabel" ? column.suggested[row] : -1, about: "" }]));
   refresh(rows);
   say(`${plural(rows.length, "example", "examples")}: ${kind === "relabel" ? "relabel as suggested" : kind}`);
 }
@@ -191,7 +194,7 @@ function say(text) {
 function showTally() {
   const tally = tallyDecisions();
   const target = selectedTotal ? `${grouped(tally.selected)} of ${grouped(selectedTotal)} selected decided` : `${grouped(tally.decided)} decided`;
-  const kinds = KINDS_OF_DECISION.map((kind) => `${kind} ${grouped(tally[kind])}`).join(" · ")
+  const kinds = KINDS_OF_DECISION.filter((kind) => kind !== MOVE || tally.move).map((kind) => `${kind} ${grouped(tally[kind])}`).join(" · ")
     + (tally.skip ? ` · cannot tell ${grouped(tally.skip)}` : "");
   const saved = storable ? "" : " · not saved: this browser refuses to store, so export before you leave";
   byId("tally").replaceChildren(make("strong", {}, target), ` · ${kinds}${saved}`);

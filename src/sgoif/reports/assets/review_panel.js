@@ -22,9 +22,11 @@ function ordersOfPlan() {
 function verdicts() {
   const verdict = new Int8Array(plan.size).fill(UNKNOWN);
   const skipped = new Set();
-  for (const [row, { kind }] of decisions) {
+  for (const [row, { kind, about }] of decisions) {
+    if (row >= total) continue;
     const position = positions.get(row) ?? row;
-    if (kind === SKIP) skipped.add(position);
+    // Whoever drops a copy has not judged its label.
+    if (kind === SKIP || kind === MOVE || (about && kind !== "relabel")) skipped.add(position);
     else verdict[position] = kind === "keep" ? RIGHT : WRONG;
   }
   return [verdict, skipped];

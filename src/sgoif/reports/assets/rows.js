@@ -26,6 +26,17 @@ const contradicted = (row) => (groupsOf.get(row) ?? []).some((group) => group.mi
 
 const className = (number) => report.classes[number];
 
+// Images that only findings are about follow the rows of the table: [name, name of the class or null, whether it can be
+// decided about]. A class that only they have has no number.
+const further = report.found?.further ?? [];
+const splits = report.found?.splits ?? [];
+const nameOf = (row) => (row < total ? report.names[row] : further[row - total][0]);
+const givenName = (row) => (row < total ? className(column.given[row]) : further[row - total][1] ?? "");
+const givenOf = (row) => (row < total ? column.given[row] : report.classes.indexOf(givenName(row)));
+const labelled = (row) => row < total || further[row - total][1] !== null;
+const decidable = (row) => row < total || further[row - total][2];
+const splitOf = (row) => splits.indexOf(nameOf(row).split("/", 1)[0]);
+
 // Pictures: elements with one base64 text per line, read when needed and kept for a while.
 const KINDS = [["/9j/", "jpeg"], ["iVBOR", "png"], ["UklGR", "webp"], ["R0lGOD", "gif"]];
 const KEPT_CHUNKS = 24;

@@ -70,7 +70,7 @@ const KEYS = {
   2: () => decideActive("relabel"), r: () => decideActive("relabel"), R: () => decideActive("relabel"),
   4: () => decideActive(SKIP), s: () => decideActive(SKIP), S: () => decideActive(SKIP),
   3: () => decideActive("drop"), d: () => decideActive("drop"), D: () => decideActive("drop"),
-  c: chooseClass, C: chooseClass, l: toggleLooking, L: toggleLooking,
+  c: chooseClass, C: chooseClass, l: toggleLooking, L: toggleLooking, t: () => nextTab(1), T: () => nextTab(-1),
 };
 const ARROWS = { ArrowRight: () => 1, ArrowLeft: () => -1, ArrowDown: cardsPerLine, ArrowUp: () => -cardsPerLine() };
 
@@ -97,7 +97,9 @@ function onKey(event) {
     if (event.key === "Escape" && card) card.focus();
     return;
   }
-  if (event.key in ARROWS && card) {
+  if (findingsKey(event, target)) {
+    event.preventDefault();
+  } else if (event.key in ARROWS && card) {
     event.preventDefault();
     goTo(view.active + ARROWS[event.key]());
   } else if (event.key === "Enter" && target === card) {
@@ -129,6 +131,7 @@ function listen() {
     showPage(Math.floor(first / view.size));
   });
   byId("start").addEventListener("click", () => {
+    openTab(null);
     byId("review").scrollIntoView();
     step(0);
   });
@@ -161,6 +164,7 @@ applyFilters();
 showTally();
 listen();
 openLooks();
+openFindings();
 // The charts stand below the first screen: the cards come first.
 setTimeout(() => {
   showPairs(choosePair);
