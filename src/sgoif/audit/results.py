@@ -3,17 +3,18 @@
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from sgoif.audit import outputs, small_classes
 from sgoif.audit.checked import write_to_check
-from sgoif.audit.examined import FOLDER, examined, other_splits, with_others
+from sgoif.audit.examined import FOLDER, Others, examined, other_splits, with_others
 from sgoif.audit.progress import Progress
 from sgoif.audit.review_plan import write_review_plan
 from sgoif.audit.run_directory import RunDirectory
 from sgoif.core.provenance import package_version, versions, write_json
 from sgoif.core.score_table import ScoreTable
 from sgoif.core.types import Array, Indices
+from sgoif.findings.check import Examined
 from sgoif.findings.checks import Report, failing, find_all
 from sgoif.findings.finding import Severity
 from sgoif.findings.record import About, read_findings, write_findings, write_findings_table
@@ -38,6 +39,18 @@ class Found:
     history: Sequence[Mapping[str, float]]
     harmed: Callable[[Indices], Indices]
     """The held-out images that each of these hurts most."""
+
+
+class Looked(NamedTuple):
+    """What is wrong, and where that was looked for."""
+
+    report: Report
+    seen: Examined
+    """The images of all splits."""
+    others: Others | None
+    """Those whose labels were not judged."""
+    notes: list[str]
+    """What a person should know about them."""
 
 
 @dataclass(frozen=True)
@@ -77,18 +90,18 @@ def write_results(
     rate = findings.noise_rate().estimate
     numbers = sort_worst_first(small_classes.without_verdict(findings.table(settings.fdr), unjudged, rate))
     table = outputs.with_names(numbers, pixels.names, pixels.class_names)
-    report, looked_at, further = _look(directory, collection, pixels, found, numbers, features, show)
+    looked = _look(directory, collection, pixels, found, numbers, features, show)
     about_data = [
         *why,
         *small_classes.notes(numbers, pixels.labels, found.held, pixels.class_names),
         *collection.notes,
-        *further,
+        *looked.notes,
         *outputs.write_tables(folder, table),
     ]
     notes = [*findings.notes(), *about_data]
     for note in notes:
         show.say(note)
-    told, failed = _write_findings(directory, collection, report, looked_at)
+    told, failed = _write_findings(directory, collection, looked)
     outputs.write_skipped(folder, pixels.skipped)
     outputs.write_copies(folder, pixels)
     write_to_check(folder, findings, pixels)
@@ -123,8 +136,8 @@ def _look(
     table: ScoreTable,
     features: Array | None,
     show: Progress,
-) -> tuple[Report, About, list[str]]:
-    """Everything that is wrong, what was looked at, and what a person should know about that."""
+) -> Looked:
+    """Look for everything that is wrong."""
     settings = directory.settings
     judged = seen = examined(pixels, found.findings, table, features)
     others, notes = other_splits(settings, collection, pixels.size, directory.path / FOLDER, show)
@@ -132,14 +145,13 @@ def _look(
         seen = with_others(judged, pixels, collection.split, others)
     show.stage("looking for what else is wrong", 0)
     report = find_all(seen, judged=None if others is None else judged)
-    return report, About(str(collection.source), len(seen.names), seen.class_names), notes
+    return Looked(report, seen, others, notes)
 
 
-def _write_findings(
-    directory: RunDirectory, collection: Collection, report: Report, about: About
-) -> tuple[dict[str, Any], bool]:
+def _write_findings(directory: RunDirectory, collection: Collection, looked: Looked) -> tuple[dict[str, Any], bool]:
     """Write all files of findings; what summary.json says of them, and whether `fail_on` asks about some."""
-    folder, settings = directory.path, directory.settings
+    folder, settings, report = directory.path, directory.settings, looked.report
+    about = About(str(collection.source), len(looked.seen.names), looked.seen.class_names)
     known = None
     if settings.baseline is not None:
         known = frozenset(finding.id for finding in read_findings(settings.baseline))

@@ -46,7 +46,8 @@ def _tell(found: Difference) -> None:
     from sgoif.images.text import shown
 
     images = found.images
-    counts = new_table(f"images, by {found.compared_by}", ("",), ("images",))
+    print_sentence(f"Images were compared by their {found.compared_by}.")
+    counts = new_table("", ("",), ("images",))
     for name in ("same", "added", "removed", "moved", "relabelled", "changed"):
         value = getattr(images, name)
         add_row(counts, (name,), (f"{value if isinstance(value, int) else len(value):,}",))

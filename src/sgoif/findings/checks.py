@@ -95,8 +95,10 @@ class Report:
             one = f": {gravest.message.rstrip('.')}" if len(level) == 1 else ""
             lines.append(f"{gravest.severity}, {TITLES.get(kind, kind)}: {plural(len(level), 'finding')}{about}{one}")
         more = f"; {plural(len(ranked) - NAMED, 'more kind')} in findings.json" if len(ranked) > NAMED else ""
-        first = self._gravest(ranked[0]).advice.rstrip(".") or "look at these"
-        lines.append(f"to do first ({TITLES.get(ranked[0], ranked[0])}): {first[0].lower()}{first[1:]}{more}")
+        gravest = self._gravest(ranked[0])
+        where = ", ".join([TITLES.get(gravest.kind, gravest.kind), *map(shown, gravest.images[:1])])
+        first = gravest.advice.rstrip(".") or "look at it"
+        lines.append(f"to do first ({where}): {first[0].lower()}{first[1:]}{more}")
         return lines
 
     def _gravest(self, kind: str) -> Finding:

@@ -87,7 +87,7 @@ def test_a_summary_has_five_lines_at_most_and_the_gravest_first() -> None:
         "error, Exact copies: 1 finding about 1 image: it is bad",
         "warning, Dark images: 4 findings about 4 images",
         "warning, Blurry images: 1 finding about 1 image: it is bad",
-        "to do first (Exact copies): mend it; 1 more kind in findings.json",
+        "to do first (Exact copies, 'copies-0'): mend it; 1 more kind in findings.json",
     ]
     assert Report([], ("dark",), {}).summary(2) == ["nothing wrong was found in 2 images, looking for 1 kind of it"]
     assert len(failing(findings, Severity.ERROR)) == 1
