@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 from pathlib import Path
 from typing import Any
@@ -98,12 +99,30 @@ def test_the_summary_says_what_is_wrong_in_five_lines(finished: AuditResult) -> 
     assert len(told["summary"]) == 5
     assert told["summary"][-1].startswith("to do first (")
     assert any("of 'test', 'val'" in note for note in finished.summary["notes"])
-    page = finished.report.read_text(encoding="utf-8")
-    assert "to do first (" in page
     import pyarrow.parquet
 
     table = pyarrow.parquet.read_table(finished.out / "findings.parquet")
     assert table.num_rows == sum(max(1, len(finding.images)) for finding in found)
+
+
+def test_the_page_has_all_kinds_and_images_of_all_splits(finished: AuditResult) -> None:
+    page = finished.report.read_text(encoding="utf-8")
+    block = re.search(r'<script type="application/json" id="report">(.*?)</script>', page, re.S)
+    assert block is not None
+    shown = json.loads(block[1])["found"]
+    assert {kind["kind"]: len(kind["findings"]) for kind in shown["kinds"]} == {
+        kind: len(found) for kind, found in by_kind(finished).items() if kind != "wrong-label"
+    }
+    assert shown["splits"] == ["train", "val"]
+    further = {image[0]: image[1:] for image in shown["further"]}
+    assert further["val/columns/leaked.png"] == ["columns", True]
+    assert further["test/brighter.png"] == [None, True]
+    assert further["train/bars/broken.png"] == ["bars", True]
+    lines = re.findall(r'<script type="text/plain" id="pictures-\d+">(.*?)</script>', page, re.S)
+    pictures = [line for block in lines for line in block.split("\n")]
+    assert sum(bool(line) for line in pictures) == 74 + sum(
+        name not in {"train/bars/broken.png", "test/cut.png"} for name in further
+    )
 
 
 def test_a_resumed_run_writes_the_same_findings(finished: AuditResult, data: Path) -> None:

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -15,7 +16,7 @@ from sgoif.core.provenance import package_version, versions, write_json
 from sgoif.core.score_table import ScoreTable
 from sgoif.core.types import Array, Indices
 from sgoif.findings.check import Examined
-from sgoif.findings.checks import Report, failing, find_all
+from sgoif.findings.checks import TITLES, Report, failing, find_all
 from sgoif.findings.finding import Severity
 from sgoif.findings.record import About, read_findings, write_findings, write_findings_table
 from sgoif.findings.sarif import relative_to, write_junit, write_sarif
@@ -112,15 +113,20 @@ def write_results(
     extras = ReportExtras(
         title=collection.source.name or source,
         names=pixels.names.__getitem__,
-        picture=pixels.thumbnails,
+        picture=partial(_picture, pixels, looked.others),
         source=source,
         facts={**found.facts, **run},
-        notes=[*told["summary"], *about_data],
+        notes=about_data,
         copies=[group.indices for group in (*pixels.duplicates, *pixels.near_duplicates)],
         unjudged=unjudged.tolist(),
         history=found.history,
         harmed=found.harmed,
         review=review,
+        findings=looked.report.findings,
+        titles={kind: TITLES.get(kind, kind) for kind in (*looked.report.looked, *looked.report.not_looked)},
+        not_looked=looked.report.not_looked,
+        unlisted=_unlisted(collection, pixels, looked.others),
+        splits=_splits_with_classes(collection, looked.others),
     )
     write_page(folder / "report.html", page_data(findings, numbers, settings.fdr, extras), progress=show.advance)
     summary = {**_summary(directory, pixels, found, numbers), "findings": told, "seconds": seconds, "notes": notes}
@@ -146,6 +152,37 @@ def _look(
     show.stage("looking for what else is wrong", 0)
     report = find_all(seen, judged=None if others is None else judged)
     return Looked(report, seen, others, notes)
+
+
+def _picture(pixels: Pixels, others: Others | None, place: int) -> bytes:
+    """The thumbnail of an image; those of other splits are numbered on."""
+    if place < len(pixels):
+        return pixels.thumbnails(place)
+    assert others is not None
+    return others.pixels.thumbnails(place - len(pixels))
+
+
+def _unlisted(collection: Collection, pixels: Pixels, others: Others | None) -> dict[str, tuple[int, str | None]]:
+    """Images that issues.csv lacks: what cannot be read, and those of other splits; place of the picture, class."""
+    known = set(pixels.names)
+    found: dict[str, tuple[int, str | None]] = {
+        name: (-1, collection.class_names[label])
+        for name, label in zip(collection.names, collection.labels.tolist(), strict=True)
+        if name not in known
+    }
+    if others is not None:
+        beside = others.pixels
+        for place, (name, label) in enumerate(zip(beside.names, beside.labels.tolist(), strict=True), len(pixels)):
+            found[name] = place, beside.class_names[label] if label >= 0 else None
+    return found
+
+
+def _splits_with_classes(collection: Collection, others: Others | None) -> list[str]:
+    """Splits that an image can be moved to."""
+    if others is None or collection.split is None:
+        return []
+    labelled = zip(others.splits, others.pixels.labels.tolist(), strict=True)
+    return [collection.split, *dict.fromkeys(split for split, label in labelled if label >= 0)]
 
 
 def _write_findings(directory: RunDirectory, collection: Collection, looked: Looked) -> tuple[dict[str, Any], bool]:
