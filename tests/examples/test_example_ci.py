@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from command_tree import follow
 
 yaml = pytest.importorskip("yaml")
 
@@ -59,6 +60,22 @@ def test_the_hook_audits_anew_each_time_and_passes_the_status_on(tmp_path: Path,
     words = (repository / ".git/sgoif-audit/words").read_text().splitlines()
     out = str(Path(".git/sgoif-audit"))
     assert words == ["audit", "my photos", "--layout", "folder", "--fail-on", "error", "--out", out]
+
+
+def parse(line: str) -> None:
+    """As the command itself would, without running it."""
+    command, rest = follow(shlex.split(line))
+    command.make_context(command.name or "sgoif", list(rest))
+
+
+def test_the_commands_are_taken() -> None:
+    called = re.search(r"&& sgoif (.*)' --$", hook()["entry"])
+    assert called is not None
+    parse(called[1].replace('"$@"', "photos").replace('"$out"', "out"))
+    (line,) = re.findall(r"run: sgoif (.*)", WORKFLOW.read_text(encoding="utf-8"))
+    parse(line)
+    with pytest.raises(Exception, match="--nonsense"):
+        parse(f"{line} --nonsense")
 
 
 def test_the_workflow_uploads_what_the_audit_writes() -> None:

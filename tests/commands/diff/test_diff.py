@@ -140,6 +140,9 @@ def test_all_splits_are_compared(
     record = told(capsys, tmp_path / "first", tmp_path / "second")
     assert record["images"]["added"] == ["val/bird/0.png"]
     assert record["images"]["same"] == 6 + 2
+    run = make_run(tmp_path / "run", tmp_path / "first", [])
+    images = told(capsys, run, tmp_path / "second")["images"]
+    assert (images["same"], images["added"]) == (6, []), "the run is about train alone"
 
 
 def make_run(folder: Path, images: Path, findings: list[Finding]) -> Path:

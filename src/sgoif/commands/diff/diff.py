@@ -46,7 +46,9 @@ def diff(old: Path, new: Path, options: dict[str, Any], show: Progress) -> Diffe
         raise SettingError(
             f"{', '.join(given)} say how images are read, and both are runs of an audit; leave them away"
         )
-    first, second, by_pixels = read_versions(open_version(old, options), open_version(new, options), show)
+    # A run has judged one split, with which nothing but that of the other version compares.
+    opened = [open_version(path, options, every_split=not any(runs)) for path in (old, new)]
+    first, second, by_pixels = read_versions(opened[0], opened[1], show)
     images = compare_images(first, second)
     files = [path / FINDINGS for path in (old, new)]
     notes = []

@@ -40,8 +40,8 @@ def is_run(path: Path) -> bool:
     return (path / RUN).is_file()
 
 
-def open_version(path: Path, options: dict[str, Any]) -> Collection | Pixels:
-    """What was prepared for an audit, or the images of all splits; nothing is decoded yet."""
+def open_version(path: Path, options: dict[str, Any], every_split: bool) -> Collection | Pixels:
+    """What was prepared for an audit, or the images of one split or of all; nothing is decoded yet."""
     if is_run(path):
         try:
             return open_pixels(path / CACHE, verify=False)
@@ -51,7 +51,7 @@ def open_version(path: Path, options: dict[str, Any]) -> Collection | Pixels:
                 " --resume, or give the folder of its images"
             ) from error
     found = open_images(path, **options)
-    if found.layout == "folder" and found.split is not None and options.get("split") is None:
+    if every_split and found.layout == "folder" and found.split is not None and options.get("split") is None:
         return open_images(path, **options, every_split=True)
     return found
 
