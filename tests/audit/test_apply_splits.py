@@ -10,8 +10,10 @@ import pytest
 from apply_cases import FIRST, HEADER, decide, files_below, save, snapshot
 
 from sgoif.audit.apply import DecisionsError, apply_decisions
+from sgoif.audit.checked import read_checked
 from sgoif.audit.decisions import read_decisions
 from sgoif.core.score_table import to_cell
+from sgoif.images import open_images, prepare
 
 LONG = [*HEADER, "new_split", "finding"]
 MIXED = [
@@ -116,3 +118,16 @@ def test_what_is_decided_about_findings_says_nothing_about_labels(tmp_path: Path
     assert [row.judges_label for row in rows] == [True, False, False, False, False, False, True, False]
     rows, _ = read_decisions(decide(tmp_path / "old.csv", photos, FIRST))
     assert all(row.judges_label and row.new_split is None for row in rows)
+
+
+def test_labels_that_were_checked_are_taken_from_such_a_file(tmp_path: Path, photos: Path) -> None:
+    collection = open_images(photos)
+    pixels = prepare(collection, tmp_path / "cache", size=8)
+    rows = [*MIXED, ("val/cat/0.png", "relabel", "cat", "dog", "", ""), ("train/dog/2.png", "keep", "dog", "", "", "")]
+    found = read_checked(write(tmp_path / "d.csv", photos, rows), collection, pixels, range(len(pixels)))
+    assert {pixels.names[index]: pixels.class_names[label] for index, label in found.items()} == {
+        "train/cat/0.png": "dog",
+        "train/dog/2.png": "dog",
+    }
+    with pytest.raises(DecisionsError, match="has a decision yet about a label"):
+        read_checked(write(tmp_path / "d.csv", photos, MIXED[1:6]), collection, pixels, range(len(pixels)))

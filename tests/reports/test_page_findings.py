@@ -138,7 +138,7 @@ def test_each_form_shows_images_evidence_and_what_to_do(open_page: Opened) -> No
     assert page.locator("#found-list .strip li").count() == 6
     open_tab(page, "Unreadable files")
     assert page.locator("#found-list button").count() == 0
-    assert "not in a cleaned copy anyhow" in page.locator("#found-list").inner_text()
+    assert "nothing to decide here" in page.locator("#found-list").inner_text()
 
 
 def test_keeping_one_of_a_group_drops_the_others(open_page: Opened, tmp_path: Path) -> None:

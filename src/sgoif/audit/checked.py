@@ -22,7 +22,9 @@ TO_CHECK = "to_check.csv"
 def read_checked(path: Path, collection: Collection, pixels: Pixels, held_out: Sequence[int]) -> dict[int, int]:
     """The right label of every held-out image that was decided about, by index."""
     decided = [decision for decision in read_decisions(path)[0] if decision.decision not in ("", SKIP)]
-    decided = [decision for decision in decided if decision.judges_label]
+    # A file about several splits has decisions that say nothing about labels of this one.
+    elsewhere = {row.path for row in decided if row.new_split is not None} - set(collection.names)
+    decided = [row for row in decided if row.judges_label and row.path not in elsewhere]
     labels = new_labels(decided, collection, path)
     place, held = {name: index for index, name in enumerate(pixels.names)}, set(map(int, held_out))
     classes = {name: index for index, name in enumerate(pixels.class_names)}
@@ -33,7 +35,9 @@ def read_checked(path: Path, collection: Collection, pixels: Pixels, held_out: S
         if index is not None and index in held and label != DROPPED:
             found[index] = classes[collection.class_names[label]]
     if not decided:
-        raise DecisionsError(f"no row of {shown(path)} has a decision yet; write keep, relabel or drop there")
+        raise DecisionsError(
+            f"no row of {shown(path)} has a decision yet about a label; write keep, relabel or drop there"
+        )
     if not found:
         raise DecisionsError(
             f"none of {plural(len(decided), 'decision')} in {shown(path)} is about an image that was held out of"

@@ -56,7 +56,7 @@ function foundImage(row, finding, kind) {
   const label = labelled(row) ? isolated(givenName(row)) : make("span", { class: "muted" }, "no label");
   card.append(make("p", { class: "labels" }, label), make("p", { class: "name", title: shown(nameOf(row)) }, isolated(nameOf(row))));
   if (decidable(row)) card.append(foundActions(row, finding, kind));
-  else card.append(make("p", { class: "muted" }, "not in a cleaned copy anyhow"));
+  else card.append(make("p", { class: "muted" }, "nothing to decide here"));
   card.addEventListener("focusin", () => activateFound(card));
   updateFound(card);
   return card;
