@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from examined_cases import labelled_set
 
-from sgoif.findings import Severity
+from sgoif.findings import Finding, Severity
 from sgoif.findings.kinds.giveaways import GivesLabelAway, in_parts, one_rule
 
 COUNT, CLASSES = 1200, 6
@@ -125,3 +125,11 @@ def test_values_that_many_images_share_are_parts_of_their_own():
     parts = in_parts(values, 8)
     assert len({int(parts[0]), int(parts[900]), int(parts[930]), int(parts[-1])}) == 4
     assert np.ptp(in_parts(np.full(5, np.nan), 8)) == 0
+
+
+def test_a_finding_about_a_property_stays_the_same_one_where_its_classes_change() -> None:
+    one, other = (
+        Finding("gives-label-away", Severity.NOTE, "m", images=images, classes=classes, about="size")
+        for images, classes in ((("a",), ("cat", "dog")), (("b",), ("dog",)))
+    )
+    assert one.id == other.id != Finding("gives-label-away", Severity.NOTE, "m", about="border").id

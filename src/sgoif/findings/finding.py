@@ -41,13 +41,15 @@ class Finding:
     keep: str | None = None
     """Of several copies the image to keep."""
     about: str = ""
-    """What tells it from others of its kind in the same images and classes, such as the name of a property."""
+    """What it is about where neither images nor classes say so, such as a property; it alone then tells findings of a
+    kind apart."""
 
     @property
     def id(self) -> str:
         """The same in every run that finds the same thing in the same images, whatever else changes."""
         sha = hashlib.blake2b(digest_size=8)
-        for part in (self.kind, *sorted(self.images), "", *sorted(self.classes), "", self.about):
+        told_by = [self.about] if self.about else [*sorted(self.images), "", *sorted(self.classes)]
+        for part in (self.kind, *told_by):
             encoded = part.encode("utf-8", "surrogatepass")
             sha.update(len(encoded).to_bytes(8, "big") + encoded)
         return sha.hexdigest()
