@@ -36,6 +36,7 @@ COMMANDS = (
     "review",
     "apply",
     "diff",
+    "export",
     "trace",
     "features",
     "judge",
