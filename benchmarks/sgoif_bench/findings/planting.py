@@ -105,6 +105,7 @@ class _Planter:
         self.rng = np.random.default_rng((seed, len(pictures), 1))
         self.giving = list(GIVING)[seed % len(GIVING)]
         self.count = max(LEAST, round(rate * len(pictures)))
+        self.others = iter(self.rng.permutation(len(strangers)).tolist())
         self.groups = 0
         self.free = len(pictures)
 
@@ -202,7 +203,7 @@ class _Planter:
         return lambda: spoil(*file.content(), np.random.default_rng(seed))
 
     def _strange(self, row: int) -> Made:
-        other, suffix, before = int(self.rng.integers(len(self.strangers))), self.pictures.suffix, self._giving(row)
+        other, suffix, before = next(self.others), self.pictures.suffix, self._giving(row)
 
         def made() -> tuple[bytes, str]:
             like = self.pictures.image(row)
