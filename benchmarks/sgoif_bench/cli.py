@@ -102,6 +102,14 @@ BENCHMARKS = {
         "sgoif_bench.audits.run",
         "Compare the ways of the whole command `sgoif audit`, from a folder of images to its report.",
     ),
+    "findings": (
+        "sgoif_bench.findings.run",
+        "Plant findings of every kind in a folder of images: what is found there and in its clean twin.",
+    ),
+    "findings-speed": (
+        "sgoif_bench.findings.speed",
+        "Time and memory of checks that need no network, beside CleanVision and cleanlab.",
+    ),
     "reviews": (
         "sgoif_bench.reviews",
         "What a few dozen looks of a person tell about a list, simulated from the truth.",
@@ -152,7 +160,7 @@ Results = Annotated[
     list[Path],
     typer.Argument(
         help="Result files of one of `sgoif-bench labels`, `ood`, `poisoning`, `curriculum`, `unlearning`, `fidelity`,"
-        " `loops`, `lengths`, `pretrained`, `audits`."
+        " `loops`, `lengths`, `pretrained`, `audits`, `findings`."
     ),
 ]
 Where = Annotated[

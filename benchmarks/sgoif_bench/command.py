@@ -132,7 +132,7 @@ def answered(program: str, act: Callable[[], int]) -> int:
         return 130
 
 
-UNNAMED, FILES = ("data", "plot", "evidence"), ("matrix", "human", "again")
+UNNAMED, FILES = ("data", "plot", "evidence", "scratch"), ("matrix", "human", "again", "cleanvision")
 
 
 def _public(settings: Any) -> dict[str, Any]:

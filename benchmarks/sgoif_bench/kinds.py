@@ -23,6 +23,7 @@ MARKS: Mapping[str, Callable[[Line], bool]] = {
     "lengths": lambda line: {"steps", "anchors"} <= line.keys(),
     "pretrained": lambda line: "parts" in line,
     "audits": lambda line: "way" in line,
+    "findings": lambda line: "planted" in line,
 }
 """What only the lines of a benchmark have."""
 SETTINGS = {
@@ -33,7 +34,8 @@ SETTINGS = {
     "ood": "OodTableSettings",
     "pretrained": "PretrainedTableSettings",
 }
-"""What the tables of a benchmark are asked for with; those of deletions, loops, lengths and audits have one form."""
+"""What the tables of a benchmark are asked for with; those of deletions, loops, lengths, audits and findings
+have one form."""
 
 
 def kind_of(files: Sequence[Path]) -> str:

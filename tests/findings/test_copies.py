@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
+from PIL import Image
 from seen_cases import examined
 
+from sgoif.findings import Examined
 from sgoif.findings.finding import Severity
-from sgoif.findings.kinds.copies import ExactCopies, NearCopies
+from sgoif.findings.kinds.copies import ExactCopies, NearCopies, grey_copies, near_copies
+from sgoif.images.measurements import Measurements, measure
 
 
 def test_nothing_where_all_differ() -> None:
@@ -67,3 +72,34 @@ def test_groups_are_those_of_equal_digests() -> None:
     found = ExactCopies().find(examined([f"{row:03}" for row in range(500)], content=content))
     expected = {tuple(f"{row:03}" for row in range(500) if content[row] == value) for value in set(content)}
     assert {finding.images for finding in found} == {group for group in expected if len(group) > 1}
+
+
+def clouds(count: int) -> list[Image.Image]:
+    random = np.random.default_rng(0)
+    small = (random.integers(0, 220, (count, 6, 6, 1)) + random.integers(0, 36, (count, 1, 1, 3))).astype(np.uint8)
+    return [Image.fromarray(pixels).resize((40, 40), Image.Resampling.BICUBIC) for pixels in small]
+
+
+def measured(images: list[Image.Image]) -> Measurements:
+    rows = [measure(image, bytes([number]) * 16, grey=image.mode == "L") for number, image in enumerate(images)]
+    return Measurements.of(rows)
+
+
+def test_grey_copies_are_found_by_hash_and_thumbnail() -> None:
+    images = clouds(60)
+    greys = [image.convert("L") for image in images[:10]]
+    assert grey_copies(measured([*images, *greys])) == [[60 + number, number] for number in range(10)]
+    assert grey_copies(measured(images)) == []
+    assert grey_copies(measured([*images[10:], *greys])) == []
+    flat = [Image.new("L", (40, 40), 90), Image.new("RGB", (40, 40), (90, 90, 90))]
+    assert grey_copies(measured([*images, *flat])) == []
+
+
+def test_grey_copies_join_the_groups_of_their_originals() -> None:
+    images = clouds(20)
+    found = measured([*images, images[3], images[3].convert("L"), images[3].convert("L")])
+    content = found.content.copy()
+    content[22] = content[21]
+    names = [f"{number}.png" for number in range(23)]
+    seen = Examined(names, np.zeros(23, np.int64), ["a"], replace(found, content=content), near_copies=[(3, 20)])
+    assert near_copies(seen) == [[3, 20, 21, 22]]

@@ -217,3 +217,28 @@ def test_whole_audits_are_compared_over_the_seeds_that_both_ways_have(filler: An
     assert photos == ["photos of waste, by image, GPU", "50.0", "–", "–", "fine-tuned", "–"]
     shown = ["70.0 ± 20.0", "60.0 ± 0.0", "+0.0 ± 14.1", "frozen 2, scratch 1", "3.00 ± 1.41"]
     assert digits == ["digits, symmetric", *shown]
+
+
+def test_findings_that_are_so_to_the_eye_are_no_false_alarms(filler: Any, tmp_path: Path) -> None:
+    findings = filler("findings")
+    origin = {
+        "set": "photos",
+        "seed": 0,
+        "recipe_id": "a",
+        "recipe": {},
+        "clean_images": 2000,
+        "planted": {},
+        "found": {},
+    }
+
+    def line(kind: str, *rows: list[int]) -> dict[str, Any]:
+        grave = {"error": 0, "warning": len(rows), "note": 0}
+        clean = [{"rows": some, "severity": "warning"} for some in rows]
+        measured = {"recall": 1.0, "precision": 0.5, "alarms": 0.0}
+        return {**origin, "kind": kind, "metrics": measured, "clean": clean, "clean_severity": grave}
+
+    write(tmp_path, "findings.jsonl", line("dark"), line("blurry", [1], [2], [3]), line("leaks", [4, 5], [5, 7]))
+    looked = {"so": {"photos": {"blurry": [[2]], "copies": [[4, 5, 6]]}}}
+    (tmp_path / "findings-looked.json").write_text(json.dumps(looked))
+    assert cells(findings.false_alarms()) == [["blurry", "1.00 (1.50)"], ["leaks", "0.50 (1.00)"]]
+    assert cells(findings.found())[0] == ["dark", "100 / 50"]
