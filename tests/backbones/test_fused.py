@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -9,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from sgoif.backbones.efficientnet_lite import EARLY, efficientnet_lite
-from sgoif.backbones.fused import ConvRelu, SamePad, fused
+from sgoif.backbones.fused import NAME, ConvRelu, SamePad, fused, together
 
 
 def converted(network: nn.Module) -> list[ConvRelu]:
@@ -84,3 +85,19 @@ def test_a_network_whose_first_layers_see_fewer_images_gives_the_same_features(s
         assert expected.std() > 0.1
         torch.testing.assert_close(found(x), expected, rtol=1e-4, atol=1e-4)
     assert seen == [(0, 4), (0, 3), (1, 7)]
+
+
+def of_another_torch(*_: Any) -> Tensor:
+    raise TypeError("another signature")
+
+
+@pytest.mark.parametrize("operation", [None, of_another_torch, lambda x, *_: x])
+def test_without_an_operation_that_gives_the_same_all_is_plain(operation: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    body, x = nn.Sequential(nn.Conv2d(3, 4, 1), nn.ReLU()).eval(), torch.randn(2, 3, 5, 5)
+    monkeypatch.setattr(torch.ops, "mkldnn", SimpleNamespace(**{NAME: operation} if operation else {}))
+    together.cache_clear()
+    try:
+        assert together() is None
+        torch.testing.assert_close(fused(body)(x), body(x))
+    finally:
+        together.cache_clear()

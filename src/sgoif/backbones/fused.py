@@ -5,6 +5,8 @@ TensorFlow pads are left to the convolution too, and layers with large maps see 
 """
 
 import copy
+from collections.abc import Callable
+from functools import cache
 
 import torch
 import torch.nn.functional as F
@@ -63,7 +65,7 @@ class ConvRelu(nn.Module):
         self.convolution, self.relu, self.pad = convolution, relu, pad
         relu.inplace = True
         usual = convolution.padding_mode == "zeros" and isinstance(convolution.padding, tuple)
-        self.together = TOGETHER if usual and torch.backends.mkldnn.is_available() else None
+        self.together = together() if usual else None
 
     def forward(self, x: Tensor) -> Tensor:
         conv = self.convolution
@@ -94,7 +96,19 @@ class FewAtFirst(nn.Module):
         return found
 
 
-TOGETHER = getattr(torch.ops.mkldnn, "_convolution_pointwise", None)
-"""What the compiler of torch puts in the place of the two, since torch 2.0."""
 LIMITS: dict[type, tuple[str, list[float]]] = {nn.ReLU: ("relu", []), nn.ReLU6: ("hardtanh", [0.0, 6.0])}
 """What oneDNN calls them, and the limits that it is given."""
+NAME = "_convolution_pointwise"
+
+
+@cache
+def together() -> Callable[..., Tensor] | None:
+    """What the compiler of torch puts in the place of the two; None where this torch has none that gives the same."""
+    x, weight = torch.linspace(-1, 1, 18).view(1, 2, 3, 3), torch.linspace(-1, 1, 4).view(2, 2, 1, 1)
+    try:
+        found: Callable[..., Tensor] = getattr(torch.ops.mkldnn, NAME)
+        sums = found(x, weight, None, (0, 0), (1, 1), (1, 1), 1, *LIMITS[nn.ReLU], "")
+        same = torch.allclose(sums, F.conv2d(x, weight).relu(), atol=1e-5)
+    except (AttributeError, RuntimeError, TypeError):
+        return None
+    return found if same else None
