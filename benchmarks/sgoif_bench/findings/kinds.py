@@ -7,26 +7,22 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from sgoif.errors import SettingError
-from sgoif.findings import SEVERITIES, Check, Examined, Finding, Severity
+from sgoif.findings import SEVERITIES, Check, Examined, Finding, Severity, checks
 from sgoif.findings.kinds.classes import Imbalance, SmallClass, TwinClasses, TwinNames
 from sgoif.findings.kinds.copies import ExactCopies, NearCopies
-from sgoif.findings.kinds.files import Misnamed, Unreadable
+from sgoif.findings.kinds.files import LeftOut
 from sgoif.findings.kinds.giveaways import GivesLabelAway
+from sgoif.findings.kinds.labels import WrongLabels
 from sgoif.findings.kinds.leaks import Bursts, Leaks
-from sgoif.findings.kinds.off_topic import OffTopic, OutlierInClass
-from sgoif.findings.kinds.quality import Blurry, Bright, Dark, Empty, GreyAmongColour, OddAspect, OddSize
 from sgoif_bench.command import listed
 from sgoif_bench.findings.planting import File, Plant, Tree
 
 CHECKS: Mapping[str, Check] = {
     check.kind: check
-    for check in (
-        Unreadable(), Misnamed(), Dark(), Bright(), Blurry(), Empty(), OddAspect(), OddSize(), GreyAmongColour(),
-        ExactCopies(), NearCopies(), Leaks(), Bursts(), SmallClass(), Imbalance(), TwinNames(), TwinClasses(),
-        GivesLabelAway(), OffTopic(), OutlierInClass(),
-    )
-}  # fmt: skip
-"""All kinds that need no judgement of labels."""
+    for check in checks.CHECKS
+    if "labels_found" not in check.needs and check.kind not in (WrongLabels.kind, LeftOut.kind)
+}
+"""All kinds of things that are wrong, but for those that need a judgement of labels."""
 GROUPS = (ExactCopies.kind, NearCopies.kind, Leaks.kind, Bursts.kind)
 CLASSES = (SmallClass.kind, Imbalance.kind, TwinNames.kind, TwinClasses.kind, GivesLabelAway.kind)
 ALSO: Mapping[str, Collection[str]] = {

@@ -240,5 +240,5 @@ def test_findings_that_are_so_to_the_eye_are_no_false_alarms(filler: Any, tmp_pa
     write(tmp_path, "findings.jsonl", line("dark"), line("blurry", [1], [2], [3]), line("leaks", [4, 5], [5, 7]))
     looked = {"so": {"photos": {"blurry": [[2]], "copies": [[4, 5, 6]]}}}
     (tmp_path / "findings-looked.json").write_text(json.dumps(looked))
-    assert cells(findings.false_alarms()) == [["blurry", "1.00 (1.50)"], ["leaks", "0.50 (1.00)"]]
-    assert cells(findings.found())[0] == ["dark", "100 / 50"]
+    assert cells(findings.false_alarms()) == [["leaks", "0.50 (1.00)"], ["blurry", "1.00 (1.50)"]]
+    assert cells(findings.found())[1] == ["dark", "100 / 50"]
