@@ -49,8 +49,8 @@ def grey_copies(measured: Measurements) -> list[list[int]]:
     """Pairs of a grey and a coloured image that are the same picture but for that.
 
     Their perceptual hashes differ by 3 bits at most, so that one of four parts is equal, and their thumbnails without
-    colour are as near as those of other near copies have to be. Of 300 images of CIFAR-10 and of textures each, 96%
-    and 90% are so near to their grey copies, and of the former none to any other image.
+    colour are as near as those of other near copies have to be. The hashes of 285 of 300 images of CIFAR-10, and of 265
+    of 300 textures, were so near to those of their grey copies; in CIFAR-10 no other image's was nearer than 6 bits.
     """
     clear = np.asarray(measured.contrast) >= FLAT / 255
     grey, coloured = np.flatnonzero(clear & measured.grey), np.flatnonzero(clear & ~measured.grey)
