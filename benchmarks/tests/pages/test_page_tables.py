@@ -241,4 +241,4 @@ def test_findings_that_are_so_to_the_eye_are_no_false_alarms(filler: Any, tmp_pa
     looked = {"so": {"photos": {"blurry": [[2]], "copies": [[4, 5, 6]]}}}
     (tmp_path / "findings-looked.json").write_text(json.dumps(looked))
     assert cells(findings.false_alarms()) == [["leaks", "0.50 (1.00)"], ["blurry", "1.00 (1.50)"]]
-    assert cells(findings.found())[1] == ["dark", "100 / 50"]
+    assert cells(findings.found())[1] == ["dark", "100/50"]
