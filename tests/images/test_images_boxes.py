@@ -77,7 +77,7 @@ def test_splits_of_coco(tmp_path: Path) -> None:
     for split in ("train", "valid"):
         photos(tmp_path / split)
         write_coco(tmp_path / split / "_annotations.coco.json", BOXES)
-    assert "not read: 'valid'" in open_images(tmp_path).notes[0]
+    assert "not of 'valid'" in open_images(tmp_path).notes[0]
     assert open_images(tmp_path, split="valid").names[0] == "valid/a.png#11"
 
 

@@ -57,7 +57,7 @@ def test_splits_by_the_names_of_shards(tmp_path: Path) -> None:
         (tmp_path / name).write_bytes(tar(pairs(first, 4)))
     found = open_images(tmp_path)
     assert (found.split, len(found)) == ("train", 8)
-    assert "not read: 'val'" in found.notes[0]
+    assert "not of 'val'" in found.notes[0]
     assert len(open_images(tmp_path, split="val")) == 4
     with pytest.raises(ImagesError, match="no split 'test'"):
         open_images(tmp_path, split="test")

@@ -390,7 +390,7 @@ def _hold(folder: Path) -> None:
 CASES = [
     Case("some images corrupt", _corrupt_images, 0, "files could not be used"),
     Case("all images corrupt", _only_corrupt_images, 2, "holds no readable image"),
-    Case("image of 60,000 × 60,000 pixels from 4 kB", _image_bomb, 0, "1 files could not be used"),
+    Case("image of 60,000 × 60,000 pixels from 4 kB", _image_bomb, 0, "1 file could not be used"),
     Case("npz that unpacks to 4 GB", _npz_bomb, 2, "would unpack to"),
     Case("npz with a head of half a gigabyte", _npz_head, 2, "a head of"),
     Case("npz with pickled objects", _npz_objects, 2, "holds Python objects"),
@@ -418,7 +418,7 @@ CASES = [
     Case("decisions that are not text", _decisions, 2, "not UTF-8 text"),
     Case("unlearning log nested 20,000 deep", _log, 3, "not an entry of an audit log"),
     Case("losses that are not numbers", _not_a_number, 2, "the loss is not a number"),
-    Case("file size limit", _plain_audit, 2, "the disk is full", _small_disk),
+    Case("file size limit", _plain_audit, 2, "is full", _small_disk),
     Case("full disk at a checkpoint", _plain_audit, 2, "the disk is full", _full_disk),
     Case("class folder that may not be listed", _plain_audit, 0, "files could not be used", _unreadable),
     Case("data folder that may not be listed", _plain_audit, 2, "cannot look into", _all_unreadable),

@@ -7,6 +7,7 @@ from typing import Any
 
 from sgoif.core.score_table import Array, ScoreTable, texts, write_csv
 from sgoif.images.pixels import Duplicate, Pixels
+from sgoif.images.text import plural
 
 COLUMNS = (
     "path",
@@ -45,6 +46,11 @@ def write_tables(folder: Path, table: ScoreTable, stem: str = "issues") -> list[
 def write_skipped(folder: Path, skipped: Sequence[Any]) -> None:
     """skipped.csv, also when it is empty: a file from an earlier run would mislead."""
     write_csv(folder / "skipped.csv", ("name", "reason"), ((str(item.name), str(item.reason)) for item in skipped))
+
+
+def skipped_note(skipped: Sequence[Any]) -> list[str]:
+    """What a person should know of files that were left out."""
+    return [f"{plural(len(skipped), 'file')} could not be used; skipped.csv names them and says why"] if skipped else []
 
 
 def write_copies(folder: Path, pixels: Pixels) -> None:

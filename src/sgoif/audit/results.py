@@ -97,6 +97,7 @@ def write_results(
         *small_classes.notes(numbers, pixels.labels, found.held, pixels.class_names),
         *collection.notes,
         *looked.notes,
+        *outputs.skipped_note(pixels.skipped),
         *outputs.write_tables(folder, table),
     ]
     notes = [*findings.notes(), *about_data]

@@ -14,14 +14,13 @@ from hypothesis.extra import numpy as hnp
 
 from sgoif.scoring.ledger import DENSE_CLASSES, Ledger
 from sgoif.tasks.curriculum.assessment import appended
+from sgoif.tasks.deviations import aligned, standard
 from sgoif.tasks.labels.channel import SMALLEST, posterior
 from sgoif.tasks.labels.evidence import Evidence, Rows, from_ledger
 from sgoif.tasks.labels.ranking import (
     Weights,
-    aligned,
     channel_of,
     logit,
-    standard,
     suspicion,
     weights,
     wrong_by_joint,
