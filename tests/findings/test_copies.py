@@ -10,7 +10,8 @@ from seen_cases import examined
 
 from sgoif.findings import Examined
 from sgoif.findings.finding import Severity
-from sgoif.findings.kinds.copies import ExactCopies, NearCopies, grey_copies, near_copies
+from sgoif.findings.kinds.copies import ExactCopies, NearCopies
+from sgoif.findings.same_pictures import grey_copies
 from sgoif.images.measurements import Measurements, measure
 
 
@@ -102,4 +103,4 @@ def test_grey_copies_join_the_groups_of_their_originals() -> None:
     content[22] = content[21]
     names = [f"{number}.png" for number in range(23)]
     seen = Examined(names, np.zeros(23, np.int64), ["a"], replace(found, content=content), near_copies=[(3, 20)])
-    assert near_copies(seen) == [[3, 20, 21, 22]]
+    assert seen.same_picture == [[3, 20, 21, 22]]

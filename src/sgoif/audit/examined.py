@@ -18,7 +18,7 @@ from sgoif.core.score_table import ScoreTable
 from sgoif.core.types import Array
 from sgoif.errors import SgoifError
 from sgoif.findings.check import Examined
-from sgoif.findings.kinds.copies import exact_copies
+from sgoif.findings.same_pictures import exact_copies
 from sgoif.images import Collection, Pixels, open_images, prepare
 from sgoif.images.measurements import Measurements
 from sgoif.images.near_duplicates import find_near_duplicates

@@ -17,6 +17,7 @@ limit in `evidence`. What it cannot judge, for want of features or labels, it le
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import ClassVar
 
 import numpy as np
@@ -24,6 +25,7 @@ import numpy as np
 from sgoif.core.score_table import ScoreTable
 from sgoif.core.types import Array
 from sgoif.findings.finding import Finding, Severity
+from sgoif.findings.same_pictures import exact_copies, near_copies
 from sgoif.images.collection import Skipped
 from sgoif.images.measurements import Measurements
 from sgoif.tasks.labels.findings import LabelFindings
@@ -52,6 +54,16 @@ class Examined:
     """Row of each example of `labels_found`."""
     verdicts: ScoreTable | None = None
     """`labels_found.table()` as it is given to people, such as without classes too small to judge; None: as it is."""
+
+    @cached_property
+    def same_pixels(self) -> list[list[int]]:
+        """Groups of rows with the same pixels."""
+        return exact_copies(self.measured)
+
+    @cached_property
+    def same_picture(self) -> list[list[int]]:
+        """Groups of rows that are nearly the same picture, with the exact copies of each."""
+        return near_copies(self.measured, self.near_copies, self.same_pixels)
 
 
 class Check(ABC):

@@ -9,82 +9,8 @@ import numpy as np
 from sgoif.core.types import Array
 from sgoif.findings.check import Check, Examined
 from sgoif.findings.finding import SEVERITIES, Finding, Severity
-from sgoif.images.measurements import CELLS, Measurements
+from sgoif.images.measurements import Measurements
 from sgoif.images.text import few, plural
-
-FLAT, LEAST = 8.0, 8
-"""Levels of contrast, of 255, and number of images below which no grey copies are looked for."""
-BITS = 3
-"""By which the hash of a grey copy may differ."""
-SHARE = 0.22
-"""Of what lies between an image and its nearest neighbour, as in `sgoif.images.near_duplicates`."""
-SAMPLE, MOST_CANDIDATES = 1000, 20
-LUMA = np.array([0.299, 0.587, 0.114], dtype=np.float32)
-
-
-def exact_copies(measured: Measurements) -> list[list[int]]:
-    """Groups of rows with the same pixels, by their first row."""
-    if not len(measured):
-        return []
-    content = np.ascontiguousarray(measured.content).view(np.dtype((np.void, measured.content.shape[1])))[:, 0]
-    _, first, group = np.unique(content, return_index=True, return_inverse=True)
-    order = np.argsort(first[group], kind="stable")
-    groups = np.split(order, np.flatnonzero(np.diff(first[group][order])) + 1)
-    return [rows.tolist() for rows in groups if len(rows) > 1]
-
-
-def near_copies(seen: Examined) -> list[list[int]]:
-    """Groups of rows that are nearly the same picture, with the exact copies of each."""
-    same = {row: rows for rows in exact_copies(seen.measured) for row in rows}
-    group_of: dict[int, set[int]] = {}
-    for pair in (*seen.near_copies, *grey_copies(seen.measured)):
-        rows = {copy for row in pair for copy in same.get(row, [row])}
-        rows = rows.union(*(group_of.get(row, ()) for row in rows))
-        group_of |= dict.fromkeys(rows, rows)
-    groups = {min(rows): rows for rows in group_of.values()}
-    return [sorted(rows) for _, rows in sorted(groups.items())]
-
-
-def grey_copies(measured: Measurements) -> list[list[int]]:
-    """Pairs of a grey and a coloured image that are the same picture but for that.
-
-    Their perceptual hashes differ by 3 bits at most, so that one of four parts is equal, and their thumbnails without
-    colour are as near as those of other near copies have to be. The hashes of 285 of 300 images of CIFAR-10, and of 265
-    of 300 textures, were so near to those of their grey copies; in CIFAR-10 no other image's was nearer than 6 bits.
-    """
-    clear = np.asarray(measured.contrast) >= FLAT / 255
-    grey, coloured = np.flatnonzero(clear & measured.grey), np.flatnonzero(clear & ~measured.grey)
-    if not len(grey) or len(grey) + len(coloured) < LEAST:
-        return []
-    parts = np.ascontiguousarray(measured.hash, dtype="<u8").view("<u2").reshape(-1, 4)
-    found = []
-    for part in parts.T:
-        order = coloured[np.argsort(part[coloured], kind="stable")]
-        start, end = (np.searchsorted(part[order], part[grey], side) for side in ("left", "right"))
-        counts = end - start
-        if counts.sum() > MOST_CANDIDATES * len(parts):  # all resemble each other too much
-            return []
-        place = np.arange(counts.sum()) + np.repeat(start - np.cumsum(counts) + counts, counts)
-        found.append(np.stack([np.repeat(grey, counts), order[place]], 1))
-    pairs = np.unique(np.concatenate(found), axis=0)
-    bits = np.ascontiguousarray(measured.hash, dtype="<u8")[pairs]
-    apart = np.unpackbits((bits[:, :1] ^ bits[:, 1:]).view(np.uint8), axis=1).sum(1)
-    pairs = pairs[apart <= BITS]
-    some = np.random.default_rng(0).permutation(np.flatnonzero(clear))[:SAMPLE]
-    units = _shades(measured, some)
-    alike = units @ units.T
-    np.fill_diagonal(alike, -1)
-    usual = float(np.median(np.sqrt(np.maximum(0, 2 - 2 * alike.max(1)))))
-    near = np.linalg.norm(_shades(measured, pairs[:, 0]) - _shades(measured, pairs[:, 1]), axis=1)
-    found_pairs: list[list[int]] = pairs[near <= SHARE * usual].tolist()
-    return found_pairs
-
-
-def _shades(measured: Measurements, rows: Array) -> Array:
-    """Thumbnails without colour, their mean and their contrast, as vectors of length one."""
-    shades = (measured.thumbnail[rows].astype(np.float32) @ LUMA).reshape(-1, CELLS * CELLS)
-    shades -= shades.mean(1, keepdims=True)
-    return np.asarray(shades / np.maximum(np.linalg.norm(shades, axis=1, keepdims=True), 1e-6))
 
 
 def best_first(seen: Examined, rows: Sequence[int]) -> list[int]:
@@ -186,7 +112,7 @@ class ExactCopies(_Copies):
     alike = "have the same pixels"
 
     def groups(self, seen: Examined) -> Sequence[Sequence[int]]:
-        return exact_copies(seen.measured)
+        return seen.same_pixels
 
 
 class NearCopies(_Copies):
@@ -196,8 +122,8 @@ class NearCopies(_Copies):
 
     Among 2,527 photos and 10,000 images of 32 pixels all 14 groups that nobody had planted were one picture to the
     eye. Of planted copies were found: encoded as JPEG of quality 50 to 90 96% or more, at half to twice the size or 10%
-    brighter or darker 99% or more, cropped by up to 5% about half, mirrored none. `grey_copies` finds most of those
-    without colour.
+    brighter or darker 99% or more, cropped by up to 5% about half, mirrored none. Those without
+    colour are found by `sgoif.findings.same_pictures`, most of them.
 
     With different labels one is likely wrong: a warning. In one class many data sets hold them on purpose (frames of a
     video, augmented images), and they do no harm within one split: a note.
@@ -210,7 +136,7 @@ class NearCopies(_Copies):
     alike = "are nearly the same picture"
 
     def groups(self, seen: Examined) -> Sequence[Sequence[int]]:
-        return near_copies(seen)
+        return seen.same_picture
 
     def evidence(self, seen: Examined, rows: Sequence[int]) -> dict[str, float | int | str | bool | None]:
         return {"images": len(rows), "hash_bits_apart": bits_apart(seen.measured, rows)}

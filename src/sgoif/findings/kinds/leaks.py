@@ -8,7 +8,7 @@ import numpy as np
 from sgoif.core.types import Array
 from sgoif.findings.check import Check, Examined
 from sgoif.findings.finding import Finding, Severity
-from sgoif.findings.kinds.copies import best_first, bits_apart, exact_copies, near_copies
+from sgoif.findings.kinds.copies import best_first, bits_apart
 from sgoif.images.text import few, plural
 
 TRAINING, TESTING = ("train", "training"), ("test", "testing", "eval")
@@ -77,8 +77,8 @@ class Leaks(_BetweenSplits):
         return [
             found
             for groups, alike in (
-                (exact_copies(seen.measured), "have the same pixels"),
-                (near_copies(seen), "are nearly the same picture"),
+                (seen.same_pixels, "have the same pixels"),
+                (seen.same_picture, "are nearly the same picture"),
             )
             for rows in groups
             if (
@@ -226,6 +226,6 @@ def _leader(leader: Array, row: int) -> int:
 def _copies(seen: Examined) -> Array:
     """A number for each row that its copies share."""
     number = np.arange(len(seen.names))
-    for rows in (*exact_copies(seen.measured), *near_copies(seen)):
+    for rows in (*seen.same_pixels, *seen.same_picture):
         number[list(rows)] = number[rows[0]]
     return number
