@@ -52,6 +52,29 @@ class KeyedJob(Job, Protocol):
         """What tells the line of one of its methods from all others, a named tuple."""
 
 
+@dataclass(frozen=True)
+class NoisyJob:
+    """A job on a data set with one kind of wrong labels; the grid adds the recipe and the key."""
+
+    set: str
+    noise: str
+    seed: int
+    family: str
+    methods: tuple[str, ...]
+
+    @property
+    def place(self) -> dict[str, Any]:
+        """Data set, noise and seed."""
+        return {"set": self.set, "noise": self.noise, "seed": self.seed}
+
+    def called(self, name: str) -> str:
+        """A method, or what else the name is of, at this place, for a person."""
+        return f"{self.set} {self.noise} {name} seed {self.seed}"
+
+    def __str__(self) -> str:
+        return self.called(" and ".join(self.methods))
+
+
 J = TypeVar("J", bound=Job)
 KJ = TypeVar("KJ", bound=KeyedJob)
 J_in = TypeVar("J_in", bound=Job, contravariant=True)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
+from sgoif_bench.jobs import NoisyJob
 from sgoif_bench.journal import kind_by
 from sgoif_bench.labels.recipes import identity
 
@@ -23,29 +24,11 @@ KIND = kind_by("sgoif-bench audits", Key, "metrics.aupr", "seconds", "chosen")
 
 
 @dataclass(frozen=True)
-class Job:
+class Job(NoisyJob):
     """Audits of the same folder, of which later ones find the features that the first has kept."""
 
-    set: str
-    noise: str
-    seed: int
-    family: str
-    methods: tuple[str, ...]
-    """The ways that are asked for."""
     recipe: dict[str, Any]
     """Everything else that the outcome depends on."""
 
-    @property
-    def place(self) -> dict[str, Any]:
-        """Data set, noise and seed."""
-        return {"set": self.set, "noise": self.noise, "seed": self.seed}
-
     def key(self, method: str) -> Key:
         return Key(self.set, self.noise, method, self.seed, identity(self.recipe))
-
-    def called(self, name: str) -> str:
-        """A way at this place, for a person."""
-        return f"{self.set} {self.noise} {name} seed {self.seed}"
-
-    def __str__(self) -> str:
-        return self.called(" and ".join(self.methods))

@@ -17,6 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sgoif.errors import MissingExtraError, SettingError
+from sgoif_bench.jobs import NoisyJob
 from sgoif_bench.journal import Line, kind_by
 from sgoif_bench.labels.problem import Outcome
 from sgoif_bench.labels.recipes import Training, identity
@@ -67,14 +68,9 @@ KIND = kind_by("sgoif-bench labels", Key)
 
 
 @dataclass(frozen=True)
-class Job:
+class Job(NoisyJob):
     """One training: all methods of a family on one data set with one noise and seed, or one of them alone."""
 
-    set: str
-    noise: str
-    seed: int
-    family: str
-    methods: tuple[str, ...]
     training: Training
     human: str | None = None
     """Identity of the file with human labels, where the noise needs one."""
@@ -90,17 +86,8 @@ class Job:
         """Everything else that the outcome depends on."""
         return self.training.described(human=self.human)
 
-    @property
-    def place(self) -> dict[str, Any]:
-        """Data set, noise and seed."""
-        return {"set": self.set, "noise": self.noise, "seed": self.seed}
-
     def key(self, method: str) -> Key:
         return Key(self.set, self.noise, method, self.seed, identity(self.recipe), self.shared)
-
-    def called(self, name: str) -> str:
-        """A method or family at this place, for a person."""
-        return f"{self.set} {self.noise} {name} seed {self.seed}"
 
     def __str__(self) -> str:
         return self.called(self.family if self.shared else self.methods[0])

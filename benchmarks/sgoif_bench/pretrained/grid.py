@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sgoif.errors import SettingError
+from sgoif_bench.jobs import NoisyJob
 from sgoif_bench.journal import kind_by
 from sgoif_bench.labels.recipes import identity
 from sgoif_bench.metrics import auroc, average_precision
@@ -31,14 +32,9 @@ KIND = kind_by("sgoif-bench pretrained", Key, "metrics.aupr")
 
 
 @dataclass(frozen=True)
-class Job:
+class Job(NoisyJob):
     """One computation, and the methods whose results come from it."""
 
-    set: str
-    noise: str
-    seed: int
-    family: str
-    methods: tuple[str, ...]
     described: Recipe
 
     @property
@@ -46,20 +42,8 @@ class Job:
         """Everything else that the outcome depends on."""
         return self.described.described
 
-    @property
-    def place(self) -> dict[str, Any]:
-        """Data set, noise and seed."""
-        return {"set": self.set, "noise": self.noise, "seed": self.seed}
-
     def key(self, method: str) -> Key:
         return Key(self.set, self.noise, method, self.seed, identity(self.recipe))
-
-    def called(self, name: str) -> str:
-        """A method at this place, for a person."""
-        return f"{self.set} {self.noise} {name} seed {self.seed}"
-
-    def __str__(self) -> str:
-        return self.called(" and ".join(self.methods))
 
 
 def measure(is_wrong: NDArray[np.bool_], suspicion: NDArray[np.float64]) -> dict[str, float | None]:
