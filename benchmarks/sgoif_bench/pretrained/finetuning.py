@@ -24,13 +24,13 @@ from sgoif.audit.finetuning import features_of, normalisation_of, rates, tuned_n
 from sgoif.audit.plan import usual_batch
 from sgoif.audit.training import LARGEST_GRADIENT, MOMENTUM, WEIGHT_DECAY, learning_rate
 from sgoif.backbones import Backbone
+from sgoif.core.batches import filled
 from sgoif_bench.pretrained.task import Rows, Task
 
 USUAL_BATCH, MOST_RATE = 128, 2.0
 """The batch that the recipe's rate is for, and the most it grows by for larger ones, with the root of their size."""
 WEIGHTS, MOVES, ORDER = 11, 12, 13
 """Random streams."""
-PREDICTED_AT_ONCE = 256
 
 
 class Bytes(Dataset[tuple[Tensor, int]]):
@@ -76,6 +76,7 @@ class FineTuning:
         self.model: Enlarging = model.to(device, memory_format=torch.channels_last)  # type: ignore[call-overload]
         batch = usual_batch(len(self.rows), torch.device("cuda"))
         self.parts = batches_per_epoch(len(self.rows), batch)
+        self.batch = len(self.rows) // self.parts
         self.peak = recipe.rate * min((batch / USUAL_BATCH) ** 0.5, MOST_RATE)
         self.optimizer = torch.optim.SGD(
             rates(model.network, True), lr=self.peak, momentum=MOMENTUM, nesterov=True, weight_decay=WEIGHT_DECAY
@@ -94,7 +95,8 @@ class FineTuning:
         steps = task.recipe.epochs * self.parts
         for epoch in range(task.recipe.epochs):
             shuffled = rows[torch.randperm(len(rows), generator=order)]
-            for step, index in enumerate(shuffled.tensor_split(self.parts), start=epoch * self.parts):
+            whole = shuffled[: self.parts * self.batch].split(self.batch)
+            for step, index in enumerate(whole, start=epoch * self.parts):
                 for group in self.optimizer.param_groups:
                     group["lr"] = group["share"] * learning_rate(step, steps, self.peak)
                 where = index.to(task.device)
@@ -115,15 +117,16 @@ class FineTuning:
         """Probabilities of some rows in evaluation mode, float64 [rows, classes]."""
         self.model.eval()
         images, parts = self.task.pictures.on_device, []
-        for where in torch.from_numpy(rows).to(self.task.device).split(PREDICTED_AT_ONCE):
+        for where in torch.from_numpy(rows).to(self.task.device).split(self.batch):
             with self._autocast():
-                parts.append(self.model(images[where]).double().softmax(1))
+                logits = self.model(images[filled(where, self.batch)])
+            parts.append(logits[: len(where)].double().softmax(1))
         return torch.cat(parts).cpu().numpy()
 
     def features(self) -> NDArray[Any]:
         """Of all images by the network as it is now, float32 [n, width]."""
         model, images = self.model, self.task.pictures.on_device
-        parts = (model.normalise(part) for part in images.split(PREDICTED_AT_ONCE))
+        parts = (model.normalise(part) for part in images.split(self.batch))
         return features_of(model.network, parts, self.task.device)
 
     def _autocast(self) -> AbstractContextManager[Any]:

@@ -54,19 +54,30 @@ class ExampleGradients:
     ) -> None:
         self._only_batch = only_batch
         """The one batch size that the model takes: passes are filled up to it."""
+        convolves = any(isinstance(module, nn.Conv1d | nn.Conv2d | nn.Conv3d) for module in model.modules())
+        self._costly_sizes = bank.device.type == "cuda" and convolves
         self.model, self.capture, self.layers, self.layout = model, capture, layers, layout
         self.objective, self.loss = objective, objective.loss
         self.bank, self.device, self._batch = bank, bank.device, batch
         self.training_batch = 0
-        """Examples of a training step."""
+        """Examples of the largest training step."""
         self.autocast: torch.dtype | None = None
         """Of training, as the last scored step had it."""
 
     @property
     def batch_size(self) -> int:
         """Examples a pass: that of training, or twice it where no graph is kept."""
-        given = self._only_batch or self._batch
+        given = self._one_size or self._batch
         return given or max(LEAST_BATCH, self.training_batch * (2 if len(self.layers) == 1 else 1))
+
+    @property
+    def _one_size(self) -> int:
+        """What passes are filled up to; 0: they are not.
+
+        A GPU takes some 50 ms for each convolution to find out how to compute batches of a size it has not seen, so it
+        is given those of training alone.
+        """
+        return self._only_batch or (self.training_batch if self._costly_sizes and self._batch is None else 0)
 
     def of_bank(self, capture: Capture | None = None) -> ExamplePass:
         """Gradients of this rank's anchors, the losses and logits of all anchors."""
@@ -120,8 +131,8 @@ class ExampleGradients:
         No parameter gradient, buffer or random state is touched, and nothing before the first watched layer is
         differentiated.
         """
-        if self._only_batch and len(labels) != self._only_batch:
-            return self._of_filled(self._only_batch, inputs, labels, capture, loss)
+        if self._one_size and len(labels) != self._one_size:
+            return self._of_filled(self._one_size, inputs, labels, capture, loss)
         record, parts = PassRecord(differentiate=False), list[Any]()
         try:
             with evaluation(self.model), (capture or self.capture).open(record), torch.no_grad():

@@ -33,7 +33,7 @@ def stream(seed: int, kind: int, number: int) -> int:
 
 
 def batches_per_epoch(examples: int, batch_size: int) -> int:
-    """Batches of nearly equal size, none of a single image: batch norm cannot work on one."""
+    """Batches of one size, none of a single image: batch norm cannot work on one."""
     return max(1, min(-(-examples // batch_size), examples // 2))
 
 
@@ -137,6 +137,7 @@ class Batches:
         self.seed, self.augment, self.device = seed, augment, device
         self.mirror = pixels.shape[1] > 1  # letters and digits come in grey, and must not be mirrored
         self.parts = batches_per_epoch(len(rows), batch_size)
+        self.size = len(rows) // self.parts
         self._epoch, self._order = -1, rows
         fits = device.type == "cuda" and pixels.nbytes <= ON_DEVICE_BYTES
         self._on_device = torch.from_numpy(np.ascontiguousarray(pixels)).to(device) if fits else None
@@ -146,16 +147,17 @@ class Batches:
         return self.parts
 
     def at(self, step: int) -> tuple[Tensor, Tensor, Tensor]:
-        """The batch of a step of the whole run: every image once an epoch, in batches of nearly equal size.
+        """The batch of a step of the whole run: every image at most once an epoch, several processes a part of it each.
 
-        Several processes get a part of it each.
+        All are of one size, since a GPU takes seconds to find out how to compute another; the few images that remain
+        miss that epoch.
         """
         epoch, position = divmod(step, self.parts)
         if epoch != self._epoch:
             generator = np.random.default_rng((self.seed, SHUFFLE, epoch))
             self._epoch, self._order = epoch, generator.permutation(self.rows)
         # Sorted: the pixels are read from the disk in one direction.
-        whole = np.sort(self._order[self._place(position)])
+        whole = np.sort(self._order[position * self.size : (position + 1) * self.size])
         mine = self.communicator.share(len(whole))
         chosen = whole[mine]
         images = self._read(chosen)
@@ -168,16 +170,10 @@ class Batches:
         index = torch.from_numpy(chosen)
         return x, self.labels[index].to(self.device, non_blocking=True), index
 
-    def _place(self, position: int) -> slice:
-        first, last = (len(self.rows) * k // self.parts for k in (position, position + 1))
-        return slice(first, last)
-
-    def weight(self, step: int) -> float:
+    def weight(self) -> float:
         """What this process's mean loss counts for in a mean over processes, so that all images count the same."""
-        place = self._place(step % self.parts)
-        whole = int(place.stop - place.start)
-        share = self.communicator.share(whole)
-        return self.communicator.size * int(share.stop - share.start) / whole
+        share = self.communicator.share(self.size)
+        return self.communicator.size * int(share.stop - share.start) / self.size
 
     def _read(self, chosen: Indices) -> Tensor:
         if self._on_device is not None:

@@ -15,6 +15,7 @@ from torch import Tensor, nn
 from sgoif.audit.batches import Normalisation
 from sgoif.audit.settings import SMALLEST_IMAGE, AuditSettings
 from sgoif.backbones import Backbone, load_backbone
+from sgoif.core.batches import filled
 from sgoif.core.types import Array
 from sgoif.errors import MissingExtraError, ModelError
 from sgoif.images.backends import Store
@@ -100,14 +101,18 @@ def tuned_network(name: str, classes: int, backbone: Backbone | None = None) -> 
 
 
 def features_of(network: nn.Module, images: Iterable[Tensor], device: torch.device) -> Array:
-    """What such a network makes of normalised images before its head, float32 [n, width]; its mode stays as it was."""
-    found = []
+    """What such a network makes of normalised images before its head, float32 [n, width]; its mode stays as it was.
+
+    All parts of images are of one size but for the last, which a GPU gets filled up: each new size costs it seconds.
+    """
+    found, size = [], 0
     with evaluation(network), torch.inference_mode():
         for part in images:
-            x = part.to(device).contiguous(memory_format=torch.channels_last)
+            count, size = len(part), max(size, len(part)) if device.type == "cuda" else 0
+            x = filled(part.to(device), size).contiguous(memory_format=torch.channels_last)
             with torch.autocast(device.type, dtype=torch.bfloat16, enabled=device.type == "cuda"):
                 x = network.get_submodule("body")(network.get_submodule("resize")(x))
-            found.append(x.float().cpu())
+            found.append(x[:count].float().cpu())
     return torch.cat(found).numpy()
 
 

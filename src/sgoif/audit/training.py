@@ -138,7 +138,7 @@ class Course:
         with self._watched(index):
             with torch.autocast(device, dtype=torch.bfloat16, enabled=device == "cuda"):
                 loss = F.cross_entropy(self.network(x).float(), y)
-            (loss * self.batches.weight(self.step) if self.communicator.size > 1 else loss).backward()
+            (loss * self.batches.weight() if self.communicator.size > 1 else loss).backward()
         nn.utils.clip_grad_norm_(self.model.parameters(), LARGEST_GRADIENT)
         self.optimizer.step()
         self.optimizer.zero_grad()
@@ -216,7 +216,7 @@ class Training(Course):
         """Of all images by the network as it is and as it was before it was trained further, if it was pretrained."""
         if self.backbone is None:
             return []
-        device, pixels, batch = self.plan.device, self.dataset.pixels, 2 * self.plan.batch_size
+        device, pixels, batch = self.plan.device, self.dataset.pixels, self.batches.size
         began = tuned_network(self.plan.model, 1, self.backbone).to(device)
         parts = range(0, len(pixels), batch)
 

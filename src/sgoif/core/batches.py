@@ -83,6 +83,11 @@ def taken(inputs: Any, rows: Tensor) -> Any:
     return inputs[rows.to(inputs.device)] if isinstance(inputs, Tensor) else [inputs[int(row)] for row in rows]
 
 
+def filled(batch: Tensor, size: int) -> Tensor:
+    """A batch with its last example repeated up to `size`, where a network has to be given batches of one size."""
+    return torch.cat([batch, batch[-1:].expand(size - len(batch), *batch.shape[1:])]) if len(batch) < size else batch
+
+
 def _is_list_of_batches(inputs: Any) -> bool:
     """Whether a batch is a list of batches, one for each input of the model."""
     return isinstance(inputs, (list, tuple)) and bool(inputs) and isinstance(inputs[0], (Tensor, Mapping, list, tuple))

@@ -68,11 +68,14 @@ class StepPipeline:
         """Whether steps go on before a refresh is complete."""
         self.weighting: Weighting | None = None
         self.steps = 0
-        self.largest_batch = 0
-        """Examples of the largest step so far."""
         self.pending: AnchorPass | None = None
         """Of a refresh that is not complete."""
         self._held_out: Flags | None = refresher.held_out.flags()
+
+    @property
+    def largest_batch(self) -> int:
+        """Examples of the largest step so far."""
+        return self.gradients.training_batch
 
     # --- watching -----------------------------------------------------------------------------------------------
 
@@ -181,8 +184,8 @@ class StepPipeline:
     ) -> None:
         """Learn the curvature, refresh when due, score in blocks; `everyone` names the whole batch of all ranks."""
         ledger, queue = self.ledger, self.queue
-        self.gradients.training_batch = batch = -(-len(everyone) // self.communicator.size)
-        self.largest_batch = max(batch, self.largest_batch)
+        batch = -(-len(everyone) // self.communicator.size)
+        self.gradients.training_batch = max(batch, self.gradients.training_batch)
         if ledger.fixed_size is None:  # else there is room for all that `check_index` lets pass
             ledger.reserve(int(everyone.max()))
         if self.scorer.labels is not None:

@@ -176,7 +176,6 @@ class DeferredExecutor(StepExecutor):
         pipeline = self.pipeline
         pipeline.schedule.end(sum(step.indices.shape[0] for step in steps), len(steps))
         pipeline.steps += len(steps)
-        pipeline.gradients.training_batch = steps[-1].indices.shape[0]
         for step in steps:
             if step.learning and step.observation is not None:
                 pipeline.learn(step.observation, step.record)

@@ -15,13 +15,14 @@ AT_ONCE = 2**24
 """Numbers in memory at a time."""
 
 
-def principal(features: Array, width: int = WIDTH) -> Tensor:
+def principal(features: Array, width: int = WIDTH, device: torch.device | str = "cpu") -> Tensor:
     """The strongest principal components, their mean square over all being one: float32 [n, at most `width`]."""
     count, columns = features.shape
     step = max(1, AT_ONCE // max(columns, 1))
-    total, products = torch.zeros(columns).double(), torch.zeros(columns, columns).double()
+    total = torch.zeros(columns, dtype=torch.float64, device=device)
+    products = torch.zeros(columns, columns, dtype=torch.float64, device=device)
     for start in range(0, count, step):
-        rows = _rows(features, start, step).double()
+        rows = _rows(features, start, step, device).double()
         total += rows.sum(0)
         products += rows.T @ rows
     if not bool(torch.isfinite(products).all()):
@@ -31,8 +32,8 @@ def principal(features: Array, width: int = WIDTH) -> Tensor:
     kept = directions.flip(1)[:, : min(width, columns)]
     scale = variance.flip(0)[: kept.shape[1]].clamp_min(0).mean().sqrt().clamp_min(1e-12)
     down, centre = (kept / scale).float(), mean.float()
-    parts = [(_rows(features, start, step) - centre) @ down for start in range(0, count, step)]
-    return torch.cat(parts) if parts else torch.zeros(0, kept.shape[1])
+    parts = [(_rows(features, start, step, device) - centre) @ down for start in range(0, count, step)]
+    return torch.cat(parts) if parts else torch.zeros(0, kept.shape[1], device=device)
 
 
 def neighbours_votes(
@@ -53,5 +54,5 @@ def neighbours_votes(
     return votes
 
 
-def _rows(features: Array, start: int, step: int) -> Tensor:
-    return torch.from_numpy(np.asarray(features[start : start + step], dtype=np.float32))
+def _rows(features: Array, start: int, step: int, device: torch.device | str) -> Tensor:
+    return torch.from_numpy(np.asarray(features[start : start + step], dtype=np.float32)).to(device)

@@ -39,7 +39,12 @@ def against(
 
 
 def against_by_index(
-    features: Sequence[Array], index: Indices, labels: Indices, classes: int, agreement: float
+    features: Sequence[Array],
+    index: Indices,
+    labels: Indices,
+    classes: int,
+    agreement: float,
+    device: torch.device | str = "cpu",
 ) -> Array:
     """The same by the index of each example, for those of `index` and their `labels`; others get zero."""
     order = np.argsort(index)
@@ -49,7 +54,7 @@ def against_by_index(
         if kind.ndim != 2 or len(kind) < count:
             raise SettingError(f"features of shape {tuple(kind.shape)} do not fit examples up to number {count - 1:,}")
     found = np.zeros(count)
-    found[rows] = against([principal(kind[rows]) for kind in features], given, classes, agreement)
+    found[rows] = against([principal(kind[rows], device=device) for kind in features], given, classes, agreement)
     return found
 
 

@@ -87,7 +87,8 @@ class LabelErrors(LabelFindings):
             index, given = (
                 np.concatenate([getattr(e, name) for e in (training, held_out)]) for name in ("index", "given")
             )
-            beside = against_by_index(features, index, given, classes, held_out.agreement())
+            device = monitor.device if monitor.device.type == "cuda" else "cpu"  # others have no float64
+            beside = against_by_index(features, index, given, classes, held_out.agreement(), device)
         super().__init__(
             judge(training, held_out, classes, checked, beside),
             monitor.scores(label=label),
