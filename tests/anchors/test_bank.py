@@ -220,7 +220,7 @@ def test_replacement_happens_in_a_run_and_new_anchors_join_the_table() -> None:
         (inputs[100:], labels[100:]), max_anchors=60, refresh_every=1, replace_every=2, replace_share=0.2
     )
     first = set(monitor.anchors.positions().tolist())
-    train(monitor, inputs, labels, torch.arange(100), steps=9)  # the last refresh sees the newcomers
+    train(monitor, inputs, labels, torch.arange(100), steps=10)  # the last refresh sees the newcomers
     now = set(monitor.anchors.positions().tolist())
     assert monitor.anchors.replaced > 0
     assert now - first

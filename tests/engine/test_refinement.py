@@ -9,7 +9,10 @@ from bank_cases import CPU, bank_of, monitored, problem, train
 from sgoif.engine.refinement import doubtful_groups, refine
 from sgoif.scoring.ledger import Ledger
 from sgoif.solvers.base import Norms, Solution
+from sgoif.solvers.conjugate import ConjugateGradient
 from sgoif.stability.bounds import coverage
+
+SHORT = ConjugateGradient(iterations=5, sketch=0)
 
 
 def test_coverage_is_that_of_the_group_directions_and_asks_for_an_early_refresh() -> None:
@@ -40,7 +43,7 @@ def test_refinement_touches_half_trusted_anchors_of_doubtful_groups_only() -> No
     before = bank.phi.clone()
     norms = Norms(bank.residual, torch.zeros(20), bank.residual)
     solution = Solution(bank.phi.clone(), residual, norms, 0, 0)
-    rows = refine(bank, bank.gradient, Dense(), solution, torch.tensor([1]), sketch=0)
+    rows = refine(bank, bank.gradient, Dense(), solution, torch.tensor([1]), SHORT)
     expected = ((bank.confidence > 0) & (bank.confidence < 1) & (bank.member_groups == 1)).nonzero().squeeze(1)
     assert sorted(rows.tolist()) == expected.tolist()
     assert len(rows)
@@ -55,7 +58,7 @@ def test_refinement_touches_half_trusted_anchors_of_doubtful_groups_only() -> No
         else:
             assert torch.equal(bank.phi[row], before[row])
     assert solution.products > 0
-    assert len(refine(bank, bank.gradient, Dense(), solution, torch.tensor([], dtype=torch.int64), sketch=0)) == 0
+    assert len(refine(bank, bank.gradient, Dense(), solution, torch.tensor([], dtype=torch.int64), SHORT)) == 0
 
 
 def test_doubtful_groups_are_those_behind_large_scores_with_wide_intervals() -> None:

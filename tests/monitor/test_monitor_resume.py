@@ -154,7 +154,9 @@ def test_every_solver_and_curvature(curvature: str, solver: str, layers: str, tm
         {"kappa": 2.0},
         {"temperature": None},
         {"weigh_steps": False},
-        {"gamma": (0.5, 2.0)},
+        {"gamma": (0.5, 2.0), "kappa_memory": 1.0},
+        {"step_decay": 0.6, "residual_budget": 0.5},
+        {"coverage_of": "anchors", "refine_outside": True},
         {"layers": "all", "projection": 4},
         {"layers": ["5", "7"]},
         {"curvature_every": 1},
@@ -219,7 +221,7 @@ def test_the_file_is_a_plain_archive_without_pickle(state_file: Path) -> None:
         for key in archive.files:
             assert archive[key].dtype != object, key
         meta = json.loads(archive["meta"].tobytes().decode())
-        assert meta["values"]["version"] == 5
+        assert meta["values"]["version"] == 6
         assert {*meta["arrays"], "meta"} == set(archive.files)
     with zipfile.ZipFile(state_file) as archive:
         assert archive.testzip() is None
@@ -380,7 +382,7 @@ MISFITS = {
     "solver": (lambda: Run(solver="neumann").monitor, "solver='richardson'"),
     "curvature": (lambda: Run(curvature="diagonal").monitor, "curvature='kfac'"),
     "kappa": (lambda: Run(kappa=3.0).monitor, "kappa=None"),
-    "gamma": (lambda: Run(gamma=(1.0, 0.0)).monitor, "gamma"),
+    "kappa_memory": (lambda: Run(kappa_memory=1.0).monitor, "kappa_memory=0.0"),
     "weigh_steps": (lambda: Run(weigh_steps=False).monitor, "weigh_steps=True"),
     "refresh_every": (lambda: Run(refresh_every=2).monitor, "refresh_every=None"),
 }

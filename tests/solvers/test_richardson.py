@@ -79,3 +79,38 @@ def test_contracts_even_when_the_largest_eigenvalue_is_underestimated(kind: type
 def test_hopeless_steps_leave_the_start() -> None:
     operator, rhs, start = SpectralDense(spd(30), claimed=1e-12), normal(K, P), normal(K, P, seed=2)
     assert torch.equal(Richardson().solve(operator, rhs, start).phi, start)
+
+
+@pytest.mark.parametrize("kind", [Dense, SpectralDense])
+def test_robbins_and_monro_steps_go_on_from_call_to_call(kind: type[Dense]) -> None:
+    operator, rhs, phi = kind(spd(30)), normal(K, P), torch.zeros(K, P, dtype=torch.float64)
+    solver = Richardson(steps=2, decay=0.6)
+    found = solver.solve(operator, rhs, phi)
+    again = Richardson(steps=2, decay=0.6)
+    again.load_state_dict(solver.state_dict())
+    for t in range(1, 5):
+        if t == 3:
+            found = again.solve(operator, rhs, found.phi)
+        phi = phi + t**-0.6 / operator.eigenvalues[-1] * (rhs - phi @ operator.matrix)
+    torch.testing.assert_close(found.phi, phi)
+
+
+def test_a_row_within_its_budget_is_left_alone_and_the_others_go_on_until_they_are() -> None:
+    operator, rhs = Dense(spd(30)), normal(K, P) * torch.linspace(0.1, 3, K, dtype=torch.float64).unsqueeze(1)
+    plain = Richardson(steps=400).solve(operator, rhs)
+    first, budget = rhs.norm(dim=1), 1.0
+    found = Richardson(steps=400).solve(operator, rhs, control=Control(budget=budget))
+    left = found.residual.norm(dim=1)
+    assert bool((left <= budget).all())
+    assert torch.equal(found.phi[first <= budget], torch.zeros_like(rhs)[first <= budget])
+    assert bool((left[first > budget] > 0.8 * budget).all()), "no row is solved further than it has to be"
+    assert 0 < found.steps < plain.steps
+    assert found.products < found.steps * K
+    torch.testing.assert_close(found.residual, rhs - operator.matvec(found.phi))
+
+
+def test_a_row_that_a_step_does_not_shrink_takes_the_step_back() -> None:
+    operator, start = Dense(spd(30), claimed=1e-12), normal(K, P, seed=2)
+    found = Richardson(steps=5).solve(operator, normal(K, P), start, Control(budget=1e-3))
+    assert torch.equal(found.phi, start)
+    assert found.products == 2 * K, "one look, and no further step"

@@ -1,6 +1,6 @@
 """Curvature backends, by name."""
 
-from typing import Literal, get_args
+from typing import Any, Literal, get_args
 
 import torch
 
@@ -25,12 +25,18 @@ assert set(CURVATURES) == set(get_args(CurvatureName)), "the names and the class
 
 
 def make_curvature(
-    name: str, layout: Layout, *, damping: float = 0.01, decay: float = 0.95, device: torch.device | str = "cpu"
+    name: str,
+    layout: Layout,
+    *,
+    damping: float = 0.01,
+    decay: float = 0.95,
+    device: torch.device | str = "cpu",
+    **own: Any,
 ) -> Curvature:
-    """The backend called `name`."""
+    """The backend called `name`, with options of its own."""
     if name not in CURVATURES:
         raise SettingError(f"unknown curvature {name!r}; choose one of {', '.join(sorted(CURVATURES))}")
-    return CURVATURES[name](layout, damping=damping, decay=decay, device=device)
+    return CURVATURES[name](layout, damping=damping, decay=decay, device=device, **own)
 
 
 __all__ = [

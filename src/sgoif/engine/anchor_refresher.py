@@ -27,11 +27,15 @@ from sgoif.engine.held_out import HeldOutScorer
 from sgoif.engine.refinement import doubtful_groups, refine
 from sgoif.engine.refresh_schedule import RefreshSchedule
 from sgoif.solvers.base import Solution, Solver, row_norm, select_rows
+from sgoif.solvers.conjugate import ConjugateGradient
 from sgoif.stability.bounds import coverage, solver_error_bound
 from sgoif.stability.controller import StabilityController
 from sgoif.stability.gates import anomalies, find_gate, group_tolerance
 from sgoif.stability.signals import observe_signals
 from sgoif.tracking.capture import Capture
+
+REPLACED_EVERY = 4
+"""Refreshes between two replacements where no number of steps is given."""
 
 
 class AnchorPass(NamedTuple):
@@ -45,6 +49,8 @@ class AnchorPass(NamedTuple):
     weight_decay: float
     examples: int
     """That the ledger knew."""
+    epochs: float
+    """Of training so far."""
     clock: Clock
     seconds: float
     """That it took the host."""
@@ -85,7 +91,8 @@ class AnchorRefresher:
             found = self.gradients.of_bank(capture)
         after = moment(self.device) if later and self.device.type == "cuda" else None
         seconds = perf_counter() - start
-        return AnchorPass(step, *found, *self._pace(), self.scorer.ledger.used, clock, seconds, after)
+        known = self.scorer.ledger.used
+        return AnchorPass(step, *found, *self._pace(), known, self.schedule.seen / max(known, 1), clock, seconds, after)
 
     def complete(self, found: AnchorPass) -> GroupDirections:
         """The rest of a refresh, and an entry in the history."""
@@ -104,33 +111,41 @@ class AnchorRefresher:
         gradient = self.gradients.whole(found.gradients)
         self.communicator.run_and_sync_errors(self.scorer.raise_if_faulty)
         self.step_weight.refresh(found.losses)
-        control = self.controller.control()
+        condition, smallest = (spectrum := self.curvature.spectrum()).condition, spectrum.smallest
+        beta = self.controller.proxy(found.learning_rate, found.weight_decay, found.examples)
+        control = self.controller.control(beta, condition)
         solution = self.solver.solve(self.curvature, gradient, bank.phi, control)
         residual = solution.norms.residual
         odd = anomalies(solution.norms.phi, residual)
         bank.phi = select_rows(~odd, solution.phi, 0.0)
         bank.residual = self.communicator.gathered(torch.where(odd, torch.inf, residual))
 
-        spectrum = self.curvature.spectrum()
-        pace = found.learning_rate, found.weight_decay, found.examples
-        tolerance = self.controller.tolerance(bank.residual, spectrum.condition, *pace)
+        tolerance = self.controller.tolerance(bank.residual, beta, condition, found.epochs)
         bank.average_residual()
         bank.confidence = self._confidence(tolerance.tau).to(self.device)
-        replacing = s.replace_every and (len(self.history) + 1) % s.replace_every == 0
+        replacing = self._replacing(found.step)
         if s.refine and s.gate == "stability" and replacing:
             self._refine(gradient, solution, tolerance.tau)
 
-        self._set_directions(solution.residual, spectrum.smallest)
-        psi = self.directions.psi
-        covered = coverage(psi) if psi is not None else 0.0
+        covered = self._set_directions(solution.residual, smallest)
         self.held_out.score_bank(gradient, found.losses, found.logits)
-        probes = observe_signals(self.controller, self.curvature, self.solver, gradient, s.seed, self.communicator)
+        looked = self.curvature, self.solver, gradient, s.seed, self.communicator, s.rank
+        probes = observe_signals(self.controller, *looked)
         seen = covered, self.step_weight, self.controller, probes
         entry = refresh_log.entry(found.step, bank, solution, tolerance, *seen)
-        if replacing:
+        thin = covered < s.coverage_floor
+        if replacing or (thin and s.coverage_of == "anchors"):
             bank.replace(s.replace_share)
-        self.schedule.urgent = covered < s.coverage_floor
+        self.schedule.urgent = thin and s.coverage_of == "groups"
         return entry
+
+    def _replacing(self, step: int) -> bool:
+        """Whether T_a steps are over since the refresh before."""
+        every = self.settings.replace_every
+        if every is None:
+            return (len(self.history) + 1) % REPLACED_EVERY == 0
+        before = self.history[-1]["step"] if self.history else 0
+        return every > 0 and step // every > before // every
 
     def _pace(self) -> tuple[float, float]:
         """Learning rate and weight decay of the head at this moment."""
@@ -158,10 +173,13 @@ class AnchorRefresher:
         """Short conjugate gradients for the anchors behind large but doubtful scores."""
         ledger = self.scorer.record()
         groups = doubtful_groups(ledger, half_width(ledger, self.settings.level, self.scorer.scaling.bound))
-        rows = refine(self.bank, gradient, self.curvature, solution, groups, self.settings.sketch)
+        s = self.settings
+        solver = ConjugateGradient(iterations=s.refine_steps, sketch=s.sketch)
+        rows = refine(self.bank, gradient, self.curvature, solution, groups, solver, outside=s.refine_outside)
         self.bank.confidence[rows] = self._confidence(tau, rows).to(self.device)
 
-    def _set_directions(self, residual: Tensor, smallest: float) -> None:
+    def _set_directions(self, residual: Tensor, smallest: float) -> float:
+        """Take the directions of the groups from those of the anchors; the coverage."""
         bank, directions = self.bank, self.directions
         weights = bank.weights()
         psi = bank.group_sums(bank.phi, weights)
@@ -172,6 +190,7 @@ class AnchorRefresher:
         norm = row_norm(left).sum() if self.settings.help_weight < 1 else row_norm(left.sum(0))
         directions.error_bound.copy_(solver_error_bound(norm, norm.new_tensor(smallest)))
         directions.put(psi)
+        return coverage(psi if self.settings.coverage_of == "groups" else self.communicator.gathered(bank.phi))
 
     def state_dict(self) -> dict[str, Any]:
         return {"history": [dict(entry) for entry in self.history]}

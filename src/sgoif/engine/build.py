@@ -11,7 +11,6 @@ from sgoif.anchors.gradients import ExampleGradients
 from sgoif.anchors.grouping import Grouping
 from sgoif.core.losses import Loss
 from sgoif.core.objective import MultiLabel
-from sgoif.curvature import make_curvature
 from sgoif.distributed.communicator import find_communicator, unwrapped
 from sgoif.engine.anchor_refresher import AnchorRefresher
 from sgoif.engine.block_scorer import BlockScorer
@@ -21,7 +20,7 @@ from sgoif.engine.group_directions import GroupDirections
 from sgoif.engine.held_out import HeldOutScorer
 from sgoif.engine.pipeline import StepPipeline
 from sgoif.engine.refresh_schedule import RefreshSchedule
-from sgoif.engine.setup import Setup, choose_solver, fit_bank, probe, trained_by, warn_of_untrained
+from sgoif.engine.setup import Setup, choose_curvature, choose_solver, fit_bank, probe, trained_by, warn_of_untrained
 from sgoif.engine.time_budget import TimeBudget
 from sgoif.engine.views import Views
 from sgoif.scoring.finite_check import FiniteCheck
@@ -86,9 +85,16 @@ def build(prepared: Prepared) -> Engine:
     turns = s.turns(len(layers) - 1)
     directions = GroupDirections(groups, layers, layout, device, turns, s.seed)
     step_weight = StepWeight(objective.guess(bank.labels.to(device)), device, applied=s.weigh_steps)
-    curvature = make_curvature(s.curvature, layout, damping=s.damping, decay=s.decay, device=device)
-    solver = choose_solver(s.solver, s.solver_steps)
-    controller = StabilityController(kappa=s.kappa, pass_quantile=s.pass_quantile, gamma=s.gamma, device=device)
+    curvature, solver = choose_curvature(s, layout, device), choose_solver(s)
+    controller = StabilityController(
+        kappa=s.kappa,
+        pass_quantile=s.pass_quantile,
+        gamma=s.gamma,
+        device=device,
+        memory=s.kappa_memory,
+        residual_budget=s.residual_budget,
+        steer=s.steer,
+    )
     price = 1 if len(layers) == 1 else 3  # with layers below the head an anchor needs a backward pass too
     schedule = RefreshSchedule(s.refresh_every, TimeBudget(s.budget, device), len(bank), price)
 

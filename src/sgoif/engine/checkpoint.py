@@ -20,7 +20,7 @@ from sgoif.scoring.score_queue import ScoreQueue
 from sgoif.scoring.step_batch import Observation
 from sgoif.settings import Settings
 
-VERSION = 5
+VERSION = 6
 FREE = frozenset(
     "layers level budget allow_duplicates skip_nonfinite anchor_batch execution".split()  # noqa: SIM905
 )

@@ -203,6 +203,8 @@ class StepPipeline:
             self.begin_refresh()
             self.complete_refresh()
             step.response = self._first_response(record)
+        if self.schedule.refresh_every == 1:
+            self.score_queue()  # every step by the directions of that very step
         queue.add(step, everyone)
         self.complete_refresh()  # it says how soon the next is due
         if self.schedule.due(len(everyone), ledger.used, decision.in_time):

@@ -1,7 +1,9 @@
 """Refinement where it changes the ranking: large scores with wide intervals.
 
 The anchors behind such scores are solved further by short conjugate gradients: those that the gate already trusts in
-part (0 < c_v < 1). Why others are left outside the gate is in docs/method.md.
+part (0 < c_v < 1). Why others are left outside the gate is in docs/method.md. The paper refines whoever has a low c_v
+and a large |φ_vᵀg_i| (`outside`): those of the largest (1 − c_v)‖φ_v‖, which bounds what the gate takes from a score
+per ‖g_i‖.
 """
 
 import torch
@@ -9,7 +11,7 @@ from torch import Tensor
 
 from sgoif.anchors.bank import AnchorBank
 from sgoif.scoring.ledger import Ledger
-from sgoif.solvers.base import Operator, Solution
+from sgoif.solvers.base import Operator, Solution, row_norm
 from sgoif.solvers.conjugate import ConjugateGradient
 
 LARGE_SHARE = 0.01
@@ -29,24 +31,34 @@ def doubtful_groups(ledger: Ledger, half_width: Tensor) -> Tensor:
 
 
 def refine(
-    bank: AnchorBank, gradient: Tensor, operator: Operator, solution: Solution, groups: Tensor, sketch: int
+    bank: AnchorBank,
+    gradient: Tensor,
+    operator: Operator,
+    solution: Solution,
+    groups: Tensor,
+    solver: ConjugateGradient,
+    *,
+    outside: bool = False,
 ) -> Tensor:
-    """Solve the half-trusted anchors of these groups further, in place; returns the rows that were refined.
+    """Solve anchors of these groups further, in place; returns the rows that were refined.
 
-    `sketch` is the rank of the preconditioner, 0 for none.
+    They are the half-trusted ones, or with `outside` those that the gate costs most.
     """
     confidence = bank.confidence.cpu()
-    half = (confidence > 0) & (confidence < 1)
-    half &= torch.isin(bank.groups[bank.members], groups.cpu())
-    rows = half.nonzero().squeeze(1)
+    chosen = (confidence < 1) & ((confidence > 0) | outside)
+    chosen &= torch.isin(bank.groups[bank.members], groups.cpu())
+    rows = chosen.nonzero().squeeze(1)
     if not len(rows):
         return rows
-    rows = rows[torch.argsort(confidence[rows], descending=True, stable=True)[:MOST_ANCHORS]]
+    first = confidence
+    if outside:
+        first = (1 - confidence) * bank.communicator.gathered(row_norm(bank.phi).cpu())
+    rows = rows[torch.argsort(first[rows], descending=True, stable=True)[:MOST_ANCHORS]]
     before = bank.residual.clone()
     mine = rows[(rows >= bank.own.start) & (rows < bank.own.stop)]
     if len(mine):
         own = mine - bank.own.start
-        better = ConjugateGradient(iterations=5, sketch=sketch).solve(operator, gradient[own], bank.phi[own])
+        better = solver.solve(operator, gradient[own], bank.phi[own])
         norm = better.norms.residual
         improved = norm < bank.residual[mine]
         mine, own = mine[improved], own[improved]

@@ -17,6 +17,7 @@ from sgoif.core.data import isolated_random_state, split_target
 from sgoif.core.losses import Loss
 from sgoif.core.objective import Objective, find_objective
 from sgoif.core.parameter_layout import Layout
+from sgoif.curvature import Curvature, make_curvature
 from sgoif.distributed.communicator import Communicator
 from sgoif.errors import AnchorError, LayerError, SettingError
 from sgoif.settings import Settings
@@ -175,6 +176,8 @@ def _is_channels_last(weight: Tensor) -> bool:
 
 def fit_bank(setup: Setup, groups: Grouping, settings: Settings, communicator: Communicator) -> AnchorBank:
     """A bank as large as asked for, or as fits the memory set aside for directions."""
+    if groups is None and settings.one_pool:
+        groups = "one"
     wanted = settings.max_anchors or min(MOST_ANCHORS, max(ANCHORS, ANCHORS_PER_CLASS * setup.classes))
     bank = AnchorBank(setup.dataset, groups, wanted, settings.seed, setup.device, setup.objective)
     setup.objective.check_anchors(bank.labels)
@@ -184,11 +187,25 @@ def fit_bank(setup: Setup, groups: Grouping, settings: Settings, communicator: C
     return bank
 
 
-def choose_solver(name: str, steps: int | None) -> Solver:
-    """The solver by name; `steps` is its number of iterations, whatever it calls them."""
+def choose_curvature(settings: Settings, layout: Layout, device: torch.device) -> Curvature:
+    """The curvature that the settings name, with the options that are its own."""
+    s = settings
+    own = {"rank": s.rank, "refresh": s.rank_every} if s.curvature == "lowrank" else {}
+    return make_curvature(s.curvature, layout, damping=s.damping, decay=s.decay, device=device, **own)
+
+
+def choose_solver(settings: Settings) -> Solver:
+    """The solver that the settings name; its number of iterations is called differently by each."""
+    name, steps = settings.solver, settings.solver_steps
     if steps is None and name == "richardson":
         steps = RICHARDSON_STEPS
-    return make_solver(name, **({} if steps is None else {STEP_OPTION.get(name, "steps"): steps}))
+    own: dict[str, dict[str, Any]] = {
+        "richardson": {"decay": settings.step_decay},
+        "neumann": {"preconditioner": settings.preconditioner},
+        "subspace": {"rank": settings.rank},
+    }
+    given = {} if steps is None else {STEP_OPTION.get(name, "steps"): steps}
+    return make_solver(name, **given, **own.get(name, {}))
 
 
 def _described(inputs: Any) -> str:

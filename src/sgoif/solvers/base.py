@@ -41,6 +41,8 @@ class Control:
     """Factor in (0, 1] on the step size."""
     rank: float = 1.0
     """Factor on the rank of subspaces and sketches."""
+    budget: float = 0.0
+    """Residual norm at which a right-hand side is solved."""
 
 
 NEUTRAL = Control()

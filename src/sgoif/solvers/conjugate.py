@@ -1,7 +1,7 @@
 """Short preconditioned conjugate gradients, all right-hand sides in one recursion.
 
-Each row v has its own α_v, β_v; a row whose residual is below `tolerance`·‖g_v‖, or whose recursion breaks down
-(pᵀHp ≤ 0, rᵀz ≤ 0: it is exact already, or rounding is all that is left), freezes and costs no more products.
+Each row v has its own α_v, β_v; a row whose residual is below `tolerance`·‖g_v‖ or the budget, or whose recursion
+breaks down (pᵀHp ≤ 0, rᵀz ≤ 0: it is exact already, or rounding is all that is left), freezes and costs no more.
 
 Randomised Nyström preconditioner. From ℓ = `sketch` orthonormal random rows Ω and Y = H Ω,
 
@@ -61,7 +61,7 @@ class ConjugateGradient(Stateless):
         self, operator: Products, rhs: Tensor, start: Tensor | None = None, control: Control = NEUTRAL
     ) -> Solution:
         work = Workspace(operator, rhs, start)
-        target = self.tolerance * row_norm(work.rhs)
+        target = (self.tolerance * row_norm(work.rhs)).clamp_min(control.budget)
         history = [work.first_norm]
         active = row_norm(work.residual) > target
         if not bool(active.any()):

@@ -14,7 +14,7 @@ Without a preconditioner M = αI with α = λ_max(H), the paper's H = αI + Δ a
 Truncation. In the norm ‖r‖_{M⁻¹} = ‖M^{-1/2} r‖ every term of a convergent series shrinks the residual (in the
 Euclidean norm a wide diagonal can make it grow for a while), so growth there says that s is too small for this H: the
 last term is taken back and the series ends. It also ends before a term that is more than `jump` times its
-predecessor, and as soon as ‖r_v‖ ≤ tolerance · ‖g_v‖ for every right-hand side.
+predecessor, and as soon as ‖r_v‖ ≤ tolerance · ‖g_v‖, or the budget where that is more, for every right-hand side.
 """
 
 from dataclasses import dataclass
@@ -65,7 +65,7 @@ class Neumann(Stateless):
     ) -> Solution:
         work = Workspace(operator, rhs, start)
         inverse = control.step / self._diagonal(operator, work)  # M⁻¹ as a row
-        target = self.tolerance * row_norm(work.rhs)
+        target = (self.tolerance * row_norm(work.rhs)).clamp_min(control.budget)
         phi, residual = work.phi, work.residual
         term = inverse * residual
         size, term_size = work.mean_norm(inverse.sqrt() * residual), work.mean_norm(term)

@@ -111,6 +111,8 @@ class LowRankSplit:
         norm = work.mean_norm(residual)
         steps = scaled(self.inner, control.depth)
         for _ in range(steps):
+            if control.budget and not bool((row_norm(residual) > control.budget).any()):
+                break
             candidate = phi + rho * residual
             candidate, left = coarse.correct(candidate, work.residual_of(candidate))
             left_norm = work.mean_norm(left)
@@ -119,7 +121,7 @@ class LowRankSplit:
             else:
                 rho /= 2
             history.append(norm)
-        return work.solution(phi, residual, steps, history)
+        return work.solution(phi, residual, len(history) - 1, history)
 
     def state_dict(self) -> dict[str, Any]:
         return {"name": self.name, "basis": None if self.basis is None else self.basis.clone()}

@@ -11,7 +11,6 @@ from sgoif.stability.controller import StabilityController
 from sgoif.stability.probes import curvature_probe, gradient_energy, iterate_gap
 
 PROBED_ANCHORS, GAP_TERMS = 8, 3
-LOW_RANK = 16
 
 
 def observe_signals(
@@ -21,8 +20,12 @@ def observe_signals(
     gradients: Tensor,
     seed: int,
     communicator: Communicator,
+    rank: int,
 ) -> int:
-    """Iterate gap, spread of curvature probes and energy in the subspace into the controller; the products used."""
+    """Iterate gap, spread of curvature probes and energy in the subspace into the controller; the products used.
+
+    `rank` is what a low-rank curvature has where nothing steers it.
+    """
     few = communicator.gathered(gradients[:PROBED_ANCHORS])[:PROBED_ANCHORS]
     gap = iterate_gap(curvature, few, GAP_TERMS)
     probe = curvature_probe(curvature, few[0], 1, seed)
@@ -32,5 +35,5 @@ def observe_signals(
     distance, value = torch.cat([gap.nanmean().view(1), probe]).tolist()
     controller.observe_signals(gap=distance, probe=value, energy=energy)
     if isinstance(curvature, LowRankDiagonal):
-        curvature.set_rank(max(1, round(controller.control().rank * LOW_RANK)))
+        curvature.set_rank(max(1, round(controller.control().rank * rank)))
     return 2 * (GAP_TERMS - 1) * len(few) + 1
