@@ -133,6 +133,10 @@ BENCHMARKS = {
         "Runs of few and of many steps with few and many anchors: what influence and the label score find.",
     ),
     "unlearning": ("sgoif_bench.unlearning.run", "Predicted against retrained effects of deleting training examples."),
+    "controller": (
+        "sgoif_bench.controller.run",
+        "Compare the engine as printed, forms of its stability controller, and its parts left out.",
+    ),
     "fidelity": (
         "sgoif_bench.fidelity.run",
         "Influence scores against retraining, beside other attribution libraries.",
@@ -160,7 +164,7 @@ Results = Annotated[
     list[Path],
     typer.Argument(
         help="Result files of one of `sgoif-bench labels`, `ood`, `poisoning`, `curriculum`, `unlearning`, `fidelity`,"
-        " `loops`, `lengths`, `pretrained`, `audits`, `findings`."
+        " `loops`, `lengths`, `pretrained`, `audits`, `findings`, `controller`."
     ),
 ]
 Where = Annotated[

@@ -24,6 +24,7 @@ MARKS: Mapping[str, Callable[[Line], bool]] = {
     "pretrained": lambda line: "parts" in line,
     "audits": lambda line: "way" in line,
     "findings": lambda line: "planted" in line,
+    "controller": lambda line: "base" in line,
 }
 """What only the lines of a benchmark have."""
 SETTINGS = {
@@ -35,7 +36,7 @@ SETTINGS = {
     "pretrained": "PretrainedTableSettings",
 }
 """What the tables of a benchmark are asked for with; those of deletions, loops, lengths, audits and findings
-have one form."""
+have one form, as have those of controllers."""
 
 
 def kind_of(files: Sequence[Path]) -> str:

@@ -113,6 +113,7 @@ class AnchorRefresher:
         self.step_weight.refresh(found.losses)
         condition, smallest = (spectrum := self.curvature.spectrum()).condition, spectrum.smallest
         beta = self.controller.proxy(found.learning_rate, found.weight_decay, found.examples)
+        self.step_weight.observe_proxy(beta)
         control = self.controller.control(beta, condition)
         solution = self.solver.solve(self.curvature, gradient, bank.phi, control)
         residual = solution.norms.residual

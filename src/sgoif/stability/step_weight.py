@@ -39,11 +39,16 @@ class StepWeight:
         self.loss = torch.zeros(2, device=device)  # weighted sum and weight of the training loss
         self.train_loss = self.anchor_loss = float("nan")
         self.weight = FLOOR**POWER
+        self.proxy = 1.0
+        """β̃ over what it was at the first refresh."""
+        self.proxy_power = 0.0
+        """What the weight is multiplied with is β̃ to this power."""
+        self._first_proxy: float | None = None
 
     @property
     def factor(self) -> float:
         """What the scores of a step count for now."""
-        return self.weight if self.applied else 1.0
+        return (self.weight if self.applied else 1.0) * math.pow(self.proxy, self.proxy_power)
 
     def observe(self, loss: Tensor) -> None:
         """Fold the losses of one batch in; stays on the device."""
@@ -55,6 +60,11 @@ class StepWeight:
         self.train_loss = total / weight if weight > 0 else float("nan")
         if math.isfinite(self.anchor_loss) and self.guess > 0:
             self.weight = max(FLOOR, 1 - self.anchor_loss / self.guess) ** POWER
+
+    def observe_proxy(self, beta: float) -> None:
+        """Take the β̃ of a refresh."""
+        self._first_proxy = self._first_proxy or beta
+        self.proxy = min(max(beta / self._first_proxy, 1e-3), 1e3)
 
     def state_dict(self) -> dict[str, Any]:
         return {"loss": self.loss, "numbers": torch.tensor([self.anchor_loss, self.weight], dtype=torch.float64)}
