@@ -149,6 +149,7 @@ class Settings(Options):
         need(0 <= self.decay < 1, "decay", "a number in [0, 1)")
         need(self.kappa is None or self.kappa > 0, "kappa", "a positive number, or None to track it")
         need(self.kappa_memory >= 0, "kappa_memory", "a number of epochs of at least 0, inf for ever")
+        need(0 <= self.coverage_floor <= 1, "coverage_floor", "a number in [0, 1], as λ_min of a Gram matrix is")
         need(0 < self.pass_quantile <= 1, "pass_quantile", "a share in (0, 1]")
         need(self.rank >= 1, "rank", "a whole number of at least 1")
         need(self.rank_every >= 1, "rank_every", "a whole number of at least 1")

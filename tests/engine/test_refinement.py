@@ -6,9 +6,11 @@ import pytest
 import torch
 from bank_cases import CPU, bank_of, monitored, problem, train
 
+from sgoif.anchors.bank import AnchorBank
+from sgoif.engine import anchor_refresher
 from sgoif.engine.refinement import doubtful_groups, refine
 from sgoif.scoring.ledger import Ledger
-from sgoif.solvers.base import Norms, Solution
+from sgoif.solvers.base import Norms, Solution, row_norm
 from sgoif.solvers.conjugate import ConjugateGradient
 from sgoif.stability.bounds import coverage
 
@@ -17,11 +19,17 @@ SHORT = ConjugateGradient(iterations=5, sketch=0)
 
 def test_coverage_is_that_of_the_group_directions_and_asks_for_an_early_refresh() -> None:
     inputs, labels = problem()
-    for floor, urgent in ((2.0, True), (-1.0, False)):
-        monitor = monitored((inputs[80:], labels[80:]), coverage_floor=floor)
+    covered = 0.1
+    for factor in (1.0, 0.9, 1.1):
+        torch.manual_seed(0)
+        monitor = monitored((inputs[80:], labels[80:]), coverage_floor=factor * covered)
         train(monitor, inputs, labels, torch.arange(80), steps=1)
-        assert monitor.history[-1]["coverage"] == pytest.approx(coverage(monitor.directions.psi))
-        assert monitor.schedule.urgent is urgent
+        if factor == 1.0:
+            covered = monitor.history[-1]["coverage"]
+            assert 0 < covered < 0.9
+            assert covered == pytest.approx(coverage(monitor.directions.psi))
+        else:
+            assert monitor.schedule.urgent is (factor > 1)
 
 
 def test_refinement_touches_half_trusted_anchors_of_doubtful_groups_only() -> None:
@@ -76,3 +84,68 @@ def test_doubtful_groups_are_those_behind_large_scores_with_wide_intervals() -> 
     assert doubtful_groups(ledger, width).tolist() == [1, 2]
     assert doubtful_groups(ledger, torch.zeros(300)).tolist() == []
     assert doubtful_groups(Ledger(3, 3, CPU, 5), torch.ones(5)).tolist() == [], "nothing seen, nothing doubtful"
+
+
+class Worse:
+    """Answers that are twice as far off as where they started."""
+
+    def solve(self, operator, rhs, start):
+        residual = 2 * rhs
+        return Solution(start + 1, residual, Norms(row_norm(rhs), row_norm(start), row_norm(residual)), len(rhs), 1)
+
+
+def refinable() -> tuple[AnchorBank, Solution]:
+    """A bank of one group in which every other anchor is half trusted and none is solved."""
+    bank = bank_of([0] * 20)
+    bank.confidence = torch.tensor([0.0, 0.5]).repeat(10)
+    bank.phi.zero_()
+    bank.residual = row_norm(bank.gradient)
+    norms = Norms(bank.residual, torch.zeros(20), bank.residual)
+    return bank, Solution(bank.phi.clone(), bank.gradient.clone(), norms, 0, 0)
+
+
+class Identity:
+    def matvec(self, vectors):
+        return vectors
+
+
+def test_a_refinement_that_is_worse_is_not_taken() -> None:
+    bank, solution = refinable()
+    before, residual = bank.phi.clone(), bank.residual.clone()
+    assert len(refine(bank, bank.gradient, Identity(), solution, torch.tensor([0]), Worse())) == 0
+    assert torch.equal(bank.phi, before)
+    assert torch.equal(bank.residual, residual)
+
+
+def test_as_printed_those_are_refined_that_the_gate_costs_most() -> None:
+    bank, solution = refinable()
+    bank.phi = torch.ones_like(bank.phi) * torch.arange(20).unsqueeze(1)
+    bank.residual = row_norm(bank.gradient - bank.phi)
+    cost = (1 - bank.confidence) * row_norm(bank.phi)
+    given = bank.gradient, Identity(), solution, torch.tensor([0]), SHORT
+    rows = refine(bank, *given, outside=True)
+    assert set(rows.tolist()) == set(range(1, 20)) | ({0} if bank.residual[0] == 0 else set())
+    assert rows[:5].tolist() == torch.argsort(cost, descending=True)[:5].tolist()
+
+
+@pytest.mark.parametrize("outside", [False, True])
+def test_refined_anchors_go_through_the_gate_again(outside: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    torch.manual_seed(0)
+    inputs, labels = problem()
+    labels[::7] = (labels[::7] + 1) % 3
+    options = {"refresh_every": 1, "replace_every": 1, "replace_share": 0.0, "solver_steps": 1, "pass_quantile": 0.4}
+    monitor = monitored((inputs[80:], labels[80:]), refine_outside=outside, tolerance_by_group=False, **options)
+    refined = []
+
+    def seen(*given, **named):
+        rows = refine(*given, **named)
+        refined.append(len(rows))
+        return rows
+
+    monkeypatch.setattr(anchor_refresher, "refine", seen)
+    for _ in range(6):
+        train(monitor, inputs, labels, torch.arange(80), steps=2)
+        bank, tau = monitor.anchors, monitor.history[-1]["tau"]
+        expected = (1 - bank.residual / tau).clamp(0, 1)
+        torch.testing.assert_close(bank.confidence, expected)
+    assert sum(refined) > 0

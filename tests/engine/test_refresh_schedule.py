@@ -81,10 +81,10 @@ def test_monitor_refreshes_at_the_steps_it_was_told() -> None:
 
 
 def test_low_coverage_makes_the_monitor_hurry() -> None:
-    monitor, train = tiny(coverage_floor=1.1)
+    monitor, train = tiny(coverage_floor=1.0)
     train(1)
     assert monitor.schedule.urgent
-    monitor, train = tiny(coverage_floor=-1.0)
+    monitor, train = tiny(coverage_floor=0.0)
     train(1)
     assert not monitor.schedule.urgent
 
