@@ -30,6 +30,7 @@ from torch import Tensor, nn
 from sgoif.analysis import attribution, certificates
 from sgoif.analysis.error_budget import ErrorBudget, ErrorView
 from sgoif.analysis.health import Health
+from sgoif.analysis.lemmas import InfluenceTerms, terms_of_anchors
 from sgoif.anchors.grouping import Grouping
 from sgoif.core.interrupts import guarded
 from sgoif.core.losses import Loss
@@ -207,6 +208,12 @@ class InfluenceMonitor:
         """Measured parts of the error of a score; see `ErrorBudget`."""
         self.flush()
         return ErrorView(self.gradients, self.curvature, self.ledger.used).measure()
+
+    @guarded
+    def influence_terms(self) -> InfluenceTerms:
+        """The terms of the paper's lemma 1 for the anchors' own gradients, the bound that holds, and the error seen."""
+        self.flush()
+        return terms_of_anchors(self.gradients, self.curvature)
 
     def misranking_bound(self, higher: int, lower: int, bias: float = 0.0) -> float:
         """Estimated chance that `higher` only seems more harmful than `lower`: measured variances put into a bound."""

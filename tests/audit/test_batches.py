@@ -34,7 +34,8 @@ def test_an_epoch_holds_rows_once_in_batches_of_one_size_and_what_remains_misses
         parts = [batches.at(epoch * 3 + k)[2] for k in range(3)]
         assert [len(part) for part in parts] == [6, 6, 6]
         seen.append(set(torch.cat(parts).tolist()))
-        assert len(seen[-1]) == 18 and seen[-1] <= set(rows.tolist())
+        assert len(seen[-1]) == 18
+        assert seen[-1] <= set(rows.tolist())
     assert set.union(*seen) == set(rows.tolist())
     assert batches.at(0)[2].tolist() != batches.at(3)[2].tolist()
 

@@ -132,7 +132,7 @@ class AnchorRefresher:
         self.held_out.score_bank(gradient, found.losses, found.logits)
         looked = self.curvature, self.solver, gradient, s.seed, self.communicator, s.rank
         probes = observe_signals(self.controller, *looked)
-        seen = covered, self.step_weight, self.controller, probes
+        seen = covered, self.step_weight, self.controller, probes, found.learning_rate, gradient
         entry = refresh_log.entry(found.step, bank, solution, tolerance, *seen)
         thin = covered < s.coverage_floor
         if replacing or (thin and s.coverage_of == "anchors"):
