@@ -57,3 +57,17 @@ def test_a_bar_shows_text_as_text(capfd: pytest.CaptureFixture[str]) -> None:
 
 def test_without_a_terminal_there_are_lines() -> None:
     assert isinstance(for_terminal(), Lines)
+
+
+def test_what_an_earlier_run_did_says_nothing_of_the_pace(
+    capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now = 0.0
+    monkeypatch.setattr("time.monotonic", lambda: now)
+    lines = Lines(every=10)
+    lines.stage("reading images", 1000)
+    lines.advance(900, 1000)
+    for done in range(901, 921):
+        now += 1
+        lines.advance(done, 1000)
+    assert capfd.readouterr().err.splitlines()[-1] == "reading images: 920 of 1000, about 80 s left"

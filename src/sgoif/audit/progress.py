@@ -29,19 +29,17 @@ class Lines(Progress):
 
     def __init__(self, every: float = LINE_EVERY) -> None:
         self.every = every
-        self._name, self._since, self._first, self._last = "", 0.0, 0, 0.0
+        self._name, self._pace, self._last = "", Pace(), 0.0
 
     def stage(self, name: str, total: int, done: int = 0) -> None:
-        self._name, self._first = name, done
-        self._since = self._last = time.monotonic()
+        self._name, self._pace, self._last = name, Pace(done), time.monotonic()
         self.say(f"{name}: {done} of {total} done" if done else f"{name}: {total}" if total else name)
 
     def advance(self, done: int, total: int, note: str = "") -> None:
-        now = time.monotonic()
+        left, now = self._pace.left(done, total), time.monotonic()
         if now - self._last < self.every and done < total:
             return
         self._last = now
-        left = time_left(now - self._since, done - self._first, total - done)
         self.say(", ".join(part for part in (f"{self._name}: {done} of {total}", note, left) if part))
 
     def say(self, message: str) -> None:
@@ -68,18 +66,18 @@ class Bar(Progress):
             transient=True,
         )
         self._task: Any = None
-        self._since, self._first = 0.0, 0
+        self._pace = Pace()
         self._bar.start()
 
     def stage(self, name: str, total: int, done: int = 0) -> None:
         if self._task is not None:
             self._bar.remove_task(self._task)
-        self._since, self._first = time.monotonic(), done
+        self._pace = Pace(done)
         self._task = self._bar.add_task(name, total=total or None, completed=done, note="", left="")
 
     def advance(self, done: int, total: int, note: str = "") -> None:
         if self._task is not None:
-            left = time_left(time.monotonic() - self._since, done - self._first, total - done)
+            left = self._pace.left(done, total)
             self._bar.update(self._task, completed=done, total=total, note=note, left=left)
 
     def say(self, message: str) -> None:
@@ -87,6 +85,20 @@ class Bar(Progress):
 
     def close(self) -> None:
         self._bar.stop()
+
+
+class Pace:
+    """How fast a piece of work goes. What is done when it is first told of was there before and says nothing of it."""
+
+    def __init__(self, done: int = 0) -> None:
+        self._first, self._since = done or None, time.monotonic()
+
+    def left(self, done: int, total: int) -> str:
+        """How long the rest will take, when so much is done."""
+        now = time.monotonic()
+        if self._first is None:
+            self._first, self._since = done, now
+        return time_left(now - self._since, done - self._first, total - done)
 
 
 def time_left(seconds: float, done: int, remaining: int) -> str:

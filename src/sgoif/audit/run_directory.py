@@ -182,7 +182,7 @@ class RunDirectory:
         """What is safe whatever happens next, as a sentence."""
         if self.saved_step is None:
             written = any((self.path / name).exists() for name in (NEWEST, PREVIOUS))
-            return "The last checkpoint is kept." if written else "No checkpoint was written yet."
+            return "The last checkpoint is kept." if written else "What was read of the images is kept."
         return f"The checkpoint after step {self.saved_step} is kept."
 
     def stopped(self) -> str:

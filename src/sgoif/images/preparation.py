@@ -1,7 +1,7 @@
 """Read every image of a collection once, into one array on disk that training can map."""
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Generator, Sequence
 from contextlib import closing, suppress
 from dataclasses import replace
 from pathlib import Path
@@ -18,6 +18,7 @@ from sgoif.images.errors import ChangedImagesError, ImagesError, cannot_write
 from sgoif.images.measurements import Measurements, measure
 from sgoif.images.near_duplicates import find_near_duplicates
 from sgoif.images.open import check, without_empty_classes
+from sgoif.images.parts import Parts, Read, remove_parts
 from sgoif.images.pixels import (
     IMAGES,
     MEASURED,
@@ -49,15 +50,16 @@ def prepare(
     """Bring all images to one size (chosen from the images where not given) and keep them in `folder`.
 
     What cannot be read is left out and reported in `skipped`. A second call for the same images and size opens what
-    the first one wrote; `ChangedImagesError` where that is not as it was written. Without
-    `labelled` one image is enough, of any class or none, and all classes are kept. `progress(done, total)` is called
-    now and then.
+    the first one wrote, or goes on where that was cut short; `ChangedImagesError` where the images are not as they
+    were written. Without `labelled` one image is enough, of any class or none, and all classes are kept.
+    `progress(done, total)` is called now and then.
     """
     if size is not None and not LEAST <= size <= MOST:
         raise SettingError(f"size = {size} must lie between {LEAST} and {MOST} pixels, or be left to the images")
     where, digest = Path(folder), collection.digest()
     ready = _reusable(where, digest, size)
     if ready is not None:
+        remove_parts(where)
         if progress is not None:
             progress(len(collection), len(collection))
         return ready
@@ -92,9 +94,10 @@ def _write(
     measured: list[Array] = []
     sizes: list[tuple[int, int]] = []
     unreadable: list[Skipped] = []
+    parts = Parts(folder, {"version": VERSION, "digest": digest, "images": len(collection), "size": size})
     file = PixelFile(folder, size)
     try:
-        with closing(each_image(collection.store, lambda image: _read(image, size))) as stream:
+        with closing(_images(collection, parts, size, progress)) as stream:
             for number, found in enumerate(stream):
                 if isinstance(found, str):
                     unreadable.append(Skipped(collection.names[number], found, damaged=True))
@@ -106,7 +109,8 @@ def _write(
                     sizes.append(reading.size)
                     row["file_bytes"] = _bytes(collection.file(number))
                     measured.append(row)
-                if progress is not None and (number % 16 == 15 or number + 1 == len(collection)):
+                told = number % 16 == 15 or number + 1 == len(collection)
+                if progress is not None and told and number >= parts.taken:
                     progress(number + 1, len(collection))
         survivors = replace(collection.pick(kept), skipped=collection.skipped + unreadable)
         if labelled:
@@ -138,10 +142,26 @@ def _write(
         files = {name: file_digest(folder / name) for name in written}
         record["digests"] = {**files, IMAGES: record_digest(record)}
         atomic_write(folder / IMAGES, lambda handle: json.dump(record, handle, separators=(",", ":")), text=True)
-    except BaseException:
+        remove_parts(folder)
+    except BaseException as error:
         file.discard()
         (folder / MEASURED).unlink(missing_ok=True)
+        if isinstance(error, OSError | ImagesError):
+            remove_parts(folder)
         raise
+
+
+def _images(collection: Collection, parts: Parts, size: int, progress: Progress | None) -> Generator[Read, None, None]:
+    """Every image in order, with its measurements; those that an earlier run had read come from what it left."""
+    yield from parts.read()
+    if not parts.taken:
+        remove_parts(parts.folder)  # those of other images
+    elif progress is not None:
+        progress(parts.taken, len(collection))
+    if parts.taken < len(collection):
+        rest = collection.store.pick(range(parts.taken, len(collection))) if parts.taken else collection.store
+        with closing(each_image(rest, lambda image: _read(image, size))) as stream:
+            yield from parts.keep(stream)
 
 
 def _read(image: Image.Image, size: int) -> tuple[Reading, Array]:
