@@ -110,6 +110,10 @@ BENCHMARKS = {
         "sgoif_bench.findings.speed",
         "Time and memory of checks that need no network, beside CleanVision and cleanlab.",
     ),
+    "findings-scale": (
+        "sgoif_bench.findings.scale",
+        "Time and memory of all checks that need no network on a large folder, and of going on after a kill.",
+    ),
     "reviews": (
         "sgoif_bench.reviews",
         "What a few dozen looks of a person tell about a list, simulated from the truth.",

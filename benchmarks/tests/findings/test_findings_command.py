@@ -1,4 +1,4 @@
-"""`sgoif-bench findings` and `findings-speed`, on generated images."""
+"""`sgoif-bench findings`, `findings-speed` and `findings-scale`, on generated images."""
 
 from __future__ import annotations
 
@@ -9,8 +9,9 @@ from pathlib import Path
 import pytest
 
 from sgoif.errors import SgoifError
+from sgoif.images import parts
 from sgoif_bench.cli import main as cli
-from sgoif_bench.findings import run, speed
+from sgoif_bench.findings import run, scale, speed
 from sgoif_bench.findings.grid import KIND
 from sgoif_bench.kinds import kind_of
 
@@ -98,3 +99,22 @@ def test_programs_are_timed_in_processes_of_their_own(tmp_path: Path, capsys: py
 def test_a_program_that_fails_is_named(tmp_path: Path) -> None:
     with pytest.raises(SgoifError, match="ended with exit code 1: ValueError: wet"):
         speed.timed(sys.executable, "def look(folder):\n    raise ValueError('wet')\n", tmp_path, tmp_path / "answer")
+
+
+@pytest.mark.skipif(not Path("/proc/self/status").is_file(), reason="only Linux tells the peak of a process")
+def test_a_killed_run_goes_on_where_it_was(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(scale, "START", "fork")
+    monkeypatch.setattr(parts, "MOST_IMAGES", 32)
+    out = tmp_path / "scale.json"
+    asked = ["--sets", "generated,digits", "--images", "240", "--scratch", str(tmp_path / "kept")]
+    assert scale.main([*asked, "--out", str(out)]) == 0
+    whole = json.loads(out.read_text())
+    assert whole["images"] == 240
+    assert whole["same_findings"]
+    assert whole["killed"]["read"] >= 120
+    assert whole["resumed"]["first_told"] in (64, 96, 128)
+    for found in (whole["whole"], whole["resumed"]):
+        assert {"copies", "near-copies", "dark"} <= set(found["looked"])
+        assert sum(found["seconds"].values()) < found["whole_seconds"]
+        assert 2**24 < found["peak_bytes"] < 2**31
+    assert not list((tmp_path / "kept").iterdir())
