@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from textwrap import fill
 
 from pages.cells import RESULTS, Line, read_result, table
 from pages.pretrained import TITLES
@@ -13,7 +14,7 @@ from sgoif_bench.findings.table import alarms, kinds_of, sets_of, share
 PAGE = "findings.md"
 FILE = "findings.jsonl"
 LOOKED = "findings-looked.json"
-SPEED = "findings-speed.json"
+SPEED, SCALE = "findings-speed.json", "findings-scale.json"
 PERFECT = "100/100"
 PROGRAMS = {"sgoif": "SG-OIF", "cleanvision": "CleanVision", "datalab": "Datalab, near copies alone"}
 
@@ -89,6 +90,21 @@ def speed() -> str:
     return table(("program", "seconds", "CPU seconds", "images per CPU second", "peak MiB"), rows)
 
 
+def scale() -> str:
+    """A sentence about a large folder, and one about going on after a kill."""
+    found = read_result(SCALE)
+    whole, killed, resumed = found["whole"], found["killed"], found["resumed"]
+    told = (
+        f"All {len(whole['looked'])} kinds that need no network, in {found['images']:,} JPEG files of CIFAR:"
+        f" {whole['cpu_seconds']:.0f} CPU seconds, {found['images'] / whole['cpu_seconds']:.0f} images in each,"
+        f" {whole['whole_seconds']:.0f} seconds ({found['images_per_second']:.0f} a second, at a load of"
+        f" {whole['load']:.0f}), at most {whole['peak_bytes'] / 2**20:.0f} MiB."
+        f" Killed when {killed['read']:,} were read, it went on behind {resumed['first_told']:,}"
+        f" and found {'the same' if found['same_findings'] else 'SOMETHING ELSE'}."
+    )
+    return fill(told, 132) + "\n"
+
+
 def _percent(lines: Sequence[Line], part: str) -> str:
     planted = sum(line["planted"][part] for line in lines)
     return f"{100 * sum(line['found'][part] for line in lines) / planted:.0f}"
@@ -107,4 +123,5 @@ TABLES: dict[str, Callable[[], str]] = {
     "findings-copies": copies,
     "findings-alarms": false_alarms,
     "findings-speed": speed,
+    "findings-scale": scale,
 }
