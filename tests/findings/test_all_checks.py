@@ -11,10 +11,12 @@ from examined_cases import labelled_set
 from seen_cases import examined
 
 from sgoif.audit.small_classes import without_verdict
+from sgoif.core.score_table import ScoreTable
 from sgoif.findings import Check, Examined, Finding, Severity
 from sgoif.findings.checks import CHECKS, Report, failing, find_all
 from sgoif.findings.kinds.labels import WrongLabels
 from sgoif.images.collection import Skipped
+from sgoif.tasks import LabelFindings
 from sgoif.tasks.crossfit import CrossFit
 
 
@@ -134,3 +136,41 @@ def test_a_class_without_verdict_has_no_wrong_labels(judged: Examined) -> None:
     sure = [finding for finding in found if finding.severity == "error"]
     assert sure
     assert not [finding for finding in sure if finding.classes[0] == "dog"]
+
+
+@pytest.mark.parametrize(
+    ("looks", "agrees", "disagreement", "proven"),
+    [
+        (40, True, 0.2, True),
+        (2, True, 0.2, True),
+        (40, True, 0.3, False),
+        (2, False, 0.2, False),
+        (40, False, 0.2, True),
+    ],
+)
+def test_what_may_be_a_mistake_of_the_model_is_no_error(
+    judged: Examined, looks: int, agrees: bool, disagreement: float, proven: bool
+) -> None:
+    """At least 6% of the labels look wrong where the model is surest: more than 0.2², less than 0.3²."""
+    found = judged.labels_found
+    assert found is not None
+    was, table = found.judgement, found.table()
+    other = (was.anchors.given + 1) % 3
+    given = was.anchors.given if agrees else np.where(np.arange(len(other)) % 2 == 0, other, was.anchors.given)
+    judgement = replace(
+        was,
+        anchors=replace(was.anchors, given=given),
+        rate=was.rate._replace(low=0.06),
+        estimates={**was.estimates, "disagreement": disagreement},
+    )
+    columns = {name: table[name] for name in ("index", "confidence", "influence", "interval_low", "interval_high")}
+    scores = ScoreTable({**columns, "n_observations": np.full(len(was.training), looks)})
+    findings = LabelFindings(judgement, scores, found.class_names)
+    named = WrongLabels().find(replace(judged, labels_found=findings))
+    surely, look, _ = findings.tiers()
+    errors = [finding for finding in named if finding.severity == "error"]
+    (note,) = [finding for finding in named if finding.severity == "note"]
+    assert len(errors) == (surely.size if proven else 0)
+    assert surely.size > 0
+    assert len(note.images) == look.size + surely.size - len(errors)
+    assert look.low <= float(note.evidence["least share wrong"] or 0) <= surely.low

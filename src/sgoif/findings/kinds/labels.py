@@ -3,19 +3,30 @@
 import numpy as np
 
 from sgoif.core.score_table import ScoreTable
+from sgoif.engine.closing_pass import LOOKS
 from sgoif.findings.check import Check, Examined
 from sgoif.findings.finding import Finding, Severity
 from sgoif.images.text import plural, shown
+from sgoif.tasks.labels.findings import LabelFindings
+
+AGREEMENT = 2 / 3
+"""Of the way from chance to always: how often a network that was trained briefly has to agree with held-out labels."""
 
 
 class WrongLabels(Check):
     """Labels that are judged wrong, in the tiers of `LabelFindings.tiers`.
 
-    Each that is surely wrong is an error. The list ends where its false discovery rate (a tenth, unless another is
-    asked for) would be exceeded, and is empty where no more labels look wrong than the mistakes of the model explain:
-    so one of ten may be right where many are wrong, and hardly any is named where none is. What is worth a look
-    besides is one note with all of these images, the most suspicious first. Where the model has learned too little to
-    judge, nothing is surely wrong, and there is no note.
+    Each that is surely wrong is an error where some labels must be wrong, and not only the model
+    (`Judgement.proven`). The list ends where its false discovery rate (a tenth, unless another is asked for) would be
+    exceeded. A network that has seen each image less than ten times may still learn what it gets wrong: it has to
+    agree with two thirds of the held-out labels that chance leaves. What is worth a look besides is one note with all
+    of these images, the most suspicious first; so is the list where nothing is proven. Where the model has learned too
+    little to judge, there is neither.
+
+    None of 18 audits of clean labels (digits, MNIST, CIFAR-10, house numbers, textures, photos; 1 to 8 epochs of a
+    small network, or heads on pretrained features) has an error; before this was asked for, eight had 9 to 261. With
+    10 to 30% of the labels made wrong, five lists are kept, of which 0 to 16% are right; six became notes, of five of
+    these 28 to 60% are right.
     """
 
     kind = "wrong-label"
@@ -31,18 +42,27 @@ class WrongLabels(Check):
         place = dict(zip(seen.labels_found.table()["index"].tolist(), seen.judged.tolist(), strict=True))
         rows = np.asarray([place[index] for index in table["index"].tolist()], dtype=np.int64)
         order = np.argsort(-np.nan_to_num(table["probability_wrong"]), kind="stable")
-        sure = order[table["is_label_issue"][order]]
+        listed = order[table["is_label_issue"][order]]
+        sure = listed if _proven(seen.labels_found) else listed[:0]
         found = [self._wrong(seen, table, int(at), int(rows[at])) for at in sure]
         surely, look, _ = seen.labels_found.tiers()
-        rest = order[~table["is_label_issue"][order]][: max(0, surely.size + look.size - len(sure))]
+        rest = order[~np.isin(order, sure)][: max(0, surely.size + look.size - len(sure))]
         if len(rest) and seen.labels_found.rate_told:
+            parts = [look] if len(sure) else [surely, look]
+            low, high = (np.average([part[end] for part in parts], weights=[p.size for p in parts]) for end in (2, 3))
             found.append(
                 self.finding(
                     seen,
                     rows[rest],
-                    f"{plural(len(rest), 'more label')} may be wrong: {look.low:.0%} to {look.high:.0%} of them are",
+                    f"{plural(len(rest), 'more label' if len(sure) else 'label')} may be wrong:"
+                    f" {low:.0%} to {high:.0%} of them are",
                     "Look through them in this order for as long as wrong ones turn up.",
-                    evidence={"labels": len(rest), "least share wrong": look.low, "greatest share wrong": look.high},
+                    evidence={
+                        "labels": len(rest),
+                        "least share wrong": float(low),
+                        "greatest share wrong": float(high),
+                        "listed": len(listed),
+                    },
                     severity=Severity.NOTE,
                     about="worth a look",
                 )
@@ -65,3 +85,11 @@ class WrongLabels(Check):
             },
             classes=[given] if better == given else [given, better],
         )
+
+
+def _proven(found: LabelFindings) -> bool:
+    """Whether labels that look wrong are wrong, and not only misunderstood."""
+    chance = 1 / found.classes
+    brief = float(found.table()["n_observations"].mean()) < LOOKS
+    agrees = found.judgement.anchors.agreement() >= chance + AGREEMENT * (1 - chance)
+    return found.proven and (agrees or not brief)
