@@ -12,12 +12,14 @@ import pytest
 from PIL import Image, ImageEnhance
 from sklearn.datasets import load_digits, load_sample_images
 
+from sgoif.images import likeness
 from sgoif.images import near_duplicates as module
 from sgoif.images.near_duplicates import find_near_duplicates
 
 Array = np.ndarray[Any, Any]
 SIDE = 32
 CHANGES = ("encoded", "resized", "brighter")
+MOVES = ("cropped", "mirrored", "both")
 
 
 @pytest.fixture(scope="module")
@@ -39,8 +41,12 @@ def changed(image: Array, how: str) -> Array:
         picture = Image.open(target)
     elif how == "resized":
         picture = picture.resize((24, 24), Image.Resampling.BICUBIC).resize((SIDE, SIDE), Image.Resampling.BICUBIC)
-    else:
+    elif how == "brighter":
         picture = ImageEnhance.Brightness(picture).enhance(1.1)
+    if how in ("mirrored", "both"):
+        picture = picture.transpose(Image.Transpose.FLIP_LEFT_RIGHT)
+    if how in ("cropped", "both"):
+        picture = picture.resize((SIDE, SIDE), Image.Resampling.BICUBIC, (2, 0, SIDE - 1, SIDE - 2))
     return np.asarray(picture).transpose(2, 0, 1)
 
 
@@ -52,14 +58,14 @@ def pairs_of(groups: list[tuple[int, ...]]) -> set[tuple[int, int]]:
     return {pair for group in groups for pair in combinations(group, 2)}
 
 
-@pytest.mark.parametrize("how", CHANGES)
+@pytest.mark.parametrize("how", [*CHANGES, *MOVES])
 def test_a_changed_copy_is_found(tiles: Array, how: str) -> None:
     rows = np.flatnonzero(contrast(tiles) > 30)[::7]
     together = np.concatenate([tiles, np.stack([changed(tiles[row], how) for row in rows])])
     groups = find_near_duplicates(together)
     partners = [{int(row), len(tiles) + number} for number, row in enumerate(rows)]
     found = sum(any(pair <= set(group) for group in groups) for pair in partners)
-    assert found > 0.8 * len(rows)
+    assert found > (0.8 if how in CHANGES or how == "mirrored" else 0.6) * len(rows)
 
 
 def test_every_image_may_have_a_copy(tiles: Array) -> None:
@@ -67,6 +73,15 @@ def test_every_image_may_have_a_copy(tiles: Array) -> None:
     together = np.concatenate([some, np.stack([changed(image, "encoded") for image in some])])
     pairs = {(row, len(some) + row) for row in range(len(some))}
     assert len(pairs & set(find_near_duplicates(together))) > 0.8 * len(some)
+
+
+@pytest.mark.parametrize("ways", [CHANGES, MOVES])
+def test_a_set_may_hold_four_copies_of_everything(tiles: Array, ways: tuple[str, ...]) -> None:
+    some = tiles[contrast(tiles) > 30][:150]
+    together = np.concatenate([some, *(np.stack([changed(image, how) for image in some]) for how in ways)])
+    found = pairs_of(find_near_duplicates(together))
+    wanted = {(row, row + step * len(some)) for row in range(len(some)) for step in range(1, 4)}
+    assert len(wanted & found) > (0.9 if ways is CHANGES else 0.6) * len(wanted)
 
 
 def test_different_images_are_not_alike_where_all_resemble_each_other() -> None:
@@ -89,7 +104,7 @@ def test_groups_rows_and_small_sets(tiles: Array, monkeypatch: pytest.MonkeyPatc
     images = np.concatenate([tiles[rows], tiles[rows[:2]], tiles[rows[:1]]])
     expected = [(0, 60, 62), (1, 61)]
     assert find_near_duplicates(images) == expected
-    monkeypatch.setattr(module, "CELLS", 500)
+    monkeypatch.setattr(likeness, "CELLS", 500)
     assert find_near_duplicates(images) == expected, "whatever the size of a chunk"
     assert find_near_duplicates(images, [row for row in range(63) if row != 60]) == [(0, 62), (1, 61)]
     assert find_near_duplicates(images[-3:]) == []
@@ -100,18 +115,18 @@ def test_what_all_pairs_would_give_is_found_in_few(tiles: Array, monkeypatch: py
     some = tiles[contrast(tiles) > 20]
     together = np.concatenate([some, *(np.stack([changed(image, how) for image in some]) for how in CHANGES)])
     looked: list[int] = []
-    plain = module._candidates
+    plain = module.candidates
 
     def counted(short: Array, width: float) -> Iterator[Array]:
         for pairs in plain(short, width):
             looked.append(pairs.shape[1])
             yield pairs
 
-    monkeypatch.setattr(module, "_candidates", counted)
+    monkeypatch.setattr(module, "candidates", counted)
     found = find_near_duplicates(together)
     assert found == find_near_duplicates(together)
     every = np.stack(np.triu_indices(len(together), 1))
-    monkeypatch.setattr(module, "_candidates", lambda short, width: iter([every]))
+    monkeypatch.setattr(module, "candidates", lambda short, width: iter([every]))
     exhaustive = pairs_of(find_near_duplicates(together))
     assert pairs_of(found) <= exhaustive
     assert len(pairs_of(found)) >= 0.99 * len(exhaustive)
