@@ -128,6 +128,12 @@ def cropped(picture: Picture, rng: Generator) -> Picture:
     return picture.crop(box)
 
 
+def mirrored(picture: Picture, rng: Generator) -> Picture:
+    """Left and right exchanged."""
+    del rng
+    return picture.transpose(Image.Transpose.FLIP_LEFT_RIGHT)
+
+
 def resized(picture: Picture, share: float) -> Picture:
     """At this share of the size."""
     width, height = (max(4, round(side * share)) for side in picture.size)
@@ -139,6 +145,7 @@ COPIES: Mapping[str, Change] = {
     "resized": rescaled,
     "brightness": relit,
     "cropped": cropped,
+    "mirrored": mirrored,
     "grey": grey,
 }
 """What copies that are not exact went through."""
