@@ -133,16 +133,17 @@ def measure(image: Image.Image, content: bytes, *, grey: bool) -> Array:
     if grey and image.mode == "RGB":
         image = image.getchannel(0)
     small = _reduced(image)
-    planes = [np.asarray(band) for band in small.split()]
+    values = np.atleast_3d(np.asarray(small))
+    planes = np.ascontiguousarray(values.transpose(2, 0, 1))
     light = planes[0] if grey else _brightness(planes)
-    _lightness(row, light)
-    row["sharpness"] = _sharpness(light)
-    row["colour"] = [plane.mean() / 255 for plane in planes]
-    row["saturation"] = 0 if grey else _saturation(planes)
-    frames = [np.concatenate([p[0], p[-1], p[1:-1, 0], p[1:-1, -1]]) / np.float32(255) for p in planes]
-    row["border"] = [frame.mean() for frame in frames]
-    row["border_spread"] = np.sqrt(np.mean([frame.var() for frame in frames]))
     shades = Image.fromarray(light)
+    _lightness(row, shades)
+    row["sharpness"] = _sharpness(light, shades)
+    row["colour"] = planes.mean((1, 2)) / 255
+    row["saturation"] = 0 if grey else _saturation(planes)
+    frames = np.concatenate([planes[:, 0], planes[:, -1], planes[:, 1:-1, 0], planes[:, 1:-1, -1]], 1) / np.float32(255)
+    row["border"] = frames.mean(1)
+    row["border_spread"] = np.sqrt(frames.var(1).mean())
     row["hash"] = _hash(np.asarray(shades.resize((HASHED, HASHED), Image.Resampling.BILINEAR), dtype=np.float32))
     cells = np.asarray(small.resize((CELLS, CELLS), Image.Resampling.BOX))
     row["thumbnail"] = cells[..., None] if grey else cells
@@ -174,7 +175,7 @@ def _reduced(image: Image.Image) -> Image.Image:
     return image.resize((width, height), Image.Resampling.HAMMING, reducing_gap=2.0)
 
 
-def _brightness(planes: Sequence[Array]) -> Array:
+def _brightness(planes: Array) -> Array:
     total = np.zeros(planes[0].shape, dtype=np.float32)
     for plane, weight in zip(planes, WEIGHTS, strict=True):
         part = plane.astype(np.float32)
@@ -186,9 +187,9 @@ def _brightness(planes: Sequence[Array]) -> Array:
     return total.astype(np.uint8)
 
 
-def _lightness(row: Array, light: Array) -> None:
+def _lightness(row: Array, shades: Image.Image) -> None:
     """What the histogram of brightness tells."""
-    share = np.asarray(Image.fromarray(light).histogram(), dtype=np.float64) / light.size
+    share = np.asarray(shades.histogram(), dtype=np.float64) / (shades.width * shades.height)
     levels = np.arange(256) / 255
     mean = float(share @ levels)
     row["brightness"] = mean
@@ -198,10 +199,10 @@ def _lightness(row: Array, light: Array) -> None:
     row["entropy"] = -(some @ np.log2(some))
 
 
-def _sharpness(light: Array) -> float:
+def _sharpness(light: Array, shades: Image.Image) -> float:
     if min(light.shape) < 2 * BLOCK:
         return float("nan")
-    fine, coarse = _differences(light), _differences(np.asarray(Image.fromarray(light).reduce(BLOCK)))
+    fine, coarse = _differences(light), _differences(np.asarray(shades.reduce(BLOCK)))
     least = max(FAINT, SLIGHT * max(coarse))
     return min((one / other for one, other in zip(fine, coarse, strict=True) if other >= least), default=float("nan"))
 
@@ -213,10 +214,9 @@ def _differences(light: Array) -> tuple[float, float]:
     return float(np.sqrt(across @ across / across.size)), float(np.sqrt(down @ down / down.size))
 
 
-def _saturation(planes: Sequence[Array]) -> float:
-    red, green, blue = planes
-    most = np.maximum(np.maximum(red, green), blue)
-    span = most - np.minimum(np.minimum(red, green), blue)
+def _saturation(planes: Array) -> float:
+    most = planes.max(0)
+    span = most - planes.min(0)
     return float(np.mean(span / np.maximum(most, 1).astype(np.float32)))
 
 
@@ -232,5 +232,6 @@ COSINES = _cosines()
 def _hash(shades: Array) -> int:
     """Which of the 8 × 8 lowest frequencies of the cosine transform lie above their median."""
     waves = np.rint(COSINES @ shades @ COSINES.T)  # whole numbers, so that rounding decides nothing in a flat image
-    bits = (waves > np.median(waves)).ravel()
+    middle = np.sort(waves, axis=None)[waves.size // 2 - 1 : waves.size // 2 + 1]  # np.median takes five times as long
+    bits = (waves > middle.mean()).ravel()
     return int.from_bytes(np.packbits(bits).tobytes(), "big")
