@@ -20,6 +20,7 @@ from sgoif.errors import SgoifError
 from sgoif.findings.check import Examined
 from sgoif.findings.same_pictures import exact_copies
 from sgoif.images import Collection, Pixels, open_images, prepare
+from sgoif.images.mapped import Mapped
 from sgoif.images.measurements import Measurements
 from sgoif.images.near_duplicates import find_near_duplicates
 from sgoif.images.text import few
@@ -84,7 +85,7 @@ def with_others(judged: Examined, pixels: Pixels, split: str, others: Others) ->
     measured = _joined(judged.measured, beside.measurements())
     further = {row for group in exact_copies(measured) for row in group[1:]}
     rows = [row for row in range(len(measured)) if row not in further]
-    images: Any = _Stack([pixels.array, beside.array])  # read as one array is
+    images: Any = _Stack([Mapped(pixels.array), Mapped(beside.array)])  # read as one array is
     skipped = {(entry.name, entry.reason): entry for entry in (*judged.unreadable, *beside.skipped)}
     return replace(
         judged,
@@ -113,7 +114,7 @@ def _joined(first: Measurements, second: Measurements) -> Measurements:
 class _Stack:
     """Images of several arrays, one after the other and read from disk when asked for; grey ones become colour."""
 
-    def __init__(self, arrays: Sequence[Array]) -> None:
+    def __init__(self, arrays: Sequence[Mapped]) -> None:
         self._arrays = arrays
         self._starts = np.cumsum([0, *map(len, arrays)])
         channels = max(array.shape[1] for array in arrays)

@@ -15,6 +15,7 @@ from sgoif.core.types import Array
 from sgoif.errors import SettingError
 from sgoif.images.collection import Collection, Skipped
 from sgoif.images.errors import ChangedImagesError, ImagesError, cannot_write
+from sgoif.images.mapped import Mapped
 from sgoif.images.measurements import Measurements, measure
 from sgoif.images.near_duplicates import find_near_duplicates
 from sgoif.images.open import check, without_empty_classes
@@ -185,7 +186,7 @@ def _duplicates(contents: list[bytes], labels: Any) -> list[Duplicate]:
 def _near_duplicates(folder: Path, duplicates: list[Duplicate], labels: Any) -> list[Duplicate]:
     """Images that are nearly the same; of those with the same pixels the first stands for all."""
     further = {row for group in duplicates for row in group.indices[1:]}
-    pixels = np.load(folder / PIXELS, mmap_mode="r", allow_pickle=False)
+    pixels: Any = Mapped(np.load(folder / PIXELS, mmap_mode="r", allow_pickle=False))  # read as an array is
     compared = [row for row in range(len(pixels)) if row not in further]
     return [_duplicate(rows, labels) for rows in find_near_duplicates(pixels, compared)]
 
