@@ -14,15 +14,20 @@ import pytest
 from audit_cases import make_folder, read_issues
 from backbone_cases import NAME, offer
 from PIL import Image
+from shard_cases import pairs, tar
 
 from sgoif.audit import audit as auditing
 from sgoif.audit.audit import audit
+from sgoif.audit.examined import other_splits, with_others
+from sgoif.audit.progress import Progress
 from sgoif.audit.results import AuditResult
 from sgoif.audit.settings import AuditSettings
 from sgoif.cli import main
-from sgoif.findings import Check, Finding
+from sgoif.findings import Check, Examined, Finding
+from sgoif.findings.kinds.leaks import Leaks
 from sgoif.findings.kinds.quality import Dark
 from sgoif.findings.record import read_findings
+from sgoif.images import open_images, prepare
 
 QUICK: dict[str, Any] = {"model": "tiny_nets:tiny", "device": "cpu", "epochs": 2}
 OPTIONS = ["--model", "tiny_nets:tiny", "--device", "cpu", "--epochs", "2"]
@@ -201,6 +206,27 @@ def test_a_check_that_fails_and_splits_that_cannot_be_read_cost_nothing_else(
     assert told["kinds"]["unreadable"] == 1
     assert any("the other splits could not be looked at" in note for note in result.summary["notes"])
     assert len(read_issues(tmp_path / "run")) == 74
+
+
+def test_leaks_between_tar_files_are_looked_for(tmp_path: Path) -> None:
+    """A shard to test with has one of the pictures to train on, under its own name."""
+    data = tmp_path / "data"
+    data.mkdir()
+    for name, samples in (("train-0.tar", pairs(0, 20)), ("test-0.tar", [*pairs(30, 12), *pairs(3, 1)])):
+        (data / name).write_bytes(tar(samples))
+    collection = open_images(data)
+    pixels = prepare(collection, tmp_path / "cache")
+    settings = AuditSettings(data)
+    others, notes = other_splits(settings, collection, pixels.size, tmp_path / "others", Progress())
+    assert others is not None
+    assert (others.splits, notes) == (["test"] * 13, ["of 'test' files and pictures are looked at, labels are not"])
+    judged = Examined(pixels.names, pixels.labels, pixels.class_names, pixels.measurements())
+    (leak,) = Leaks().find(with_others(judged, pixels, "train", others))
+    assert leak.images == ("test-0.tar/train/00003.png", "train-0.tar/train/00003.png")
+    assert other_splits(settings, open_images(data / "train-0.tar"), 24, tmp_path / "none", Progress()) == (
+        None,
+        [],
+    )
 
 
 @pytest.mark.parametrize("method", ["frozen", "scratch"])

@@ -53,6 +53,19 @@ def test_each_box_of_coco_is_an_image(tmp_path: Path) -> None:
     assert same_pixels(found.pick([2, 0]).image(1), found.image(0))
 
 
+def test_every_split_of_coco_begins_with_the_one_to_judge(tmp_path: Path) -> None:
+    """Both splits have the same images, and boxes with the same numbers."""
+    photos(tmp_path / "images")
+    for split in ("test", "train"):
+        write_coco(tmp_path / "annotations" / f"{split}.json", BOXES[:2])
+    alone, found = open_images(tmp_path), open_images(tmp_path, every_split=True)
+    assert (found.split, found.splits) == ("train", ["train"] * 2 + ["test"] * 2)
+    assert found.names == [*alone.names, *(f"{name}#2" for name in alone.names)]
+    assert found.labels.tolist() == [0, 1, 0, 1]
+    assert all(same_pixels(found.image(number), alone.image(number % 2)) for number in range(4))
+    assert open_images(tmp_path / "annotations" / "test.json", every_split=True).splits is None
+
+
 @pytest.mark.parametrize(
     ("file", "images"),
     [
@@ -156,6 +169,15 @@ def test_each_box_of_yolo_is_an_image(tmp_path: Path, images: str, labels: str, 
     assert same_pixels(found.image(0), picture(1, 40, 30).crop((10, 9, 30, 21)))
     assert same_pixels(found.image(1), picture(1, 40, 30).crop((0, 0, 8, 6)))
     assert "1 image has no file of boxes" in " ".join(found.notes)
+
+
+def test_every_split_of_yolo(tmp_path: Path) -> None:
+    for split in ("train", "val"):
+        write_yolo(tmp_path, f"images/{split}", f"labels/{split}")
+    alone, found = open_images(tmp_path), open_images(tmp_path, every_split=True)
+    assert (found.split, found.splits) == ("train", ["train"] * 2 + ["val"] * 2)
+    assert found.names == [*alone.names, *(name.replace("train", "val") for name in alone.names)]
+    assert same_pixels(found.image(3), alone.image(1))
 
 
 @pytest.mark.parametrize(

@@ -59,10 +59,15 @@ def test_splits_by_the_names_of_shards(tmp_path: Path) -> None:
     assert (found.split, len(found)) == ("train", 8)
     assert "not of 'val'" in found.notes[0]
     assert len(open_images(tmp_path, split="val")) == 4
+    every = open_images(tmp_path, every_split=True)
+    assert (every.split, every.splits) == ("train", ["train"] * 8 + ["val"] * 4)
+    assert every.names[:8] == found.names
+    assert same_pixels(every.image(9), open_images(tmp_path, split="val").image(1))
     with pytest.raises(ImagesError, match="no split 'test'"):
         open_images(tmp_path, split="test")
     (tmp_path / "more.tar").write_bytes(tar(pairs(12, 4)))
     assert len(open_images(tmp_path)) == 16
+    assert open_images(tmp_path, every_split=True).splits is None
     with pytest.raises(ImagesError, match="not all tar files"):
         open_images(tmp_path, split="val")
 

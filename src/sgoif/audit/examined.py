@@ -23,6 +23,7 @@ from sgoif.images import Collection, Pixels, open_images, prepare
 from sgoif.images.mapped import Mapped
 from sgoif.images.measurements import Measurements
 from sgoif.images.near_duplicates import find_near_duplicates
+from sgoif.images.sources import LAYOUTS
 from sgoif.images.text import few
 from sgoif.tasks import LabelFindings
 
@@ -56,8 +57,8 @@ def examined(pixels: Pixels, found: LabelFindings, verdicts: ScoreTable, feature
 def other_splits(
     settings: AuditSettings, collection: Collection, size: int, cache: Path, show: Progress
 ) -> tuple[Others | None, list[str]]:
-    """The images of the other splits of a folder, if it has any, and what a person should know about them."""
-    if collection.layout != "folder" or collection.split is None:
+    """The images of the other splits, if there are any in files, and what a person should know about them."""
+    if collection.split is None or "every_split" not in LAYOUTS[collection.layout].options:
         return None, []
     try:
         every = open_images(settings.path, **{**settings.options, "limit": None}, every_split=True)

@@ -179,8 +179,8 @@ def _unlisted(collection: Collection, pixels: Pixels, others: Others | None) -> 
 
 
 def _splits_with_classes(collection: Collection, others: Others | None) -> list[str]:
-    """Splits that an image can be moved to."""
-    if others is None or collection.split is None:
+    """Splits that an image can be moved to: those of folders."""
+    if others is None or collection.split is None or collection.layout != "folder":
         return []
     labelled = zip(others.splits, others.pixels.labels.tolist(), strict=True)
     return [collection.split, *dict.fromkeys(split for split, label in labelled if label >= 0)]

@@ -25,8 +25,8 @@ TANGENT = 0.5
 is taken out."""
 RARE, SHARE = 0.05, 0.35
 """Copies are nearer, when one is laid over the other, than this share of what all but a twentieth of strangers keep."""
-SOME = 512
-"""Pairs of strangers that are laid over each other."""
+FEWEST, SOME = 50, 512
+"""Pairs of strangers of which a twentieth tells anything, and those that are laid over each other."""
 FAR, MANY = 1.2, 16
 """Side of a cell of the grid in distances of a neighbour, and candidates of each image that are kept at once."""
 SMALL = 1e-6
@@ -41,7 +41,7 @@ def find_moved(images: Array, rows: Array, units: Array, strangers: Array, usual
     """
     channels = images.shape[1]
     cells = round((units.shape[1] / channels) ** 0.5)
-    if images.shape[-1] < SIDE or cells < 3:
+    if images.shape[-1] < SIDE or cells < 3 or strangers.shape[1] < FEWEST:
         return np.zeros((2, 0), np.int64)
     planes = units.reshape(-1, channels, cells, cells)
     pairs = _nearest(planes, usual, leader)

@@ -41,8 +41,8 @@ def open_images(
     `split` chooses among train, test, ... where the data have several ("train" by default). `root` is the folder that
     the paths of a table start from. The two column names are for tables and archives. `limit` takes that many images,
     spread evenly over all of them. Links in a folder that lead out of it or into another class are left out and counted
-    in `notes`; `follow_links` follows them. `every_split` opens all splits of a folder, if there are any, and fills
-    `splits`; `split` is then the one that would be opened otherwise, and images of the others may lack labels.
+    in `notes`; `follow_links` follows them. `every_split` opens all splits of folders and files, if there are any, and
+    fills `splits`; `split` is then the one that would be opened otherwise, and images of the others may lack labels.
     """
     columns = {"image_column": image_column, "label_column": label_column}
     choice = {"split": split, "follow_links": follow_links, "every_split": every_split}

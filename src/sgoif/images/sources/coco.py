@@ -8,7 +8,8 @@ not lead to anything there, from the folders beside it; no file outside the fold
 import json
 import os
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +22,7 @@ from sgoif.images.errors import ImagesError
 from sgoif.images.sources.base import Found, Request, choose_split, listing, refuse_split, split_note
 from sgoif.images.sources.crops import Crops
 from sgoif.images.sources.manifest import Finder
-from sgoif.images.text import as_unicode, plural, shown
+from sgoif.images.text import as_unicode, few, plural, shown
 
 ANNOTATIONS, BESIDE = "annotations", "_annotations.coco.json"
 KEYS = (b'"images"', b'"annotations"', b'"categories"', b'"licenses"')
@@ -41,77 +42,89 @@ def matches(path: Path) -> bool:
 
 
 def read(request: Request) -> Found:
-    """Every box with a category, in the order of the images."""
-    path, split, notes = request.path, None, list[str]()
+    """Every box with a category, in the order of the images; of all splits, that whose labels matter in front."""
+    path = request.path
     if path.is_file():
         refuse_split(request)
-        file, top = path, path.parent.parent if path.parent.name == ANNOTATIONS else path.parent
-    else:
-        files, top = _files(path), path
-        split = choose_split(path, request.split, list(files))
-        file, notes = files[split], split_note(split, list(files))
-    try:
-        record = json.loads(contained_file(top, str(file.relative_to(top))).read_bytes())
-        images = {entry["id"]: entry["file_name"] for entry in record["images"]}
-        categories = {entry["id"]: class_text(entry["name"]) for entry in record["categories"]}
-        drawn: dict[Any, list[dict[str, Any]]] = {}
-        for entry in record["annotations"]:
-            drawn.setdefault(entry["image_id"], []).append(entry)
-        if not all(isinstance(name, str) for name in images.values()):
-            raise ValueError("an image has no name")
-    except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError, MemoryError) as error:
-        raise ImagesError(
-            f"{shown(file)} is damaged or not in COCO's format ({type(error).__name__}: {error}); expected are lists of"
-            " images, annotations and categories"
-        ) from error
-    base = _base(file, top if request.root is None else request.root, list(images.values())[:TRIED], request)
-    return _found(request, top, base, split, notes, images, categories, drawn)
+        file = path
+        top = path.parent.parent if path.parent.name == ANNOTATIONS else path.parent
+        return _Reader(request, top).read({None: file})
+    files = _files(path)
+    split = choose_split(path, request.split, list(files))
+    if request.every_split and len(files) > 1:
+        reader = _Reader(request, path, [f"reading the splits {few(files)}"])
+        return replace(reader.read({split: files[split], **files}), split=split, splits=reader.splits)
+    return replace(_Reader(request, path, split_note(split, list(files))).read({split: files[split]}), split=split)
 
 
-def _found(
-    request: Request,
-    top: Path,
-    base: Path,
-    split: str | None,
-    notes: list[str],
-    images: dict[Any, str],
-    categories: dict[Any, str | None],
-    drawn: dict[Any, list[dict[str, Any]]],
-) -> Found:
-    finder, found = (
-        Finder(top if request.root is None else request.root),
-        Found([], [], Crops([], [], np.zeros(0), shares=False)),
-    )
-    files: list[str] = []
-    owners: list[int] = []
-    boxes: list[tuple[float, ...]] = []
-    labels: list[str | None] = []
-    for key, text in images.items():
-        if key not in drawn:
-            continue
-        file, reason = finder.file(os.path.join(base, text))
+class _Reader:
+    """Reads JSON files, one after the other."""
+
+    def __init__(self, request: Request, top: Path, notes: Sequence[str] = ()) -> None:
+        self.request, self.top, self.root = request, top, top if request.root is None else request.root
+        self.found = Found([], [], Crops([], [], np.zeros(0), shares=False), notes=list(notes))
+        self.finder = Finder(self.root)
+        self.splits: list[str] = []
+        self.files: list[str] = []
+        self.owners: list[int] = []
+        self.boxes: list[tuple[float, ...]] = []
+        self.labels: list[str | None] = []
+        self.bare = 0
+
+    def read(self, files: Mapping[Any, Path]) -> Found:
+        """Every box of these files, which are of one split each."""
+        for split, file in files.items():
+            self._read(file)
+            self.splits += [split or ""] * (len(self.labels) - len(self.splits))
+        if self.bare:
+            self.found.notes.append(f"{plural(self.bare, 'image has', 'images have')} no box and is left out")
+        self.found.labels = self.labels
+        self.found.store = Crops(self.files, self.owners, np.array(self.boxes), shares=False)
+        return self.found
+
+    def _read(self, file: Path) -> None:
+        try:
+            record = json.loads(contained_file(self.top, str(file.relative_to(self.top))).read_bytes())
+            images = {entry["id"]: entry["file_name"] for entry in record["images"]}
+            categories = {entry["id"]: class_text(entry["name"]) for entry in record["categories"]}
+            drawn: dict[Any, list[dict[str, Any]]] = {}
+            for entry in record["annotations"]:
+                drawn.setdefault(entry["image_id"], []).append(entry)
+            if not all(isinstance(name, str) for name in images.values()):
+                raise ValueError("an image has no name")
+        except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError, MemoryError) as error:
+            raise ImagesError(
+                f"{shown(file)} is damaged or not in COCO's format ({type(error).__name__}: {error}); expected are"
+                " lists of images, annotations and categories"
+            ) from error
+        base = _base(file, self.root, list(images.values())[:TRIED], self.request)
+        self.bare += len(images) - sum(key in drawn for key in images)
+        for key, text in images.items():
+            if key in drawn:
+                self._boxes(base, text, drawn[key], categories)
+
+    def _boxes(self, base: Path, text: str, drawn: list[dict[str, Any]], categories: Mapping[Any, str | None]) -> None:
+        """The boxes on one image."""
+        file, reason = self.finder.file(os.path.join(base, text))
         if reason is not None:
-            found.skipped.append(Skipped(as_unicode(text), f"{reason} ({plural(len(drawn[key]), 'box', 'boxes')})"))
-            continue
-        files.append(file)
-        name = as_unicode(finder.below(file)).replace(os.sep, "/")
-        for position, entry in enumerate(drawn[key], start=1):
+            boxes = plural(len(drawn), "box", "boxes")
+            self.found.skipped.append(Skipped(as_unicode(text), f"{reason} ({boxes})"))
+            return
+        self.files.append(file)
+        name = as_unicode(self.finder.below(file)).replace(os.sep, "/")
+        for position, entry in enumerate(drawn, start=1):
             number = entry.get("id")
             called = f"{name}#{number if isinstance(number, int) else position}"
             category = entry.get("category_id")
             box, label = _box(entry), categories.get(category) if isinstance(category, int | str) else None
-            if isinstance(box, str) or (label is None and request.labelled):
-                found.skipped.append(Skipped(called, box if isinstance(box, str) else "its category is not listed"))
+            if isinstance(box, str) or (label is None and self.request.labelled):
+                why = box if isinstance(box, str) else "its category is not listed"
+                self.found.skipped.append(Skipped(called, why))
                 continue
-            found.names.append(called)
-            owners.append(len(files) - 1)
-            boxes.append(box)
-            labels.append(label)
-    bare = len(images) - sum(key in drawn for key in images)
-    found.notes = notes + ([f"{plural(bare, 'image has', 'images have')} no box and is left out"] if bare else [])
-    found.labels, found.split = labels, split
-    found.store = Crops(files, owners, np.array(boxes), shares=False)
-    return found
+            self.found.names.append(called)
+            self.owners.append(len(self.files) - 1)
+            self.boxes.append(box)
+            self.labels.append(label)
 
 
 def _box(entry: dict[str, Any]) -> tuple[float, ...] | str:

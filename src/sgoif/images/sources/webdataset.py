@@ -15,7 +15,7 @@ from sgoif.images.containment import contained_file
 from sgoif.images.errors import ImagesError, UnreadableImageError
 from sgoif.images.sources.base import SPLIT_NAMES, Found, Request, choose_split, listing, refuse_split, split_note
 from sgoif.images.sources.tar_samples import ConnectionLost, Place, located
-from sgoif.images.text import as_unicode, shown
+from sgoif.images.text import as_unicode, few, shown
 
 SUFFIX = ".tar"
 SPLIT = re.compile(r"[a-z]+", re.IGNORECASE)
@@ -37,12 +37,13 @@ def matches(path: Path) -> bool:
 def read(request: Request) -> Found:
     """Every image of every file; named by its place in the tar file, and in a folder by that file, too."""
     split, notes = None, list[str]()
+    of: list[str] = []
     if request.path.is_dir():
-        files, split, notes = _files(request)
+        files, of, split, notes = _files(request)
     else:
         refuse_split(request)
         files = [request.path]
-    found = Found([], [], TarMembers([], []), split=split, notes=notes)
+    found = Found([], [], TarMembers([], []), split=split, splits=[] if of else None, notes=notes)
     labels: list[str | None] = []
     places: list[tuple[int, Place]] = []
     for number, file in enumerate(files):
@@ -50,13 +51,15 @@ def read(request: Request) -> Found:
         try:
             with open(contained_file(file.parent, file.name) if prefix else file, "rb") as shard:
                 for key, place, label, problem in located(shard):
-                    if place is None or (label is None and request.labelled):
+                    if place is None or (label is None and request.labelled and not of):
                         what = prefix + (key if place is None else place.name) if key else as_unicode(file.name)
                         found.skipped.append(Skipped(what, problem or "", damaged=not key))
                         continue
                     found.names.append(prefix + place.name)
                     labels.append(label)
                     places.append((number, place))
+                    if found.splits is not None:
+                        found.splits.append(of[number])
         except (OSError, ValueError) as error:  # of ValueError: links out of the folder, and connections that are lost
             reason = str(error) if not isinstance(error, OSError) else f"it cannot be read: {error.strerror}"
             found.skipped.append(Skipped(as_unicode(file.name), reason, damaged=isinstance(error, ConnectionLost)))
@@ -64,18 +67,21 @@ def read(request: Request) -> Found:
     return found
 
 
-def _files(request: Request) -> tuple[list[Path], str | None, list[str]]:
-    """The files of one split, or all where their names tell of none."""
+def _files(request: Request) -> tuple[list[Path], list[str], str | None, list[str]]:
+    """The files of one split, or of all and which of them each is of, or all files where their names tell of none."""
     files = _tars(request.path)
     words = [SPLIT.match(file.name) for file in files]
-    splits = [word[0].lower() if word and word[0].lower() in SPLIT_NAMES else None for word in words]
-    available = sorted({split for split in splits if split is not None})
-    if None in splits or (len(available) < 2 and request.split is None):
+    splits = [word[0].lower() if word and word[0].lower() in SPLIT_NAMES else "" for word in words]
+    available = sorted(set(splits) - {""})
+    if "" in splits or (len(available) < 2 and request.split is None):
         if request.split is not None:
             raise ImagesError(f"not all tar files of {shown(request.path)} are named by a split; leave --split away")
-        return files, None, []
+        return files, [], None, []
     split = choose_split(request.path, request.split, available)
-    return [file for file, own in zip(files, splits, strict=True) if own == split], split, split_note(split, available)
+    if request.every_split:
+        return files, splits, split, [f"reading the splits {few(available)}"]
+    chosen = [file for file, own in zip(files, splits, strict=True) if own == split]
+    return chosen, [], split, split_note(split, available)
 
 
 def _tars(folder: Path) -> list[Path]:

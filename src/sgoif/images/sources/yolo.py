@@ -21,7 +21,7 @@ from sgoif.images.errors import ImagesError
 from sgoif.images.sources.base import SPLIT_NAMES, TRAIN, Found, Request, choose_split, listing, split_note
 from sgoif.images.sources.crops import Crops
 from sgoif.images.sources.walk import Walk
-from sgoif.images.text import plural, shown
+from sgoif.images.text import few, plural, shown
 
 IMAGES, LABELS = "images", "labels"
 TABLES = ("data.yaml", "dataset.yaml", "data.yml", "dataset.yml")
@@ -46,7 +46,7 @@ def matches(path: Path) -> bool:
 
 
 def read(request: Request) -> Found:
-    """Every box of one split, in the order of the images and of the lines."""
+    """Every box of one split, or of all, in the order of the images and of the lines."""
     parts = _parts(request.path)
     split, notes = None, list[str]()
     if list(parts) == [""]:
@@ -55,34 +55,45 @@ def read(request: Request) -> Found:
     else:
         split = choose_split(request.path, request.split, list(parts))
         notes = split_note(split, list(parts))
-    part, walk = parts[split or ""], Walk(request)
     classes, pose = _names(request.path)
-    files, bare = walk.images(str(part.images)) or [], 0
+    every = request.every_split and len(parts) > 1
+    if every:
+        notes = [f"reading the splits {few(parts)}"]
+    else:
+        parts = {split or "": parts[split or ""]}
+    walk = Walk(request)
     found = Found([], [], Crops([], [], np.zeros(0), shares=True), split=split, known_classes=classes)
+    found.splits = [] if every else None
+    files: list[str] = []
     owners: list[int] = []
     boxes: list[tuple[float, ...]] = []
     labels: list[int] = []
-    for owner, file in enumerate(files):
-        text = Path(part.labels, os.path.relpath(file, part.images)).with_suffix(".txt")
-        try:
-            lines = _text(request.path, text).splitlines()
-        except FileNotFoundError:
-            bare += 1
-            continue
-        except (OSError, ValueError) as error:
-            found.skipped.append(Skipped(walk.name(str(text)), f"its boxes cannot be read: {error}"))
-            continue
-        for number, line in enumerate(lines, start=1):
-            if not line.strip():
+    bare = 0
+    for name, part in parts.items():
+        for file in walk.images(str(part.images)) or []:
+            files.append(file)
+            text = Path(part.labels, os.path.relpath(file, part.images)).with_suffix(".txt")
+            try:
+                lines = _text(request.path, text).splitlines()
+            except FileNotFoundError:
+                bare += 1
                 continue
-            drawn = _box(line, pose)
-            if isinstance(drawn, str):
-                found.skipped.append(Skipped(f"{walk.name(file)}#{number}", drawn))
+            except (OSError, ValueError) as error:
+                found.skipped.append(Skipped(walk.name(str(text)), f"its boxes cannot be read: {error}"))
                 continue
-            found.names.append(f"{walk.name(file)}#{number}")
-            owners.append(owner)
-            labels.append(drawn[0])
-            boxes.append(drawn[1])
+            for number, line in enumerate(lines, start=1):
+                if not line.strip():
+                    continue
+                drawn = _box(line, pose)
+                if isinstance(drawn, str):
+                    found.skipped.append(Skipped(f"{walk.name(file)}#{number}", drawn))
+                    continue
+                found.names.append(f"{walk.name(file)}#{number}")
+                owners.append(len(files) - 1)
+                labels.append(drawn[0])
+                boxes.append(drawn[1])
+                if found.splits is not None:
+                    found.splits.append(name)
     if bare:
         notes.append(f"{plural(bare, 'image has', 'images have')} no file of boxes and is left out")
     if classes is None:
