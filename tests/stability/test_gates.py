@@ -1,11 +1,11 @@
-"""Gates that the engine tests do not cover: all or nothing, and tolerances by group."""
+"""Gates by their formulas, tolerances by group, and what is an anomaly."""
 
 from __future__ import annotations
 
 import pytest
 import torch
 
-from sgoif.stability.gates import group_tolerance, hard_gate
+from sgoif.stability.gates import anomalies, find_gate, group_tolerance, hard_gate
 
 
 def test_a_hard_gate_opens_or_shuts() -> None:
@@ -38,3 +38,21 @@ def test_a_group_of_few_anchors_keeps_most_of_the_common_tolerance() -> None:
     assert bool((solved > 0).all())
     nothing = group_tolerance(torch.full((3,), torch.inf), torch.tensor([0, 1, 1]), 2, 0.8, 2.0)
     assert nothing.tolist() == [2.0, 2.0, 2.0]
+
+
+def test_the_moving_average_gate_is_its_formula() -> None:
+    residual, average = torch.tensor([1.0, 1.0, 3.0, 0.0]), torch.tensor([1.0, 2.0, 1.0, 1.0])
+    expected = torch.tensor([0.5, 0.75, 0.0, 1.0])
+    torch.testing.assert_close(find_gate("moving-average")(residual, average, 1.0), expected)
+
+
+def test_a_direction_a_thousand_times_the_median_is_an_anomaly() -> None:
+    size = torch.tensor([1.0, 2.0, 3.0, 1900.0, 2100.0])
+    assert anomalies(size, torch.ones(5)).tolist() == [False, False, False, False, False]
+    assert anomalies(size * torch.tensor([1, 1, 1, 1, 2]), torch.ones(5)).tolist() == [False] * 4 + [True]
+
+
+def test_the_stability_gate_is_equation_4() -> None:
+    residual = torch.tensor([0.0, 1.0, 3.0, 4.0, 9.0, torch.inf])
+    expected = torch.tensor([1.0, 0.75, 0.25, 0.0, 0.0, 0.0])
+    torch.testing.assert_close(find_gate("stability")(residual, residual, 4.0), expected)
