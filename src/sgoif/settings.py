@@ -96,7 +96,7 @@ class Settings(Options):
     most."""
     replace_every: int | None = None
     """T_a: training steps between two replacements of the least trusted anchors, at the next refresh; anchors are
-    refined then as well (algorithm 1, line 6). None: at every fourth refresh; 0: never."""
+    refined then as well (algorithm 1, line 6). None: at every fourth refresh; 0: neither."""
     replace_share: float = 0.05
     """Share of the bank that one replacement may exchange."""
     coverage_floor: float = 0.1

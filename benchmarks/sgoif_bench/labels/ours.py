@@ -25,6 +25,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from contextlib import ExitStack
+from math import inf
 from typing import Any
 
 import numpy as np
@@ -50,8 +51,8 @@ ABLATIONS: Mapping[str, Mapping[str, Any]] = {
     "without-low-rank": {"curvature": "diagonal", "solver": "neumann"},
     "without-preconditioner": {**LOW_RANK, "solver": "richardson"},
     "one-tolerance": {"tolerance_by_group": False},
-    "one-pool": {"groups": "one"},
-    "fixed-kappa": {},
+    "one-pool": {"one_pool": True},
+    "fixed-kappa": {"kappa_memory": inf},
 }
 
 
@@ -90,8 +91,6 @@ def _watch(problem: Problem, tell: Say, variants: Mapping[str, Mapping[str, Any]
         watching = together(monitors.values())
 
         def on_epoch(epoch: int) -> None:
-            if epoch == 1 and "fixed-kappa" in monitors:
-                monitors["fixed-kappa"].controller.fixed_kappa = monitors[FULL].controller.kappa
             score.append(_score_now(problem, monitors[FULL]))
             for name, monitor in monitors.items():
                 influences[name].append(_influence_now(problem, monitor))
