@@ -89,6 +89,8 @@ def test_anchors_are_replaced_every_so_many_steps() -> None:
     sparse = trained(12, replace_every=5, refresh_every=4, **usual)
     assert [(entry["step"], entry["replaced"]) for entry in sparse.history] == [(0, 0), (4, 0), (8, 0)]
     assert sparse.anchors.replaced == 2
+    usually = trained(9, replace_every=None, **usual)
+    assert [entry["replaced"] for entry in usually.history] == [0] * 4 + [2] * 4 + [4], "at every fourth refresh"
 
 
 def test_low_coverage_of_the_anchors_replaces_some() -> None:
