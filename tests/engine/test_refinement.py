@@ -86,6 +86,17 @@ def test_doubtful_groups_are_those_behind_large_scores_with_wide_intervals() -> 
     assert doubtful_groups(Ledger(3, 3, CPU, 5), torch.ones(5)).tolist() == [], "nothing seen, nothing doubtful"
 
 
+def test_only_the_largest_percent_of_scores_can_be_doubtful() -> None:
+    ledger = Ledger(2, 2, CPU, 200)
+    scores = torch.linspace(5, 1, 200)
+    groups = torch.zeros(200, 2)
+    groups[:2, 0], groups[2:, 1] = scores[:2], scores[2:]
+    values = torch.stack([scores] + [torch.zeros(200)] * 5, dim=1)
+    everything, labels = torch.ones(200, dtype=torch.bool), torch.zeros(200, dtype=torch.int64)
+    ledger.add(torch.arange(200), values, groups, groups.softmax(1), labels, everything, 1.0)
+    assert doubtful_groups(ledger, torch.full((200,), 9.0)).tolist() == [0]
+
+
 class Worse:
     """Answers that are twice as far off as where they started."""
 

@@ -71,15 +71,23 @@ def test_a_run_is_algorithm_1() -> None:
     assert len(monitor.history) == 12
 
 
-def trained(steps: int, **changes: Any) -> InfluenceMonitor:
+def trained(steps: int, looking: bool = False, **changes: Any) -> InfluenceMonitor:
     monitor, inputs, labels = made(**changes)
     for t in range(steps):
         rows = torch.arange(t * BATCH, (t + 1) * BATCH) % TRAINING
         with monitor.step(rows):
             nn.functional.cross_entropy(monitor.model(inputs[rows]), labels[rows]).backward()
+        if looking:
+            monitor.flush()
         monitor.optimizer.step()
         monitor.optimizer.zero_grad()
     return monitor
+
+
+@pytest.mark.filterwarnings("ignore::sgoif.errors.HealthWarning")
+def test_every_step_is_scored_by_the_directions_of_that_step_whoever_looks() -> None:
+    plain, looked = trained(9).scores(), trained(9, looking=True).scores()
+    assert plain["influence"].tolist() == looked["influence"].tolist()
 
 
 def test_anchors_are_replaced_every_so_many_steps() -> None:

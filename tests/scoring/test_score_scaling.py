@@ -7,7 +7,7 @@ import math
 import pytest
 import torch
 
-from sgoif.scoring.score_scaling import SCALE_DECAY, ScoreScaling
+from sgoif.scoring.score_scaling import ScoreScaling
 
 CPU = torch.device("cpu")
 RAW = torch.tensor([-8.0, -1.0, 0.0, 0.5, 3.0, 40.0])
@@ -32,7 +32,7 @@ def test_without_a_temperature_scores_stay_as_they_are() -> None:
 def test_the_size_is_a_running_mean_from_the_first_step_on() -> None:
     scaling, mean, weight = ScoreScaling(4.0, CPU), 0.0, 0.0
     for size in (1.0, 3.0, 10.0, 2.0):
-        mean, weight = SCALE_DECAY * mean + (1 - SCALE_DECAY) * size, SCALE_DECAY * weight + 1 - SCALE_DECAY
+        mean, weight = 0.9 * mean + 0.1 * size, 0.9 * weight + 0.1
         q = scaling.observe(torch.tensor([size / 2, -3 * size / 2]), [2])
         torch.testing.assert_close(q, torch.full((2,), mean / weight))
 
