@@ -319,3 +319,11 @@ def test_the_average_of_an_anchor_begins_anew_after_an_anomaly() -> None:
         bank.residual = torch.tensor(residual)
         bank.average_residual()
         assert bank.average.tolist() == pytest.approx(average)
+
+
+def test_the_moving_average_of_residuals_begins_anew_after_an_anomaly() -> None:
+    bank = bank_of([0] * 3)
+    for residual in ([1.0, 1.0, torch.inf], [2.0, torch.inf, 5.0], [4.0, 6.0, 5.0]):
+        bank.residual = torch.tensor(residual)
+        bank.average_residual()
+    torch.testing.assert_close(bank.average, torch.tensor([0.7 * 1.3 + 0.3 * 4, 6.0, 5.0]))
