@@ -119,6 +119,17 @@ def test_depth_scales_the_number_of_steps(make: Callable[[], Solver]) -> None:
 
 
 @short
+def test_a_budget_ends_a_call_as_soon_as_every_residual_is_within_it(make: Callable[[], Solver]) -> None:
+    operator, rhs = Dense(spd(30)), normal(K, P)
+    plain = make().solve(operator, rhs, control=Control(depth=4))
+    budget = 0.5 * float(rhs.norm(dim=1).max())
+    found = make().solve(operator, rhs, control=Control(depth=4, budget=budget))
+    assert bool((found.residual.norm(dim=1) <= budget).all())
+    assert found.steps < plain.steps
+    assert found.products < plain.products
+
+
+@short
 def test_warm_start_helps(make: Callable[[], Solver]) -> None:
     operator, rhs = Dense(spd(100)), normal(K, P)
     near = (operator.exact(rhs) * 1.001) + 1e-3 * normal(K, P, seed=3)
