@@ -6,7 +6,9 @@ import statistics
 from collections.abc import Callable
 
 from pages.cells import Line, read_lines, table
+from sgoif_bench.labels.grid import KIND
 from sgoif_bench.labels.registry import choose, is_rival, title_of
+from sgoif_bench.methods import FORMER
 
 PAGE = "labels.md"
 SEED = 3
@@ -52,8 +54,8 @@ def _runs(file: str) -> dict[str, dict[str, Line]]:
     """Lines with the seed of all methods, by noise and method."""
     known = {"sgoif", *choose("all")}
     found: dict[str, dict[str, Line]] = {}
-    for line in read_lines(file):
-        if line["seed"] == SEED and line["method"] in known:
+    for line in map(KIND.shown, read_lines(file)):
+        if line["seed"] == SEED and line["method"].removesuffix(FORMER) in known:
             found.setdefault(line["noise"], {})[line["method"]] = line
     return {noise: found[noise] for noise in NOISES if "sgoif" in found.get(noise, {})}
 

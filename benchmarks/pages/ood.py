@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from pages.cells import Line, read_lines, table
+from sgoif_bench.ood.grid import KIND
 from sgoif_bench.ood.registry import title_of
 
 PAGE = "ood.md"
@@ -41,7 +42,7 @@ def by_method(files: Sequence[str]) -> dict[str, list[Line]]:
     """The lines of these files by method."""
     found: dict[str, list[Line]] = {}
     for file in files:
-        for line in read_lines(file):
+        for line in map(KIND.shown, read_lines(file)):
             found.setdefault(line["method"], []).append(line)
     return found
 

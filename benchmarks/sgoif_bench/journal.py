@@ -36,22 +36,28 @@ class Kind(Generic[K]):
     """What writes them, such as `sgoif-bench labels`."""
     key_of: Callable[[Mapping[str, Any]], K]
     """What tells one cell from another; a KeyError where a line is none of this benchmark."""
+    shown: Callable[[Line], Line] = lambda line: line
+    """A line as tables and pictures get it."""
 
     def read(self, paths: Sequence[Path], tell: Say = lambda message: None) -> list[Line]:
         """All lines of these files, one per cell: of several the last one."""
         return read_lines(paths, self, tell)
 
 
-def kind_by(command: str, key: type[N], *needed: str) -> Kind[N]:
-    """Lines whose cells the fields of `key` tell apart; `needed` are entries, such as `metrics.aupr`, that all have."""
+def kind_by(command: str, key: type[N], *needed: str, shown: Callable[[Line], Line] = lambda line: line) -> Kind[N]:
+    """Lines whose cells the fields of `key` tell apart; `needed` are entries, such as `metrics.aupr`, that all have.
+
+    A field with a default is one that lines may lack, having been written before there was such a field.
+    """
     names: Sequence[str] = key._fields  # type: ignore[attr-defined]
+    defaults: Mapping[str, Any] = key._field_defaults  # type: ignore[attr-defined]
 
     def key_of(line: Mapping[str, Any]) -> N:
         for entry in needed:
             reduce(getitem, entry.split("."), line)
-        return key(*(line[name] for name in names))
+        return key(*(line.get(name, defaults[name]) if name in defaults else line[name] for name in names))
 
-    return Kind(command, key_of)
+    return Kind(command, key_of, shown)
 
 
 def read_lines(paths: Sequence[Path], kind: Kind[K], tell: Say = lambda message: None) -> list[Line]:
@@ -66,7 +72,7 @@ def read_lines(paths: Sequence[Path], kind: Kind[K], tell: Say = lambda message:
         for line in lines:
             found.pop(kind.key_of(line), None)
             found[kind.key_of(line)] = line
-    return list(found.values())
+    return [kind.shown(line) for line in found.values()]
 
 
 def first_line(path: Path) -> Line:

@@ -7,6 +7,10 @@ from importlib import import_module
 from typing import Any, Protocol
 
 from sgoif.errors import SettingError
+from sgoif_bench.journal import Line
+
+FORMER = ", former"
+"""Behind the name of a method whose results were written before it was changed."""
 
 
 class Titled(Protocol):
@@ -16,9 +20,25 @@ class Titled(Protocol):
     def title(self) -> str: ...
 
 
+class Formed(Protocol):
+    """A method that may have been changed since its first results."""
+
+    @property
+    def form(self) -> int: ...
+
+
+def marked(methods: Mapping[str, Formed], line: Line) -> Line:
+    """A result as it is shown: one of a former form of its method goes by a name of its own."""
+    name = line["method"]
+    if name not in methods or line.get("form", 1) == methods[name].form:
+        return line
+    return {**line, "method": f"{name}{FORMER}"}
+
+
 def title_of(methods: Mapping[str, Titled], name: str) -> str:
     """A method as a table calls it; one that is not registered goes by its name."""
-    return methods[name].title if name in methods else name
+    now = name.removesuffix(FORMER)
+    return f"{methods[now].title}{name[len(now) :]}" if now in methods else name
 
 
 def in_order(methods: Mapping[str, Titled], names: Iterable[str]) -> list[str]:

@@ -2,20 +2,33 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
-from torch import Tensor
+from torch import Tensor, nn
 
 from sgoif.tasks.curriculum import robust_loss
 from sgoif_bench.curriculum.study import Study, Trained
+from sgoif_bench.labels.problem import Problem
 from sgoif_bench.labels.rivals import coteaching as pairs
 from sgoif_bench.labels.rivals import mixup as mixing
 from sgoif_bench.labels.rivals import sce as symmetric
 from sgoif_bench.labels.rivals.common import MeanPerExample
 
 
+def symmetric_loss(logits: Tensor, labels: Tensor) -> Tensor:
+    """Symmetric cross entropy with the paper's log 0 = −4; labels are classes [B] or probabilities [B, C]."""
+    return robust_loss.symmetric_cross_entropies(logits, labels).mean()
+
+
+def sce_network(problem: Problem, on_epoch: Callable[[nn.Module, int], None]) -> nn.Module:
+    """A network that was trained with symmetric cross entropy; `on_epoch` sees it after every epoch."""
+    return symmetric.train(problem, on_epoch, symmetric_loss)
+
+
 def sce(study: Study) -> Trained:
     """Symmetric cross entropy."""
-    symmetric.train(study.problem, lambda model, epoch: study.look(model))
+    sce_network(study.problem, lambda model, epoch: study.look(model))
     return Trained(details={"alpha": robust_loss.ALPHA, "beta": robust_loss.BETA})
 
 

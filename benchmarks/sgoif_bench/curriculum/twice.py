@@ -15,8 +15,8 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from sgoif_bench.curriculum.ours import taught
+from sgoif_bench.curriculum.rivals import sce_network, symmetric_loss
 from sgoif_bench.curriculum.study import Study, Trained, Weights
-from sgoif_bench.labels.rivals import sce as symmetric
 
 SoftLoss = Callable[[Tensor, Tensor], Tensor]
 """The mean loss of a batch from its logits and soft labels, both [B, C]."""
@@ -34,7 +34,7 @@ def twice_robust(study: Study) -> Trained:
 
 def twice_sce(study: Study) -> Trained:
     """The same with symmetric cross entropy for the revised labels, some of which are still wrong."""
-    return _revised(study, symmetric.symmetric_cross_entropy)
+    return _revised(study, symmetric_loss)
 
 
 def _revised(study: Study, loss: SoftLoss, *, robust: bool = False) -> Trained:
@@ -58,7 +58,7 @@ def plain_twice(study: Study) -> Trained:
 
 def sce_twice(study: Study) -> Trained:
     """Symmetric cross entropy; then a fresh network and the answers of the first."""
-    return _answers(study, symmetric.train(study.problem, lambda model, epoch: None))
+    return _answers(study, sce_network(study.problem, lambda model, epoch: None))
 
 
 def _answers(study: Study, model: nn.Module) -> Trained:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from importlib.util import find_spec
 from itertools import pairwise, product
 from typing import Any, NamedTuple
@@ -21,7 +22,8 @@ from sgoif_bench.jobs import NoisyJob
 from sgoif_bench.journal import Line, kind_by
 from sgoif_bench.labels.problem import Outcome
 from sgoif_bench.labels.recipes import Training, identity
-from sgoif_bench.labels.registry import is_known, method_of, shares_training
+from sgoif_bench.labels.registry import METHODS, form_of, is_known, method_of, shares_training
+from sgoif_bench.methods import marked
 from sgoif_bench.metrics import (
     average_precision,
     detection_metrics,
@@ -62,9 +64,10 @@ class Key(NamedTuple):
     seed: int
     recipe_id: str
     shared: bool
+    form: int = 1
 
 
-KIND = kind_by("sgoif-bench labels", Key)
+KIND = kind_by("sgoif-bench labels", Key, shown=partial(marked, METHODS))
 
 
 @dataclass(frozen=True)
@@ -87,7 +90,7 @@ class Job(NoisyJob):
         return self.training.described(human=self.human)
 
     def key(self, method: str) -> Key:
-        return Key(self.set, self.noise, method, self.seed, identity(self.recipe), self.shared)
+        return Key(self.set, self.noise, method, self.seed, identity(self.recipe), self.shared, form_of(method))
 
     def __str__(self) -> str:
         return self.called(self.family if self.shared else self.methods[0])

@@ -82,6 +82,16 @@ class Outcome:
     """Further figures for the result file."""
 
 
+@dataclass(frozen=True)
+class Known:
+    """What the authors of some rivals take as known of the wrong labels; told only to methods that say so."""
+
+    rate: float
+    """Their share."""
+    flips: bool
+    """Whether they depend on the class, where symmetric ones are drawn alike for all."""
+
+
 @dataclass
 class Problem:
     """Images with labels of which some are wrong, and how to train on them."""
@@ -93,6 +103,7 @@ class Problem:
     recipe: Recipe
     device: torch.device
     seed: int = 0
+    known: Known | None = None
 
     def __post_init__(self) -> None:
         if len(self.images) != len(self.labels):

@@ -44,6 +44,10 @@ class Method:
     """Methods of one family can share a training; empty: a family of its own."""
     trains_robustly: bool = False
     """Whether the method is a way to train despite wrong labels, whose ranking comes with the trained network."""
+    is_told: bool = False
+    """Whether it is told the share of wrong labels and whether they depend on the class, as its authors knew them."""
+    form: int = 1
+    """Goes up when the method is changed, so that results of what it was before are not taken for its own."""
 
     def __post_init__(self) -> None:
         if not self.family:
@@ -61,6 +65,14 @@ FAMILIES: dict[str, str] = {
 _SGOIF = "SG-OIF: A Stability-Guided Online Influence Framework for Reliable Vision Data"
 _TRACIN = "Pruthi et al., Estimating Training Data Influence by Tracing Gradient Descent, NeurIPS 2020"
 _KOH = "Koh and Liang, Understanding Black-box Predictions via Influence Functions, ICML 2017"
+_COTEACHING = (
+    "Han et al., Co-teaching: Robust Training of Deep Neural Networks with Extremely Noisy Labels, NeurIPS 2018"
+)
+_MENTORNET = "Jiang et al., MentorNet: Learning Data-Driven Curriculum for Very Deep Neural Networks, ICML 2018"
+_FASTIF = (
+    "Guo et al., FastIF: Scalable Influence Functions for Efficient Model Interpretation and Debugging, EMNLP 2021"
+)
+_SIMIFEAT = "Zhu et al., Detecting Corrupted Labels Without Training a Model to Predict, ICML 2022"
 
 _ALL = (
     Method("sgoif", f"{OURS}:sgoif", "SG-OIF", _SGOIF, family=OWN_FAMILY),
@@ -78,19 +90,42 @@ _ALL = (
         "SCE loss",
         "Wang et al., Symmetric Cross Entropy for Robust Learning with Noisy Labels, ICCV 2019",
         trains_robustly=True,
+        form=2,  # log 0 as in the authors' code
     ),
     Method(
         "coteaching",
         f"{RIVALS}.coteaching:coteaching",
         "Co-teaching",
-        "Han et al., Co-teaching: Robust Training of Deep Neural Networks with Extremely Noisy Labels, NeurIPS 2018",
+        _COTEACHING,
         trains_robustly=True,
+    ),
+    Method(
+        "coteaching-known",
+        f"{RIVALS}.coteaching:coteaching_known",
+        "Co-teaching, noise rate known",
+        _COTEACHING,
+        trains_robustly=True,
+        is_told=True,
     ),
     Method(
         "mentornet",
         f"{RIVALS}.mentornet:mentornet",
         "MentorNet",
-        "Jiang et al., MentorNet: Learning Data-Driven Curriculum for Very Deep Neural Networks, ICML 2018",
+        _MENTORNET,
+        trains_robustly=True,
+    ),
+    Method(
+        "mentornet-loss",
+        f"{RIVALS}.mentornet:mentornet_loss",
+        "MentorNet, student's loss",
+        _MENTORNET,
+        trains_robustly=True,
+    ),
+    Method(
+        "mentornet-predefined",
+        f"{RIVALS}.mentornet:mentornet_predefined",
+        "MentorNet, predefined",
+        _MENTORNET,
         trains_robustly=True,
     ),
     Method(
@@ -99,15 +134,29 @@ _ALL = (
         "INCV",
         "Chen et al., Understanding and Utilizing Deep Neural Networks Trained with Noisy Labels, ICML 2019",
         trains_robustly=True,
+        is_told=True,
+        form=2,  # best epochs in early rounds, own rules for labels that depend on the class
+    ),
+    Method(
+        "dividemix",
+        f"{RIVALS}.dividemix:dividemix",
+        "DivideMix",
+        "Li et al., DivideMix: Learning with Noisy Labels as Semi-supervised Learning, ICLR 2020",
+        trains_robustly=True,
+        is_told=True,
+    ),
+    Method(
+        "cores",
+        f"{RIVALS}.cores:cores",
+        "CORES²",
+        "Cheng et al., Learning with Instance-Dependent Label Noise: A Sample Sieve Approach, ICLR 2021",
+        trains_robustly=True,
     ),
     Method("tracin-self", f"{RIVALS}.tracin:tracin_self", "TracIn, self-influence", _TRACIN, family=PLAIN),
     Method("tracin-anchors", f"{RIVALS}.tracin:tracin_anchors", "TracIn on anchors", _TRACIN),
-    Method(
-        "fastif",
-        f"{RIVALS}.fastif:fastif",
-        "FastIF",
-        "Guo et al., FastIF: Scalable Influence Functions for Efficient Model Interpretation and Debugging, EMNLP 2021",
-    ),
+    Method("tracin-voices", f"{RIVALS}.tracin:tracin_voices", "TracIn on anchors, one voice each", _TRACIN),
+    Method("fastif", f"{RIVALS}.fastif:fastif", "FastIF", _FASTIF),
+    Method("fastif-sum", f"{RIVALS}.fastif:fastif_sum", "FastIF, plain sum", _FASTIF),
     Method(
         "confident-learning",
         f"{RIVALS}.confident_learning:confident_learning",
@@ -154,9 +203,11 @@ _ALL = (
         "knn",
         f"{RIVALS}.knn:knn",
         "nearest neighbours",
-        "Zhu et al., Detecting Corrupted Labels Without Training a Model to Predict, ICML 2022",
+        _SIMIFEAT,
         family=PLAIN,
     ),
+    Method("simifeat-vote", f"{RIVALS}.simifeat:simifeat_vote", "SimiFeat, vote", _SIMIFEAT, family=PLAIN),
+    Method("simifeat-rank", f"{RIVALS}.simifeat:simifeat_rank", "SimiFeat, rank", _SIMIFEAT, family=PLAIN),
 )
 _LEFT_OUT = {
     "without-gate": "without the gate",
@@ -195,6 +246,11 @@ def method_of(name: str) -> Method:
     return Method(name, name, name, "") if is_own(name) else METHODS[name]
 
 
+def form_of(name: str) -> int:
+    """The form of a method as it is now; what is not registered has one."""
+    return METHODS[name].form if name in METHODS else 1
+
+
 def title_of(name: str) -> str:
     """A method as a table calls it, the influence behind an ablation by its method; another goes by its name."""
     behind = name.removesuffix("-influence")
@@ -205,7 +261,8 @@ def title_of(name: str) -> str:
 
 def is_rival(name: str) -> bool:
     """Whether a method is somebody else's."""
-    return is_known(name) and method_of(name).family not in (OWN_FAMILY, ABLATIONS)
+    now = name.removesuffix(methods.FORMER)
+    return is_known(now) and method_of(now).family not in (OWN_FAMILY, ABLATIONS)
 
 
 def in_order(names: Iterable[str]) -> list[str]:

@@ -19,7 +19,7 @@ from sgoif_bench.labels.datasets import LabelledData
 from sgoif_bench.labels.grid import Job, check_packages, measure
 from sgoif_bench.labels.kept import KeptSets
 from sgoif_bench.labels.noises import make_noise
-from sgoif_bench.labels.problem import Outcome, Problem
+from sgoif_bench.labels.problem import Known, Outcome, Problem
 from sgoif_bench.labels.recipes import Training
 from sgoif_bench.labels.registry import is_known, method_of, solver
 from sgoif_bench.labels.settings import LabelsSettings
@@ -73,6 +73,8 @@ class Runner(OneDevice[Job]):
         true = data.labels if data.clean_labels is None else data.clean_labels
         recipe = job.training.recipe(int(data.images.shape[-1]))
         problem = Problem(data.images, noise.labels, len(data.classes), recipe, self.device, job.seed)
+        if any(method_of(name).is_told for name in job.methods):
+            problem.known = Known(float(noise.is_wrong.mean()), flips=not job.noise.startswith("symmetric"))
         torch.manual_seed(job.seed)
         solve = solver(job.methods, solo=job.solo)
         peak, start = Peak(self.device), time.perf_counter()

@@ -9,11 +9,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from itertools import product
 from typing import Any, NamedTuple
 
 from sgoif_bench.journal import kind_by
 from sgoif_bench.labels.recipes import identity
+from sgoif_bench.methods import marked
 from sgoif_bench.ood.recipes import OodTraining
 from sgoif_bench.ood.registry import METHODS, POST_HOC, SHARED
 
@@ -29,9 +31,10 @@ class Key(NamedTuple):
     recipe_id: str
     inputs: str
     """Identity of what else the method learned from: outliers, weights."""
+    form: int = 1
 
 
-KIND = kind_by("sgoif-bench ood", Key)
+KIND = kind_by("sgoif-bench ood", Key, shown=partial(marked, METHODS))
 
 
 @dataclass(frozen=True)
@@ -72,7 +75,8 @@ class Job:
         return f"{self.set}-{self.noise}-{trained_by}-seed{self.seed}"
 
     def key(self, method: str) -> Key:
-        return Key(self.set, self.noise, self.protocol, method, self.seed, identity(self.recipe), self.inputs)
+        recipe_id, form = identity(self.recipe), METHODS[method].form
+        return Key(self.set, self.noise, self.protocol, method, self.seed, recipe_id, self.inputs, form)
 
     def called(self, name: str) -> str:
         """A method or family at this place, for a person."""

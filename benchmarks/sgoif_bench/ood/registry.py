@@ -39,6 +39,8 @@ class Method:
     """Whether it trains in its own way."""
     needs_outliers: bool = False
     """Whether it is defined with a set of unlabelled outliers to train with."""
+    form: int = 1
+    """Goes up when the method is changed, so that results of what it was before are not taken for its own."""
 
     @property
     def family(self) -> str:
@@ -48,16 +50,17 @@ class Method:
         return self.name if self.trains else POST_HOC
 
 
-def _post_hoc(place: str, name: str, title: str, paper: str) -> Method:
-    return Method(name, f"{DETECTORS}.{place}", title, paper)
+def _post_hoc(place: str, name: str, title: str, paper: str, form: int = 1) -> Method:
+    return Method(name, f"{DETECTORS}.{place}", title, paper, form=form)
 
 
 def _online_title(left_out: str) -> str:
     return f"SG-OIF sentinel, online, {labels.METHODS[left_out].title.removeprefix('SG-OIF, ')}"
 
 
-def _trained(name: str, title: str, paper: str, *, needs_outliers: bool = False) -> Method:
-    return Method(name, f"{TRAINED}.{name}:{name}", title, paper, trains=True, needs_outliers=needs_outliers)
+def _trained(name: str, title: str, paper: str, *, needs_outliers: bool = False, form: int = 1) -> Method:
+    run = f"{TRAINED}.{name}:{name}"
+    return Method(name, run, title, paper, trains=True, needs_outliers=needs_outliers, form=form)
 
 
 _SGOIF = "SG-OIF: A Stability-Guided Online Influence Framework for Reliable Vision Data"

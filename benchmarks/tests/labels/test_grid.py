@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,11 +15,13 @@ import torch
 from labels_stand_ins import bench, calls, duo, results
 
 from sgoif.errors import MissingExtraError, SettingError
+from sgoif_bench.cli import main
 from sgoif_bench.jobs import Result
 from sgoif_bench.labels import grid
 from sgoif_bench.labels.grid import DIGITS, KIND, measure
 from sgoif_bench.labels.problem import Outcome, Problem
 from sgoif_bench.labels.recipes import Training
+from sgoif_bench.labels.registry import METHODS, is_rival
 from sgoif_bench.memory import Peak
 from sgoif_bench.metrics import average_precision, top_kendall
 from sgoif_bench.progress import Progress
@@ -75,6 +78,25 @@ def test_what_is_finished_is_not_computed_again(place: Path, capsys: pytest.Capt
     assert bench("--learning-rate", "0.3", methods="alpha") == 0
     assert calls() == ["alpha"]
     assert len({line["recipe_id"] for line in KIND.read([Path("r.jsonl")])}) == 2
+
+
+def test_results_of_a_former_form_are_kept_apart(place: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert bench(methods="alpha,beta") == 0
+    before = Path("r.jsonl").read_text()
+    Path("r.jsonl").write_text(before.replace('"form": 1, ', ""))  # as it was written before methods had a form
+    assert bench(methods="alpha,beta") == 0
+    assert sorted(calls()) == ["alpha", "beta"], "what has not changed is not computed again"
+    METHODS["alpha"] = replace(METHODS["alpha"], form=2)
+    assert bench(methods="alpha,beta") == 0
+    assert calls() == ["alpha"]
+    lines = KIND.read([Path("r.jsonl")])
+    assert sorted(line["method"] for line in lines) == ["alpha", "alpha, former", "beta"]
+    assert is_rival("alpha, former")
+    capsys.readouterr()
+    assert main(["table", "r.jsonl"]) == 0
+    shown = capsys.readouterr().out
+    assert "| Alpha " in shown
+    assert "| Alpha, former " in shown
 
 
 def test_solo_trains_for_every_method_and_is_kept_beside_the_shared_result(place: Path) -> None:

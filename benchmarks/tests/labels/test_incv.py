@@ -12,7 +12,7 @@ from problems import striped
 from torch import Tensor, nn
 
 from sgoif_bench.batches import Batches
-from sgoif_bench.labels.problem import Problem, Rows
+from sgoif_bench.labels.problem import Known, Problem, Rows
 from sgoif_bench.labels.rivals import coteaching, incv
 
 # INCV
@@ -46,6 +46,37 @@ def test_selection_by_hand() -> None:
     final = np.array([0.5, 0.0, 0.0, 1.0, 0.0, 0.0])
     # Losses over looks: row 0 (0.5 + 0.5) / 2, row 1 (2 + 0) / 2, row 3 (3 + 1) / 2.
     assert selection.suspicion(final)[[0, 1, 3]] == pytest.approx([0.5 / 1.5, 1 + 1 / 2, 3 + 2 / 3])
+
+
+def test_the_authors_rules_by_noise() -> None:
+    assert [incv.best_epoch_rounds(rate, flips=False) for rate in (0.3, 0.31, 0.6, 0.61)] == [4, 2, 2, 1]
+    assert incv.best_epoch_rounds(0.1, flips=True) == 1
+    assert incv.selected_noise_rate(0.4, 10, flips=True) == pytest.approx(0.16 / (0.16 + 0.36))
+    shares = [incv.warm_up_share(rate, flips) for rate, flips in ((0.6, False), (0.61, False), (0.1, True))]
+    assert shares == [0.2, 0.4, 0.4]
+
+
+def test_nothing_is_removed_where_wrong_labels_are_known_to_depend_on_the_class() -> None:
+    problem, _ = striped(size=120, epochs=2, anchors=24, rate=0.4)
+    for flips in (False, True):
+        problem.known = Known(0.4, flips)
+        selection, rate, _ = incv.cross_validate(problem, lambda line: None, rounds=2)
+        assert rate > 0.1
+        assert (selection.selected | selection.candidate).all() == flips
+
+
+def test_the_best_held_out_epoch_gives_the_verdict(monkeypatch: pytest.MonkeyPatch) -> None:
+    problem, _ = striped(size=60, epochs=3, anchors=12)
+    half, agreed = np.arange(30, 60), iter([5, 20, 11, 5, 20, 11])
+
+    def look(problem: Problem, model: nn.Module, rows: Rows) -> incv.Verdict:
+        return incv.Verdict(rows, np.arange(30) < next(agreed), np.zeros(30))
+
+    monkeypatch.setattr(incv, "look", look)
+    first = incv.judge(problem, np.arange(30), half, 10, lambda line: None)
+    assert first.agrees.sum() == 20
+    last = incv.judge(problem, np.arange(30), half, 10, lambda line: None, best_epoch=False)
+    assert last.agrees.sum() == 5, "only the last epoch is looked at"
 
 
 @dataclasses.dataclass

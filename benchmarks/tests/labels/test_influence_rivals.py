@@ -35,7 +35,7 @@ from sgoif_bench.labels.rivals.self_influence import (
     kronecker_self_influence,
     self_influence,
 )
-from sgoif_bench.labels.rivals.tracin import checkpoint_rates, tracin_anchors, tracin_self
+from sgoif_bench.labels.rivals.tracin import checkpoint_rates, tracin_anchors, tracin_self, tracin_voices
 from sgoif_bench.metrics import auroc
 
 pytestmark = pytest.mark.long
@@ -195,6 +195,21 @@ def test_influence_on_anchors_is_minus_the_sum_over_checkpoints(small: Problem) 
     assert np.array_equal(np.argsort(outcome.suspicion[anchors]), np.argsort(on_itself))
     assert on_others.min() <= outcome.suspicion[anchors].min() <= outcome.suspicion[anchors].max() <= on_others.max()
     assert abs(np.median(outcome.suspicion[anchors]) - np.median(on_others)) < 0.2 * np.std(on_others)
+
+
+def test_one_voice_for_each_anchor_is_the_mean_of_unit_columns(small: Problem) -> None:
+    outcome = tracin_voices(small, silent)
+    training, held_out = small.split()
+    rows, anchors = np.asarray(training.indices), np.asarray(held_out.indices)
+    everything = np.arange(len(small))
+    harm = np.zeros((len(small), len(anchors)))
+    for rate, model in replay(small, rows):
+        gradients = head_gradients_by_autograd(small, model, everything).double()
+        harm -= rate * (gradients @ gradients[anchors].T).numpy()
+    harm[anchors, np.arange(len(anchors))] = 0
+    expected = (harm / np.linalg.norm(harm, axis=0)).mean(axis=1)
+    assert np.allclose(outcome.suspicion[rows], expected[rows], rtol=1e-3, atol=1e-5)
+    assert np.array_equal(np.argsort(outcome.suspicion[anchors]), np.argsort(expected[anchors]))
 
 
 def test_checkpoints_are_evenly_spread_and_share_out_the_learning_rates() -> None:

@@ -16,8 +16,9 @@ PLACES = {**{name: method.run for name, method in METHODS.items() if method.run}
 
 def test_every_method_that_is_asked_for_is_registered() -> None:
     expected = (
-        "sgoif influence mixup sce coteaching mentornet incv tracin-self tracin-anchors fastif confident-learning loss"
-        " aum probability-margin forgetting data-maps self-influence knn"
+        "sgoif influence mixup sce coteaching coteaching-known mentornet mentornet-loss mentornet-predefined incv"
+        " dividemix cores tracin-self tracin-anchors tracin-voices fastif fastif-sum confident-learning loss aum"
+        " probability-margin forgetting data-maps self-influence knn simifeat-vote simifeat-rank"
     )
     assert choose("all") == expected.split()
     assert all(method.name == name and method.title and method.paper for name, method in METHODS.items())

@@ -19,9 +19,11 @@ of the anchor points by which Liu and Tao, TPAMI 2016, estimate noise rates) its
 
     τ = 1 − Σ_k P(ŷ = k) P(y = ŷ | ŷ = k, certain)
 
+`coteaching_known` is told τ, as the authors are.
+
 Score. Suspicion is the loss of an example in the training steps of the last quarter of the epochs, mean of the two
-networks. Flagged is what lay outside the small-loss share in most of these steps. Cost: two trainings, and the one on
-the part outside the hold-out that τ is estimated with.
+networks. Flagged is what lay outside the small-loss share in most of these steps. Cost: two trainings, and, unless τ is
+told, the one on the part outside the hold-out that it is estimated with.
 """
 
 from __future__ import annotations
@@ -35,6 +37,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from sgoif.errors import SettingError
 from sgoif_bench.command import Say
 from sgoif_bench.labels.problem import Labels, Outcome, Problem
 from sgoif_bench.labels.rivals.common import MeanPerExample, is_late
@@ -184,6 +187,17 @@ def coteaching(problem: Problem, tell: Say) -> Outcome:
     """Train a pair; suspicion is the late loss, flagged what the networks mostly kept from each other."""
     forget_rate, cost = estimate_forget_rate(problem, tell)
     tell(f"co-teaching: noise rate estimated as {forget_rate:.3f}")
+    return _taught(problem, forget_rate, cost, tell)
+
+
+def coteaching_known(problem: Problem, tell: Say) -> Outcome:
+    """The same with the share of wrong labels that is told."""
+    if problem.known is None:
+        raise SettingError("Co-teaching with a known noise rate was not told one; give the problem `known`")
+    return _taught(problem, min(problem.known.rate, MAX_FORGET_RATE), 0.0, tell)
+
+
+def _taught(problem: Problem, forget_rate: float, cost: float, tell: Say) -> Outcome:
     epochs = problem.recipe.epochs
     losses, keeps = (MeanPerExample(len(problem), problem.device) for _ in range(2))
 

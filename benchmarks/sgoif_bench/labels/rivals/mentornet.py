@@ -29,15 +29,22 @@ paper has a history and labels; its mentor was learned at one epoch, so it freez
 here; it changes the percentile with the (known) noise rate, we keep its default; and it leaves out 90% or more in the
 last 5% of the epochs, which the recipe's falling learning rate stands in for.
 
-Score. Suspicion is 1 − v, averaged over the looks of the last quarter of the epochs. Flagged is v < ½. Cost: two
-trainings, the student's and the one that the mentor learns from (the mentor's own learning is small beside them).
+`mentornet_predefined` needs no planted flips: it is "MentorNet PD", whose curriculum is given. After burn-in, with d
+the difference of the loss to the moving average of the 75th percentile (p = 0.75), v = 1 where d ≤ 0 and else 0, and in
+the last tenth of the epochs v = min(max(1 − d, 0), 1). The authors teach a mentor this function; here it is the weight.
+
+Score. `mentornet`: suspicion is 1 − v, averaged over the looks of the last quarter of the epochs. The paper has no
+detector; what it claims is a student that withstands wrong labels, so `mentornet_loss` and `mentornet_predefined` score
+by that student's cross entropy with the given label in evaluation mode, over the same epochs. Flagged is v < ½. Cost:
+the student's training, and for the data-driven mentor the one that it learns from (the mentor's own learning is small
+beside them).
 """
 
 from __future__ import annotations
 
 import copy
 import math
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -46,8 +53,8 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from sgoif_bench.command import Say
-from sgoif_bench.labels.problem import Labels, Outcome, Problem
-from sgoif_bench.labels.rivals.common import MeanPerExample, is_late, numpy_stream, torch_stream
+from sgoif_bench.labels.problem import Labels, Outcome, Problem, Scores
+from sgoif_bench.labels.rivals.common import LateLosses, MeanPerExample, is_late, numpy_stream, torch_stream
 
 HISTORY = 10
 """Looks at an example that the LSTM reads."""
@@ -56,7 +63,9 @@ LABEL_DIMENSIONS = 2
 EPOCH_DIMENSIONS = 5
 HIDDEN_UNITS = 20
 PERCENTAGES = 100
-LOSS_PERCENTILE = 0.7
+LOSS_PERCENTILE, PREDEFINED_PERCENTILE = 0.7, 0.75
+LINEAR_FROM = 90
+"""Percentage of training done from which the predefined weights fall linearly."""
 PERCENTILE_DECAY = 0.5
 """What is kept of the moving percentile at each step."""
 BURN_IN_SHARE = 0.2
@@ -102,7 +111,8 @@ class Mentor(nn.Module):
 class LossRecord:
     """Every example's loss, and its difference to the moving percentile, in every epoch; kept on the device."""
 
-    def __init__(self, epochs: int, size: int, device: torch.device) -> None:
+    def __init__(self, epochs: int, size: int, device: torch.device, percentile: float = LOSS_PERCENTILE) -> None:
+        self._percentile = percentile
         self._values = torch.zeros(epochs, size, 2, device=device)
         self._level: Tensor | None = None
         self._back = torch.arange(HISTORY - 1, -1, -1, device=device)
@@ -110,7 +120,7 @@ class LossRecord:
     @torch.no_grad()
     def add(self, epoch: int, index: Tensor, losses: Tensor) -> None:
         """Take in the losses of a batch of this epoch, counted from 0."""
-        percentile = losses.quantile(LOSS_PERCENTILE)
+        percentile = losses.quantile(self._percentile)
         if self._level is None:
             self._level = percentile
         else:
@@ -170,6 +180,31 @@ class Curriculum:
         if is_late(self.epoch + 1, self.epochs):
             self.distrust.add(index, torch.sigmoid(-logits.double()))
         return torch.sigmoid(logits)
+
+
+class Predefined(Curriculum):
+    """The loss of a student whose weights follow from its losses alone."""
+
+    def __init__(self, problem: Problem, stream: int) -> None:
+        super().__init__(problem, None, stream)
+        self.record = LossRecord(self.epochs, len(problem), problem.device, PREDEFINED_PERCENTILE)
+
+    @torch.no_grad()
+    def _weights(self, labels: Tensor, index: Tensor) -> Tensor:
+        if self.epoch < self.burn_in:
+            return torch.ones(len(labels), device=labels.device)
+        difference = self.record.history(self.epoch, index)[:, -1, 1]
+        weights = predefined_weights(difference, int(percentage_done(self.epoch, self.epochs)))
+        if is_late(self.epoch + 1, self.epochs):
+            self.distrust.add(index, 1 - weights.double())
+        return weights
+
+
+def predefined_weights(difference: Tensor, percentage: int) -> Tensor:
+    """v of the predefined curriculum after burn-in, from the differences to the moving percentile."""
+    if percentage >= LINEAR_FROM:
+        return (1 - difference).clamp(0, 1)
+    return (difference <= 0).float()
 
 
 class Planted(NamedTuple):
@@ -264,17 +299,54 @@ def learn_mentor(problem: Problem, planted: Planted, record: LossRecord, tell: S
     return mentor.eval()
 
 
-def mentornet(problem: Problem, tell: Say) -> Outcome:
-    """Learn a mentor from planted flips, then train a student under it; suspicion is the late distrust 1 − v."""
-    planted = plant_flips(problem)
-    mentor = learn_mentor(problem, planted, record_pilot(problem, planted, tell), tell)
-    curriculum = Curriculum(problem, mentor, _STUDENT_STREAM)
+class Student(NamedTuple):
+    """What is known of every example once the student is trained."""
+
+    distrust: Scores
+    """1 − v over the last epochs."""
+    loss: Scores
+    """Cross entropy of the given label over the last epochs."""
+    details: dict[str, Any]
+
+    def outcome(self, suspicion: Scores, trainings: float) -> Outcome:
+        """One of the two as suspicion; what the curriculum distrusts is flagged."""
+        return Outcome(suspicion, flagged=self.distrust > 0.5, trainings=trainings, details=self.details)
+
+
+def train_student(problem: Problem, curriculum: Curriculum, tell: Say, **details: Any) -> Student:
+    """Train a student under a curriculum."""
+    model, late = problem.new_model(_STUDENT), LateLosses(problem, tell, "mentornet")
 
     def on_epoch(epoch: int) -> None:
         curriculum.end_of_epoch(epoch)
-        tell(f"mentornet: epoch {epoch} of {problem.recipe.epochs}")
+        late.end_of_epoch(model, epoch)
 
-    problem.fit(problem.new_model(_STUDENT), problem.batches(), loss=curriculum, on_epoch=on_epoch)
-    distrust = curriculum.distrust.result()
-    details = {"planted": int(planted.is_planted.sum()), "burn_in_epochs": curriculum.burn_in}
-    return Outcome(distrust, flagged=distrust > 0.5, trainings=2.0, details=details)
+    problem.fit(model, problem.batches(), loss=curriculum, on_epoch=on_epoch)
+    details["burn_in_epochs"] = curriculum.burn_in
+    return Student(curriculum.distrust.result(), late.result(), details)
+
+
+def data_driven(problem: Problem, tell: Say) -> Student:
+    """Learn a mentor from planted flips, then train a student under it."""
+    planted = plant_flips(problem)
+    mentor = learn_mentor(problem, planted, record_pilot(problem, planted, tell), tell)
+    curriculum = Curriculum(problem, mentor, _STUDENT_STREAM)
+    return train_student(problem, curriculum, tell, planted=int(planted.is_planted.sum()))
+
+
+def mentornet(problem: Problem, tell: Say) -> Outcome:
+    """The data-driven mentor; suspicion is its late distrust 1 − v."""
+    student = data_driven(problem, tell)
+    return student.outcome(student.distrust, trainings=2.0)
+
+
+def mentornet_loss(problem: Problem, tell: Say) -> Outcome:
+    """The data-driven mentor; suspicion is the student's late loss."""
+    student = data_driven(problem, tell)
+    return student.outcome(student.loss, trainings=2.0)
+
+
+def mentornet_predefined(problem: Problem, tell: Say) -> Outcome:
+    """The predefined curriculum; suspicion is the student's late loss."""
+    student = train_student(problem, Predefined(problem, _STUDENT_STREAM), tell)
+    return student.outcome(student.loss, trainings=1.0)

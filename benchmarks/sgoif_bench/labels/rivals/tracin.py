@@ -12,12 +12,17 @@ and t,
                    on what is not held out; an anchor is scored against the other anchors, and by its place among
                    them.
 
+`tracin_voices`    the same with one voice for each anchor, as `fastif` gives it: the mean over anchors of
+                   −TracIn(z, v) / ‖TracIn(·, v)‖, the norm being over all z but v itself. An anchor whose own label is
+                   wrong has a far larger gradient than the others and would else shout them all down.
+
 Gradients are those of the last linear layer, in closed form; the authors take last layers too where the whole network
 is too large. Checkpoints are epochs at even distances. Under a schedule, η_t is the mean learning rate since the
 checkpoint before. There is no threshold of its own.
 
 The anchors' labels are as noisy as the others. Near the end of training their mean gradient is then close to zero and
 made of the wrong ones, so that little is to be expected of `tracin_anchors` unless somebody has checked the anchors.
+(`fastif_sum` is FastIF without voices: the two are compared with `fastif` and `tracin_voices`, not crosswise.)
 """
 
 from __future__ import annotations
@@ -86,6 +91,41 @@ def tracin_anchors(problem: Problem, tell: Say) -> Outcome:
     train(problem, tell, "TracIn", batches=problem.batches(np.asarray(training.indices)), on_epoch=trace.look)
     found = trace.outcome()
     return replace(found, suspicion=on_one_scale(found.suspicion, np.asarray(held_out.indices)))
+
+
+def tracin_voices(problem: Problem, tell: Say) -> Outcome:
+    """Minus the influence on the losses of the held-out anchors along the run, each anchor having one voice."""
+    training, held_out = problem.split()
+    anchors = torch.tensor(held_out.indices, device=problem.device)
+    harm = torch.zeros(len(problem), len(anchors), device=problem.device)
+    rates = checkpoint_rates(problem, -(-len(training) // problem.recipe.batch_size))
+
+    def look(model: nn.Module, epoch: int) -> None:
+        if epoch in rates:
+            harm.sub_(products(head_gradients(problem, model), anchors), alpha=rates[epoch])
+
+    train(problem, tell, "TracIn", batches=problem.batches(np.asarray(training.indices)), on_epoch=look)
+    suspicion = to_scores(mean_voice(harm, anchors))
+    details = {"checkpoints": rates}
+    return Outcome(
+        on_one_scale(suspicion, np.asarray(held_out.indices)), trainings=len(training) / len(problem), details=details
+    )
+
+
+def products(gradients: HeadGradients, anchors: Tensor) -> Tensor:
+    """⟨g_z, g_v⟩ of every example and every anchor, [N, A]: ⟨δ_z, δ_v⟩ ⟨ã_z, ã_v⟩."""
+    held_out = gradients.take(anchors)
+    return (gradients.delta @ held_out.delta.T).mul_(gradients.inputs @ held_out.inputs.T)
+
+
+def mean_voice(harm: Tensor, anchors: Tensor) -> Tensor:
+    """Mean over anchors of their harm [N, A] divided by its norm; what an anchor says of itself does not count."""
+    others = torch.ones_like(harm)
+    others[anchors, torch.arange(len(anchors), device=harm.device)] = 0
+    said = harm * others
+    voices = said / said.norm(dim=0).clamp_min(torch.finfo(said.dtype).tiny)
+    mean: Tensor = voices.sum(dim=1) / others.sum(dim=1).clamp_min(1)
+    return mean
 
 
 def on_anchors(gradients: HeadGradients, anchors: Tensor) -> Tensor:
