@@ -8,7 +8,7 @@ Modules are imported when a method is first run, not before.
 from __future__ import annotations
 
 import inspect
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from sgoif_bench import methods
@@ -39,6 +39,8 @@ class Method:
     """Whether it trains in its own way."""
     needs_outliers: bool = False
     """Whether it is defined with a set of unlabelled outliers to train with."""
+    percentile: float | None = None
+    """Of a detector that is one step of a sweep."""
     form: int = 1
     """Goes up when the method is changed, so that results of what it was before are not taken for its own."""
 
@@ -66,6 +68,15 @@ def _trained(name: str, title: str, paper: str, *, needs_outliers: bool = False,
 _SGOIF = "SG-OIF: A Stability-Guided Online Influence Framework for Reliable Vision Data"
 _SCALING = "Hendrycks et al., Scaling Out-of-Distribution Detection for Real-World Settings, ICML 2022"
 
+_GODIN = (
+    "Hsu et al., Generalized ODIN: Detecting Out-of-distribution Image without Learning from Out-of-distribution Data,"
+    " CVPR 2020"
+)
+_ASH = "Djurisic et al., Extremely Simple Activation Shaping for Out-of-Distribution Detection, ICLR 2023"
+_SCALE = "Xu et al., Scaling for Training Time and Post-hoc Out-of-distribution Detection Enhancement, ICLR 2024"
+PERCENTILES = (65, 70, 75, 80, 85, 90, 95)
+"""What OpenOOD chooses from by validation outliers; here there are none, and each has a row."""
+
 _ALL = (
     _post_hoc("sentinel:SentinelDetector", "sentinel", "SG-OIF sentinel", _SGOIF),
     _post_hoc("sentinel:UngatedSentinel", "sentinel-ungated", "SG-OIF sentinel, no gate", _SGOIF),
@@ -83,6 +94,7 @@ _ALL = (
         "odin",
         "ODIN",
         "Liang et al., Enhancing The Reliability of Out-of-distribution Image Detection in Neural Networks, ICLR 2018",
+        form=2,  # a step in units of the pixels
     ),
     _post_hoc(
         "gen:GEN",
@@ -113,13 +125,13 @@ _ALL = (
         "ash:ASH",
         "ash",
         "ASH-S",
-        "Djurisic et al., Extremely Simple Activation Shaping for Out-of-Distribution Detection, ICLR 2023",
+        _ASH,
     ),
     _post_hoc(
         "scale:SCALE",
         "scale",
         "SCALE",
-        "Xu et al., Scaling for Training Time and Post-hoc Out-of-distribution Detection Enhancement, ICLR 2024",
+        _SCALE,
     ),
     _post_hoc("vim:ViM", "vim", "ViM", "Wang et al., ViM: Out-Of-Distribution with Virtual-logit Matching, CVPR 2022"),
     _post_hoc(
@@ -137,18 +149,21 @@ _ALL = (
         "Mahalanobis",
         "Lee et al., A Simple Unified Framework for Detecting Out-of-Distribution Samples and Adversarial Attacks,"
         " NeurIPS 2018",
+        form=2,  # a pseudo-inverse in place of a ridge
     ),
     _post_hoc(
         "relative_mahalanobis:RelativeMahalanobis",
         "relative-mahalanobis",
         "Relative Mahalanobis",
         "Ren et al., A Simple Fix to Mahalanobis Distance for Improving Near-OOD Detection, ICML workshop 2021",
+        form=2,  # as Mahalanobis
     ),
     _post_hoc(
         "gram:Gram",
         "gram",
         "Gram",
         "Sastry and Oore, Detecting Out-of-Distribution Examples with Gram Matrices, ICML 2020",
+        form=2,  # all convolutions and activations
     ),
     _post_hoc(
         "patchcore:PatchCore",
@@ -176,14 +191,16 @@ _ALL = (
     _trained(
         "godin",
         "G-ODIN",
-        "Hsu et al., Generalized ODIN: Detecting Out-of-distribution Image without Learning from Out-of-distribution"
-        " Data, CVPR 2020",
+        _GODIN,
     ),
+    Method("godin-still", f"{TRAINED}.godin:godin_still", "G-ODIN, ε = 0", _GODIN, trains=True),
+    Method("godin-small", f"{TRAINED}.godin:godin_small", "G-ODIN, ε = 0.0025", _GODIN, trains=True),
     _trained("vos", "VOS", "Du et al., VOS: Learning What You Don't Know by Virtual Outlier Synthesis, ICLR 2022"),
     _trained(
         "pixmix",
         "PixMix",
         "Hendrycks et al., PixMix: Dreamlike Pictures Comprehensively Improve Safety Measures, CVPR 2022",
+        form=2,  # all operations
     ),
     _trained(
         "udg", "UDG", "Yang et al., Semantically Coherent Out-of-Distribution Detection, ICCV 2021", needs_outliers=True
@@ -209,6 +226,7 @@ _ALL = (
         "CSI",
         "Tack et al., CSI: Novelty Detection via Contrastive Learning on Distributionally Shifted Instances,"
         " NeurIPS 2020",
+        form=2,  # temperature, weight decay and epochs for labelled data
     ),
     _trained(
         "arpl", "ARPL", "Chen et al., Adversarial Reciprocal Points Learning for Open Set Recognition, TPAMI 2021"
@@ -224,8 +242,13 @@ _LEFT_OUT = (
     "without-trigger",
 )
 """The paper's ablations with figures of outliers, and the curvature that two of them belong to."""
+_SWEPT = tuple(
+    Method(f"{name}-{percentile}", f"{DETECTORS}.{place}", f"{title}, {percentile}%", paper, percentile=percentile)
+    for name, place, title, paper in (("ash", "ash:ASH", "ASH-S", _ASH), ("scale", "scale:SCALE", "SCALE", _SCALE))
+    for percentile in PERCENTILES
+)
 METHODS: dict[str, Method] = {
-    **{method.name: method for method in _ALL},
+    **{method.name: method for method in (*_ALL, *_SWEPT)},
     ONLINE: Method(ONLINE, "", "SG-OIF sentinel, online", _SGOIF),
     WEIGHTED: Method(WEIGHTED, "", "SG-OIF sentinel, online, anchors by confidence", _SGOIF),
     **{f"{ONLINE}-{name}": Method(f"{ONLINE}-{name}", "", _online_title(name), _SGOIF) for name in _LEFT_OUT},
@@ -243,21 +266,27 @@ def in_order(names: Iterable[str]) -> list[str]:
 
 
 def choose(wanted: str) -> list[str]:
-    """Methods from a list of names and groups, in the registry's order; `all` is post-hoc and trained."""
+    """Methods from a list of names and groups, in the registry's order; `all` is post-hoc and trained.
+
+    `sweeps` are post-hoc detectors once more, with each percentile that OpenOOD tries.
+    """
+    swept = [name for name, method in METHODS.items() if method.percentile is not None]
     groups = {
-        "all": [name for name, method in METHODS.items() if method.family != ABLATIONS],
-        POST_HOC: [name for name, method in METHODS.items() if method.family == POST_HOC],
+        "all": [name for name, method in METHODS.items() if method.family != ABLATIONS and name not in swept],
+        POST_HOC: [name for name, method in METHODS.items() if method.family == POST_HOC and name not in swept],
+        "sweeps": swept,
         "trained": [name for name, method in METHODS.items() if method.trains],
         ABLATIONS: [name for name, method in METHODS.items() if method.family == ABLATIONS],
     }
     return methods.choose(METHODS, groups, wanted)
 
 
-def new_detector(name: str, seed: int) -> Detector:
-    """A detector that has not been fitted; one that draws at random gets the run's seed."""
+def new_detector(name: str, seed: int, spread: Sequence[float] | None = None) -> Detector:
+    """A detector that has not been fitted; one that asks for them gets the run's seed and the images' spread."""
     kind = methods.resolve(METHODS[name].run)
-    given = {"seed": seed} if "seed" in inspect.signature(kind).parameters else {}
-    detector: Detector = kind(**given)
+    offered = {"seed": seed, "spread": spread, "percentile": METHODS[name].percentile}
+    takes = inspect.signature(kind).parameters
+    detector: Detector = kind(**{key: value for key, value in offered.items() if key in takes and value is not None})
     return detector
 
 

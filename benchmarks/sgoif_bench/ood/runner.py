@@ -292,7 +292,7 @@ class Examined:
             torch.manual_seed(self.job.seed)
             start = time.perf_counter()
             try:
-                detectors[name] = new_detector(name, self.job.seed).fit(bank)
+                detectors[name] = new_detector(name, self.job.seed, self.problem.spread).fit(bank)
             except Exception as error:
                 self.failures[name] = reason_of(error)
                 continue

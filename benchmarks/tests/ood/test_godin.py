@@ -143,3 +143,9 @@ def test_godin_that_diverges_ends_with_the_epoch() -> None:
     problem.recipe = dataclasses.replace(problem.recipe, learning_rate=1e30)
     with pytest.raises(SettingError, match=r"diverged in epoch 1;.*--learning-rate"):
         godin.godin(problem, None, QUIET)
+
+
+def test_rows_with_a_fixed_step_take_it() -> None:
+    problem = clean(size=160, epochs=1)
+    for train, magnitude in ((godin.godin_still, 0.0), (godin.godin_small, 0.0025)):
+        assert train(problem, None, QUIET).details["magnitudes"] == [magnitude]

@@ -212,6 +212,13 @@ def test_odin_by_finite_differences(spread: tuple[float, float] | None) -> None:
     assert all(after < before for after, before in zip(expected, still, strict=True))
 
 
+def test_a_pixel_without_a_gradient_is_moved_like_one_with_a_positive() -> None:
+    network, bank = squares()
+    detector = ODIN(temperature=1.0, noise=0.1).fit(bank)
+    moved = detector._moved(network, pixels([[0.0, 0.5]]))  # the slope of a square at 0 is 0
+    assert float(moved.flatten()[0]) == pytest.approx(-0.1)
+
+
 def test_odin_without_a_step_is_softmax_at_the_temperature() -> None:
     network, bank = squares()
     for temperature in (1.0, 1000.0):

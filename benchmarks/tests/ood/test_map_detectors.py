@@ -103,6 +103,31 @@ def test_gram_by_slow_loops(batch: int, chunk: int, monkeypatch: pytest.MonkeyPa
     assert np.allclose(detector.score(seen), (deviations / expected).sum(axis=1), rtol=1e-4)
 
 
+def test_maps_are_those_of_every_convolution_and_activation() -> None:
+    class Block(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.first, self.second, self.norm = nn.Conv2d(2, 3, 3), nn.Conv2d(3, 3, 3, padding=1), nn.BatchNorm2d(3)
+            self.act, self.head = nn.GELU(), nn.Linear(3, 2)
+
+        def forward(self, x: Tensor) -> Tensor:
+            x = F.relu(self.norm(self.first(x)), inplace=True)
+            x = self.act(self.second(x)) + x
+            return self.head(self.act(x).mean((2, 3)))  # type: ignore[no-any-return]
+
+    model, images = Block().eval(), random(5, 2, 6, 6)
+    found: list[Tensor] = []
+    network = Network(model, images[:1])
+    gram.each_map(network, network.see(images), lambda number, each: found.append(each.clone()))
+    with torch.no_grad():
+        first = model.first(images)
+        second = model.norm(first).relu()
+        third = model.second(second)
+        expected = [first, second, third, F.gelu(third), F.gelu(F.gelu(third) + second)]
+    assert len(found) == 5
+    assert all(torch.allclose(one, other, atol=1e-6) for one, other in zip(found, expected, strict=True))
+
+
 def test_gram_of_the_examples_that_made_the_range_is_zero() -> None:
     images = random(30, 3, 4, 4, seed=1)
     bank = bank_of(images)

@@ -19,6 +19,7 @@ from sgoif_bench.labels.problem import Problem
 from sgoif_bench.methods import resolve
 from sgoif_bench.ood import online, runner
 from sgoif_bench.ood.detector import Detector
+from sgoif_bench.ood.detectors.odin import ODIN
 from sgoif_bench.ood.grid import KIND
 from sgoif_bench.ood.registry import ABLATIONS, METHODS, choose, in_order, new_detector, title_of
 from sgoif_bench.ood.run import main
@@ -45,18 +46,26 @@ def test_every_registered_method_can_be_made(name: str) -> None:
     found = resolve(method.run)
     if method.trains:
         assert callable(found)
-        assert found.__name__ == name
+        assert found.__name__ == name.replace("-", "_")
     else:
         detector = new_detector(name, 3)
         assert isinstance(detector, Detector)
-        assert (detector.name, detector.title) == (name, method.title)
+        if method.percentile is None:
+            assert (detector.name, detector.title) == (name, method.title)
+        else:
+            assert f"{detector.name}-{vars(detector)['_percentile']}" == name
         assert getattr(detector, "seed", 3) == 3
+
+
+def test_a_detector_that_steps_in_pixels_is_given_their_spread() -> None:
+    assert vars(new_detector("odin", 3, (0.25, 0.5)))["spread"] == (0.25, 0.5)
 
 
 def test_groups_and_names_can_be_mixed() -> None:
     assert set(choose("all")) == set(choose("post-hoc")) | set(choose("trained"))
     assert not set(choose("post-hoc")) & set(choose("trained"))
-    assert set(choose("ablations")) == set(METHODS) - set(choose("all"))
+    assert set(choose("ablations")) | set(choose("sweeps")) == set(METHODS) - set(choose("all"))
+    assert choose("sweeps")[::13] == ["ash-65", "scale-95"]
     assert choose("ablations")[0] == "online"
     assert choose("udg, msp,trained")[0] == "msp"
     assert {"sentinel", "sentinel-ungated", "msp", "opengan"} <= set(choose("post-hoc"))
@@ -73,6 +82,20 @@ def test_help_names_every_method(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 # from end to end
+
+
+def test_odin_steps_in_pixels_when_it_is_run(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    divisors = []
+
+    def divisor(self: ODIN, images: Tensor) -> Tensor:
+        divisors.append(self.spread)
+        return images.new_ones(())
+
+    monkeypatch.setattr(ODIN, "_divisor", divisor)
+    assert bench("--epochs", "1", methods="odin") == 0
+    (spread,) = set(divisors)
+    assert spread is not None
+    assert 0.1 < spread[0] < 0.5
 
 
 def test_two_detectors_on_a_network_that_learned(place: Path, capsys: pytest.CaptureFixture[str]) -> None:

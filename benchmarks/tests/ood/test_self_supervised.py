@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 import torch
 from self_supervised_cases import SIDE, pictures, seeded, stripes
-from torch import Tensor
+from torch import Tensor, nn
 
 from sgoif.errors import SettingError
 from sgoif_bench.batches import normalise
@@ -79,6 +79,28 @@ def test_progress_is_told_and_details_fit_a_result_file(runs: dict[str, Run], na
     assert json.loads(json.dumps(runs[name].scorer.details)) == runs[name].scorer.details
 
 
+def test_contrast_has_the_numbers_of_the_authors_labelled_variant(monkeypatch: pytest.MonkeyPatch) -> None:
+    temperatures: list[float] = []
+    optimizers: list[Any] = []
+    plain = csi.contrastive_loss
+
+    def loss(embeddings: Tensor, labels: Tensor, temperature: float) -> Tensor:
+        temperatures.append(temperature)
+        return plain(embeddings, labels, temperature)
+
+    monkeypatch.setattr(csi, "contrastive_loss", loss)
+    make = Problem.optimizer
+
+    def kept(self: Problem, model: nn.Module, steps: int) -> Any:
+        optimizers.append(pair := make(self, model, steps))
+        return pair
+
+    monkeypatch.setattr(Problem, "optimizer", kept)
+    csi.csi(stripes(size=48, epochs=1), None, QUIET)
+    assert set(temperatures) == {0.07}
+    assert [group["weight_decay"] for group in optimizers[0][0].param_groups] == [1e-6]
+
+
 def test_only_csi_classifies(runs: dict[str, Run]) -> None:
     assert runs["cutpaste"].scorer.classifier is None
     assert runs["draem"].scorer.classifier is None
@@ -93,8 +115,8 @@ def test_trainings_are_what_was_seen(runs: dict[str, Run]) -> None:
     assert runs["cutpaste"].scorer.trainings == 3
     assert runs["draem"].scorer.trainings == 1
     # Four turns in two views for 4 epochs, then four turns for 4/7 of an epoch, rounded to one.
-    assert runs["csi"].scorer.trainings == 8 + 4 * 1 / 4
-    assert runs["csi"].scorer.details["linear_epochs"] == 1
+    assert runs["csi"].scorer.trainings == 8 + 4
+    assert runs["csi"].scorer.details["linear_epochs"] == 4
 
 
 @pytest.mark.parametrize("name", METHODS)

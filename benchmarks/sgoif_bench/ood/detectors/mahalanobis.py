@@ -16,8 +16,9 @@ authors' ensemble over depths,
 over the stages, averaged over their positions, and the features. The authors learn the weights α_l by logistic
 regression on outliers for validation (or on adversarial examples); there are none here, so all are 1.
 
-Σ gets a ridge of a millionth of its mean eigenvalue: a feature that never varied in training would otherwise have no
-finite distance. Classes without training data have no mean and are left out.
+Σ⁻¹ is the pseudo-inverse of OpenOOD's estimator (scikit-learn's): directions whose eigenvalue is below D ε of the
+largest, ε = 2⁻⁵² and D the number of features, do not count at all, so that a feature that never varied in training
+adds nothing to a distance. Classes without training data have no mean and are left out.
 """
 
 from __future__ import annotations
@@ -31,10 +32,8 @@ from sgoif.tasks.ood.network import Seen
 from sgoif_bench.ood.detector import Bank, Detector
 from sgoif_bench.ood.detectors.neighbours import layers
 
-RIDGE = 1e-6
-"""Of the mean eigenvalue of the covariance."""
-SMALLEST_RIDGE = 1e-12
-"""Where there is no variance at all."""
+PRECISION = float(torch.finfo(torch.float64).eps)
+"""Times the number of features, the share of the largest eigenvalue from which on a direction counts."""
 CHUNK = 8192
 """Examples that are in double precision at a time."""
 
@@ -54,9 +53,9 @@ class TiedGaussians:
             centred = part.double() - self.means[of]
             covariance.addmm_(centred.T, centred)
         covariance /= len(vectors)
-        ridge = RIDGE * covariance.trace() / wide + SMALLEST_RIDGE
         values, directions = torch.linalg.eigh(covariance)
-        self._whitening = directions * (values.clamp_min(0) + ridge).rsqrt()
+        counts = values > wide * PRECISION * values.amax()
+        self._whitening = directions[:, counts] * values[counts].rsqrt()
         self._white_means = self.means @ self._whitening
 
     def distances(self, vectors: Tensor) -> Tensor:

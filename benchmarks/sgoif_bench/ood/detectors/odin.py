@@ -9,7 +9,7 @@ With S(x) = max_k softmax(z(x) / T)_k, the step raises S, and raises it more for
 
 Images come normalised, x = (pixel − mean) / σ. As in the authors' code, the step is divided by σ of each channel, so
 that every pixel moves by ε on the scale from 0 to 1; σ is given as `spread`. Without it the step is ε in the units of
-the images. A pixel whose gradient is exactly zero stays where it is; the authors' code moves it like a positive one.
+the images. As in their code, a pixel whose gradient is exactly zero is moved like one with a positive gradient.
 
 The score needs a second and a third pass through the network. Only the gradient by the images is computed: the
 network's parameters get none.
@@ -81,7 +81,7 @@ class ODIN(Detector):
             # must not depend on how many others are in its batch.
             loss = F.cross_entropy(logits / self.temperature, logits.argmax(dim=1), reduction="sum")
             (gradient,) = torch.autograd.grad(loss, leaf)
-        return images - self.noise * gradient.sign() / self._divisor(images)
+        return images - self.noise * torch.where(gradient >= 0, 1.0, -1.0) / self._divisor(images)
 
     def _divisor(self, images: Tensor) -> Tensor:
         """σ in the shape of one image's channels."""

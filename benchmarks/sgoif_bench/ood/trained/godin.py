@@ -16,7 +16,8 @@ weights in the first step. The score of an input is S(x) = max_i h_i(x), after a
 
 with ε in units of the pixel range [0, 1]. ε is the one of seven magnitudes with the largest mean S(x̂) over held-out
 examples of the training distribution: nothing out of distribution is needed to choose it. The held-out examples are
-the problem's anchors; they are left out of training.
+the problem's anchors; they are left out of training. `godin_still` takes no step (ε = 0), `godin_small` that of
+OpenOOD's configuration, ε = 0.0025.
 
 Score. −S(x̂). Cost: one training on the part outside the hold-out. A score takes two forward and one backward pass.
 """
@@ -145,3 +146,13 @@ def godin(problem: Problem, outliers: Tensor | None, tell: Say, *, magnitudes: S
 
     details = {"magnitude": magnitude, "magnitudes": sorted(magnitudes), "held_out": len(held_out)}
     return Scorer(score, network, trainings=len(training) / len(problem), details=details)
+
+
+def godin_still(problem: Problem, outliers: Tensor | None, tell: Say) -> Scorer:
+    """The same without a step."""
+    return godin(problem, outliers, tell, magnitudes=(0.0,))
+
+
+def godin_small(problem: Problem, outliers: Tensor | None, tell: Say) -> Scorer:
+    """The same with OpenOOD's step."""
+    return godin(problem, outliers, tell, magnitudes=(0.0025,))

@@ -13,9 +13,11 @@ For an image x in [0, 1] and one picture m of the mixing set,
     multiply(z, o) = (2z)^a (2o)^b / 2                                          each with probability ½
     a ~ Beta(3, 1), b ~ Beta(1, 3)   or   a ~ 1 + Beta(1, 3), b ~ −Beta(1, 3)   each with probability ½
 
-`augment` is one of autocontrast, equalize, posterize, rotate, solarize, shear and translate in x or y, with a strength
-drawn up to 3 of 10. They follow the Python imaging library to the byte (rotation, shear: to one level of 255), and work
-on whole batches: a change of values is a table of 256 entries per channel, a change of places an affine map.
+`augment` is one of autocontrast, equalize, posterize, rotate, solarize, shear and translate in x or y, colour,
+contrast, brightness and sharpness (all operations, as in OpenOOD's configuration; the last four are left out where
+corrupted images are the test), with a strength drawn up to 3 of 10. They follow the Python imaging library to the byte
+(rotation, shear: to one level of 255), and work on whole batches: a change of values is a table of 256 entries per
+channel, a change of places an affine map.
 
 Mixing set. The authors use pictures of fractals and visualisations of features. Neither can be had without a download,
 so unless a set is given, fractals are made here: attractors of iterated function systems of 2 to 6 random contractions,
@@ -42,6 +44,7 @@ from sgoif_bench.command import Say
 from sgoif_bench.labels.problem import Problem
 from sgoif_bench.labels.rivals.common import torch_stream
 from sgoif_bench.ood.trained.common import log_doubt, scored
+from sgoif_bench.ood.trained.enhance import ENHANCEMENTS, enhanced
 from sgoif_bench.ood.trained.method import Scorer
 
 # The authors' values for CIFAR.
@@ -64,7 +67,7 @@ _FRACTAL_STREAM, _MIXING_STREAM = 441, 442
 
 POINTWISE = ("autocontrast", "equalize", "posterize", "solarize")
 GEOMETRIC = ("rotate", "shear_x", "shear_y", "translate_x", "translate_y")
-AUGMENTATIONS = (*POINTWISE, *GEOMETRIC)
+AUGMENTATIONS = (*POINTWISE, *GEOMETRIC, *ENHANCEMENTS)
 
 
 # Augmentations, of bytes [n, C, H, W].
@@ -190,7 +193,11 @@ class Augmenter:
         for name in POINTWISE:
             table = torch.where((kind == AUGMENTATIONS.index(name)).view(-1, 1, 1), tables[name], table)
         moved = warp(self.images, affine_maps(choice, height, width))
-        return torch.where((kind < len(POINTWISE)).view(-1, 1, 1, 1), look_up(self.images, table), moved)
+        changed = torch.where((kind < len(POINTWISE)).view(-1, 1, 1, 1), look_up(self.images, table), moved)
+        for name in ENHANCEMENTS:
+            here = kind == AUGMENTATIONS.index(name)
+            changed[here] = enhanced(self.images[here], name, strength[here] * 1.8 / 10 + 0.1)
+        return changed
 
 
 # Mixing.
