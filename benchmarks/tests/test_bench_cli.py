@@ -49,15 +49,14 @@ def test_a_table_of_deletions_has_one_form(capfd: pytest.CaptureFixture[str]) ->
     assert "one form" in capfd.readouterr().err
 
 
-def test_the_module_is_the_command(tmp_path: Path) -> None:
-    def run(*arguments: str) -> subprocess.CompletedProcess[str]:
-        command = [sys.executable, "-m", "sgoif_bench", *arguments]
-        return subprocess.run(
-            command, cwd=tmp_path, env=environment(), capture_output=True, text=True, timeout=240, check=False
-        )
-
-    assert run("--version").stdout.startswith("sgoif-bench ")
-    done = run("labels", "--seeds", "x", "--sets", "digits", "--noises", "symmetric-20")
+def test_the_module_is_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["--version"]) == 0
+    assert capsys.readouterr().out.startswith("sgoif-bench ")
+    command = [sys.executable, "-m", "sgoif_bench", "labels", "--seeds", "x", "--sets", "digits"]
+    done = subprocess.run(
+        [*command, "--noises", "symmetric-20"], cwd=tmp_path, env=environment(), capture_output=True, text=True,
+        timeout=240, check=False,
+    )  # fmt: skip
     assert (done.returncode, done.stdout) == (2, "")
     assert done.stderr == "sgoif-bench labels: --seeds takes whole numbers from 0 up, separated by commas; got 'x'\n"
 

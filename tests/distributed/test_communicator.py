@@ -93,19 +93,6 @@ def expected() -> dict[str, Found]:
     return {name: alone(options) for name, options in CASES.items()}
 
 
-@pytest.mark.parametrize(
-    ("wrapper", "size", "names"),
-    [("ddp", 2, tuple(CASES)), ("fsdp", 2, SOME), pytest.param("ddp", 4, SOME, marks=pytest.mark.slow)],
-)
-def test_scores_are_those_of_one_process(
-    wrapper: str, size: int, names: tuple[str, ...], expected: dict[str, Found]
-) -> None:
-    for rank in on_ranks(size, together, wrapper, names):
-        for name in names:
-            print(f"{name}, {wrapper}, {size} ranks")
-            assert_same(rank[name], expected[name])
-
-
 def uneven(rank: int, size: int) -> tuple[Any, list[float]]:
     """Batches of which one rank gets more than the other; the last step has a single example on one of them."""
     model = DistributedDataParallel(network())
@@ -196,7 +183,10 @@ def merge_slots(rank: int, size: int) -> list[Any]:
 
 
 def everything(rank: int, size: int, folder: str) -> dict[str, Any]:
+    """What all tests here ask of two ranks, which are started once."""
     return {
+        "ddp": together(rank, size, "ddp", tuple(CASES)),
+        "fsdp": together(rank, size, "fsdp", SOME),
         "uneven": uneven(rank, size),
         "fail": fail(rank, size),
         "resumed": resumed(rank, size, folder),
@@ -212,6 +202,26 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> str:
 @pytest.fixture(scope="module")
 def found(folder: str) -> list[dict[str, Any]]:
     return on_ranks(2, everything, folder)
+
+
+def assert_same_as_one(ranks: list[dict[str, Found]], expected: dict[str, Found]) -> None:
+    for rank in ranks:
+        for name, one in rank.items():
+            print(name)
+            assert_same(one, expected[name])
+
+
+@pytest.mark.parametrize(("wrapper", "names"), [("ddp", tuple(CASES)), ("fsdp", SOME)])
+def test_scores_are_those_of_one_process(
+    wrapper: str, names: tuple[str, ...], found: list[dict[str, Any]], expected: dict[str, Found]
+) -> None:
+    assert all(tuple(rank[wrapper]) == names for rank in found)
+    assert_same_as_one([rank[wrapper] for rank in found], expected)
+
+
+@pytest.mark.slow
+def test_scores_of_four_processes_are_those_of_one(expected: dict[str, Found]) -> None:
+    assert_same_as_one(on_ranks(4, together, "ddp", SOME), expected)
 
 
 def test_ranks_with_batches_of_different_sizes_agree(found: list[dict[str, Any]]) -> None:

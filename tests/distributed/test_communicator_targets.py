@@ -57,17 +57,6 @@ def fit(rank: int, size: int, kind: str, mix: bool = False) -> dict[str, Any]:
     return found
 
 
-@pytest.mark.parametrize("kind", KINDS)
-def test_two_ranks_score_like_one(kind: str) -> None:
-    expected = fit(0, 1, kind)
-    for found in on_ranks(2, fit, kind):
-        for name, column in expected["table"].items():
-            np.testing.assert_allclose(found["table"][name], column, rtol=1e-3, atol=1e-3, err_msg=name)
-        np.testing.assert_allclose(found["anchors"], expected["anchors"], rtol=1e-3, atol=1e-3)
-        if kind == "labels":
-            np.testing.assert_allclose(found["label"], expected["label"], rtol=1e-3, atol=1e-3)
-
-
 def mixing(rank: int, size: int) -> str:
     try:
         fit(rank, size, "mixtures", True)
@@ -76,6 +65,27 @@ def mixing(rank: int, size: int) -> str:
     return ""
 
 
-def test_mixed_labels_are_named_by_all_ranks() -> None:
-    for said in on_ranks(2, mixing):
-        assert "mixup" in said
+def everything(rank: int, size: int) -> dict[str, Any]:
+    """What the tests ask of two ranks, which are started once."""
+    return {**{kind: fit(rank, size, kind) for kind in KINDS}, "mixing": mixing(rank, size)}
+
+
+@pytest.fixture(scope="module")
+def ranks() -> list[dict[str, Any]]:
+    return on_ranks(2, everything)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_two_ranks_score_like_one(kind: str, ranks: list[dict[str, Any]]) -> None:
+    expected = fit(0, 1, kind)
+    for rank in ranks:
+        found = rank[kind]
+        for name, column in expected["table"].items():
+            np.testing.assert_allclose(found["table"][name], column, rtol=1e-3, atol=1e-3, err_msg=name)
+        np.testing.assert_allclose(found["anchors"], expected["anchors"], rtol=1e-3, atol=1e-3)
+        if kind == "labels":
+            np.testing.assert_allclose(found["label"], expected["label"], rtol=1e-3, atol=1e-3)
+
+
+def test_mixed_labels_are_named_by_all_ranks(ranks: list[dict[str, Any]]) -> None:
+    assert all("mixup" in rank["mixing"] for rank in ranks)

@@ -27,7 +27,7 @@ def loaded(name: str, monkeypatch: pytest.MonkeyPatch) -> ModuleType:
 def test_poisoning(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     pytest.importorskip("sklearn")
     module = loaded("poisoning", monkeypatch)
-    monkeypatch.setattr(sys, "argv", ["poisoning.py", "--folder", str(tmp_path), "--epochs", "10"])
+    monkeypatch.setattr(sys, "argv", ["poisoning.py", "--folder", str(tmp_path), "--epochs", "7"])
     found = module.main()
     assert found["before"][0] > 0.9
     assert found["after"][0] < 0.1

@@ -134,31 +134,35 @@ def test_the_table_is_that_of_a_plain_loop(tmp_path: Path, make: Any, accumulate
     assert sum("eval_loss" in entry for entry in running.state.log_history) == 2
 
 
+CHECKPOINTING = [
+    {"gradient_checkpointing": True, "gradient_checkpointing_kwargs": {"use_reentrant": reentrant}}
+    for reentrant in (False, True)
+]
+
+
 @pytest.mark.parametrize("layers", ["head", "last-stage", "all"])
-@pytest.mark.parametrize("reentrant", [False, True])
-def test_gradient_checkpointing_changes_no_score(tmp_path: Path, reentrant: bool, layers: str) -> None:
+def test_gradient_checkpointing_changes_no_score(tmp_path: Path, layers: str) -> None:
     tables = []
-    given = {"gradient_checkpointing": True, "gradient_checkpointing_kwargs": {"use_reentrant": reentrant}}
-    for options in (given, {}):
+    for options in ({}, *CHECKPOINTING):
         callback, model = InfluenceCallback(holdout(), layers=layers, **SETTINGS), vit()
         trainer(model, tmp_path, callback, **options).train()
         assert model.is_gradient_checkpointing == bool(options)
         tables.append(callback.scores())
-    assert_close(*tables)
+    for found in tables[1:]:
+        assert_close(found, tables[0])
 
 
-@pytest.mark.parametrize("reentrant", [False, True])
-def test_a_frozen_body_with_gradient_checkpointing(tmp_path: Path, reentrant: bool) -> None:
+def test_a_frozen_body_with_gradient_checkpointing(tmp_path: Path) -> None:
     tables = []
-    given = {"gradient_checkpointing": True, "gradient_checkpointing_kwargs": {"use_reentrant": reentrant}}
-    for options in (given, {}):
+    for options in ({}, *CHECKPOINTING):
         callback, model = InfluenceCallback(holdout(), **SETTINGS), vit()
         model.vit.requires_grad_(False)
         before = {name: weight.clone() for name, weight in model.vit.state_dict().items()}
         trainer(model, tmp_path, callback, **options).train()
         assert all(torch.equal(weight, before[name]) for name, weight in model.vit.state_dict().items())
         tables.append(callback.scores())
-    assert_close(*tables)
+    for found in tables[1:]:
+        assert_close(found, tables[0])
 
 
 def assert_close(found: ScoreTable, expected: ScoreTable) -> None:
