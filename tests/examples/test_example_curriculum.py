@@ -24,7 +24,7 @@ def loaded(name: str) -> ModuleType:
 
 def test_curriculum(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     pytest.importorskip("sklearn")
-    monkeypatch.setattr(sys, "argv", ["curriculum.py", "--epochs", "16"])
+    monkeypatch.setattr(sys, "argv", ["curriculum.py", "--epochs", "10"])
     found = loaded("curriculum").main()
     assert found["curriculum"] > found["plain"] + 0.03
     assert found["revised"] > found["plain"] + 0.03
