@@ -8,6 +8,8 @@ BIN := $(VENV)/bin
 comma := ,
 # Whole files go to a worker, so that what a file trains for its tests is trained once; `conftest.py` says which first.
 PYTEST := $(BIN)/pytest -n $(JOBS) --dist loadfile --no-loadscope-reorder
+# Or each process of the tests would compile the sources anew.
+unexport PYTHONDONTWRITEBYTECODE
 # uv installs in a third of pip's time; where it cannot be had, or not find everything, pip does it.
 PIP := $(BIN)/python -m pip --disable-pip-version-check install --quiet -c constraints.txt
 UV := $(BIN)/uv pip install --quiet --python $(BIN)/python -c constraints.txt $(addprefix --find-links ,$(PIP_FIND_LINKS))
