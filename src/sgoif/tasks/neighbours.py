@@ -44,7 +44,7 @@ def against_by_index(
     labels: Indices,
     classes: int,
     agreement: float,
-    device: torch.device | str = "cpu",
+    device: torch.device = torch.device("cpu"),  # noqa: B008
 ) -> Array:
     """The same by the index of each example, for those of `index` and their `labels`; others get zero."""
     order = np.argsort(index)
@@ -54,7 +54,8 @@ def against_by_index(
         if kind.ndim != 2 or len(kind) < count:
             raise SettingError(f"features of shape {tuple(kind.shape)} do not fit examples up to number {count - 1:,}")
     found = np.zeros(count)
-    found[rows] = against([principal(kind[rows], device=device) for kind in features], given, classes, agreement)
+    where = device if device.type == "cuda" else "cpu"  # others have no float64
+    found[rows] = against([principal(kind[rows], device=where) for kind in features], given, classes, agreement)
     return found
 
 

@@ -17,7 +17,7 @@ class WrongLabels(Check):
     """Labels that are judged wrong, in the tiers of `LabelFindings.tiers`.
 
     Each that is surely wrong is an error where some labels must be wrong, and not only the model
-    (`Judgement.proven`). The list ends where its false discovery rate (a tenth, unless another is asked for) would be
+    (`_proven`). The list ends where its false discovery rate (a tenth, unless another is asked for) would be
     exceeded. A network that has seen each image less than ten times may still learn what it gets wrong: it has to
     agree with two thirds of the held-out labels that chance leaves. What is worth a look besides is one note with all
     of these images, the most suspicious first; so is the list where nothing is proven. Where the model has learned too
@@ -88,8 +88,14 @@ class WrongLabels(Check):
 
 
 def _proven(found: LabelFindings) -> bool:
-    """Whether labels that look wrong are wrong, and not only misunderstood."""
-    chance = 1 / found.classes
+    """Whether labels that look wrong are wrong even if the model makes as many mistakes as it can.
+
+    Of m mistakes in all, at most m² are left among the examples of which it is surest: no more than if a second model,
+    as good and independent, had to make them too. With a share D of disagreement in all and D′ there, no label has to
+    be wrong unless D′ > D².
+    """
+    judged, chance = found.judgement, 1 / found.classes
     brief = float(found.table()["n_observations"].mean()) < LOOKS
-    agrees = found.judgement.anchors.agreement() >= chance + AGREEMENT * (1 - chance)
-    return found.proven and (agrees or not brief)
+    agrees = judged.anchors.agreement() >= chance + AGREEMENT * (1 - chance)
+    proven = judged.knows and judged.rate.low > judged.estimates["disagreement"] ** 2
+    return proven and (agrees or not brief)

@@ -87,8 +87,7 @@ class LabelErrors(LabelFindings):
             index, given = (
                 np.concatenate([getattr(e, name) for e in (training, held_out)]) for name in ("index", "given")
             )
-            device = monitor.device if monitor.device.type == "cuda" else "cpu"  # others have no float64
-            beside = against_by_index(features, index, given, classes, held_out.agreement(), device)
+            beside = against_by_index(features, index, given, classes, held_out.agreement(), monitor.device)
         super().__init__(
             judge(training, held_out, classes, checked, beside),
             monitor.scores(label=label),

@@ -127,11 +127,6 @@ class LabelFindings:
         """Whether the model has learned enough to tell anything about how many labels are wrong."""
         return self.judgement.knows
 
-    @property
-    def proven(self) -> bool:
-        """Whether some labels must be wrong, and not only the model."""
-        return self.judgement.proven
-
     def review_plan(self, count: int = 40, seed: int = 0) -> Labels:
         """Examples to look at, drawn all over the ranking, so that `update` can tell how many labels are wrong in all.
 

@@ -63,16 +63,6 @@ class Judgement:
         """P(wrong) of the held-out examples."""
         return self.curve.probability(self.anchor_suspicion, self.rate.estimate)
 
-    @property
-    def proven(self) -> bool:
-        """Whether labels are wrong even if the model makes as many mistakes as it can.
-
-        Of m mistakes in all, at most m² are left among the examples of which it is surest: no more than if a second
-        model, as good and independent, had to make them too. With a share D of disagreement in all and D′ there, no
-        label has to be wrong unless D′ > D².
-        """
-        return self.knows and self.rate.low > self.estimates["disagreement"] ** 2
-
     def selected(self, v: Array, fdr: float) -> Labels:
         """Positions of the surely wrong among examples of these v, if hardly more are than is proven."""
         order = np.argsort(-v, kind="stable")
