@@ -274,9 +274,9 @@ def choose(wanted: str) -> list[str]:
     groups = {
         "all": [name for name, method in METHODS.items() if method.family != ABLATIONS and name not in swept],
         POST_HOC: [name for name, method in METHODS.items() if method.family == POST_HOC and name not in swept],
-        "sweeps": swept,
         "trained": [name for name, method in METHODS.items() if method.trains],
         ABLATIONS: [name for name, method in METHODS.items() if method.family == ABLATIONS],
+        "sweeps": swept,
     }
     return methods.choose(METHODS, groups, wanted)
 

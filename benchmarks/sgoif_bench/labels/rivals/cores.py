@@ -10,7 +10,7 @@ With cross entropies ℓ_k = −log p_k and the shares π of the given labels am
 The second sum, the confidence regulariser, is the loss of a label drawn at random, which a network lowers least by
 learning labels by heart. Numbers of the paper, for 100 epochs, as shares: β is 0 for the first 10%, rises to 2 over the
 next 30% and stays; as in the authors' code, the sieve begins after 30% and all are kept before. p is kept from zero by
-1e-8 in the regulariser and the sieve, as theirs. Their learning rate, divided by 1 + β, is left to the recipe.
+1e-8 in the regulariser and the sieve, as theirs. They divide the learning rate by 1 + β; here it is the loss.
 
 Only the first phase, the sieve, finds wrong labels; the second (CORES²*, consistency training on what was sieved out)
 trains on and is left out.
@@ -72,7 +72,8 @@ def cores(problem: Problem, tell: Say) -> Outcome:
         if is_late(epoch, epochs):
             late.add(index, values)
         kept = values <= 0 if sieves(epoch, epochs) else torch.ones_like(values, dtype=torch.bool)
-        each = regularised(logits, labels, prior, beta(epoch, epochs))
+        weight = beta(epoch, epochs)
+        each = regularised(logits, labels, prior, weight) / (1 + weight)
         return (each * kept).sum() / kept.sum().clamp_min(1)
 
     def on_epoch(completed: int) -> None:
