@@ -37,7 +37,7 @@ def test_sieve_and_loss_by_hand() -> None:
 
 @pytest.mark.long
 def test_cores_finds_wrong_labels_and_its_threshold_is_the_sieve() -> None:
-    problem, is_wrong = striped(size=240, epochs=6, anchors=24)
+    problem, is_wrong = striped(size=240, epochs=10, anchors=24)
     found = cores.cores(problem, lambda line: None)
     assert auroc(is_wrong, found.suspicion) > 0.95
     assert found.flagged is not None
