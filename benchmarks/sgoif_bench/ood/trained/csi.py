@@ -17,11 +17,11 @@ turn (4) and the class of unturned images (K). The answer is the joint layer's m
 
 the other two layers are told in the details and score nothing.
 
-Numbers of the authors' code for labelled data: τ = 0.07, a weight decay of 1e-6, projections of 128 from one hidden
-layer, views of SimCLR with crops of 8 to 100%, batches of 512 turned images (so a quarter of the recipe's batch of
-images, twice), linear layers by SGD at 0.1 falling tenfold after 60, 75 and 90% of their 100 epochs. The recipe's SGD
-takes the place of LARS, and both parts have the recipe's epochs, as in OpenOOD, whose 100 and 100 are `--epochs 100`
-(the authors: 700 and 100; OpenOOD scores by the class layer alone).
+Numbers of the authors' code for labelled data: τ = 0.07, projections of 128 from one hidden layer, views of SimCLR with
+crops of 8 to 100%, batches of 512 turned images (so a quarter of the recipe's batch of images, twice), linear layers by
+SGD at 0.1 falling tenfold after 60, 75 and 90% of their 100 epochs. The weight decay of 1e-6 is OpenOOD's. The recipe's
+SGD takes the place of LARS, and both parts have the recipe's epochs, as in OpenOOD, whose 100 and 100 are
+`--epochs 100` (the authors: 700 and 100; OpenOOD scores by the class layer alone).
 
 Cost: 8 trainings for the contrast, and 4 for as many epochs as the linear part has, though that has no backward pass
 through the network. Evaluation takes four forward passes.
