@@ -214,7 +214,7 @@ def test_a_signal_saves_and_says_how_to_go_on(
 
 
 def test_a_signal_while_images_are_read_leaves_a_run_that_can_go_on(photos: Path, tmp_path: Path) -> None:
-    with pytest.raises(AuditInterrupted, match="No checkpoint"):
+    with pytest.raises(AuditInterrupted, match="What was read of the images is kept"):
         audit(settings(photos, tmp_path / "run"), Stop(signal.SIGINT, 64, "reading"))
     audit(settings(photos, tmp_path / "run"), resume=True)
     assert len(read_issues(tmp_path / "run")) == 180

@@ -137,7 +137,7 @@ class Batches:
         self.seed, self.augment, self.device = seed, augment, device
         self.mirror = pixels.shape[1] > 1  # letters and digits come in grey, and must not be mirrored
         self.parts = batches_per_epoch(len(rows), batch_size)
-        self.size = len(rows) // self.parts
+        self.size = -(-len(rows) // self.parts)
         self._epoch, self._order = -1, rows
         fits = device.type == "cuda" and pixels.nbytes <= ON_DEVICE_BYTES
         self._on_device = torch.from_numpy(np.ascontiguousarray(pixels)).to(device) if fits else None
@@ -147,15 +147,16 @@ class Batches:
         return self.parts
 
     def at(self, step: int) -> tuple[Tensor, Tensor, Tensor]:
-        """The batch of a step of the whole run: every image at most once an epoch, several processes a part of it each.
+        """The batch of a step of the whole run, several processes a part of it each.
 
-        All are of one size, since a GPU takes seconds to find out how to compute another; the few images that remain
-        miss that epoch.
+        All are of one size, since a GPU takes seconds to find out how to compute another: the last of an epoch is
+        filled up with images of the first, so that every image is seen once and a few are seen twice.
         """
         epoch, position = divmod(step, self.parts)
         if epoch != self._epoch:
             generator = np.random.default_rng((self.seed, SHUFFLE, epoch))
-            self._epoch, self._order = epoch, generator.permutation(self.rows)
+            order = generator.permutation(self.rows)
+            self._epoch, self._order = epoch, np.concatenate([order, order[: self.parts * self.size - len(order)]])
         # Sorted: the pixels are read from the disk in one direction.
         whole = np.sort(self._order[position * self.size : (position + 1) * self.size])
         mine = self.communicator.share(len(whole))
