@@ -46,6 +46,16 @@ class ErrorBudget:
         return self.solver + self.curvature + self.projection + self.linearisation + self.confidence
 
 
+def look_at_anchors(gradients: ExampleGradients, curvature: Curvature) -> tuple[Tensor, Tensor]:
+    """g_v at the weights as they are and φ_v, of all anchors, [K, P] each; raises where nothing was scored yet."""
+    if not curvature.ready:
+        raise SgoifError("there is no score yet, so there is no error to measure; run at least one step first")
+    bank = gradients.bank
+    with gradients.captured() as capture:
+        own = gradients.of_anchors(capture)[0]
+    return bank.communicator.gathered(own), bank.communicator.gathered(bank.phi)
+
+
 @dataclass(frozen=True)
 class ErrorView:
     """What the error of a score is measured with."""
@@ -63,12 +73,8 @@ class ErrorView:
     def measure(self, most: int = 128) -> ErrorBudget:
         """Measure the parts of `ErrorBudget` at the current weights, the exact curvature with so many anchors."""
         source, curvature = self.gradients, self.curvature
-        if not curvature.ready:
-            raise SgoifError("there is no score yet, so there is no error to measure; run at least one step first")
+        g, phi = look_at_anchors(source, curvature)
         bank = source.bank
-        with source.captured() as capture:
-            g = source.of_anchors(capture)[0]
-        g, phi = bank.communicator.gathered(g), bank.communicator.gathered(bank.phi)
         weights = bank.weights()
         psi = (weights.unsqueeze(1) * phi).sum(0)
         wanted = (weights.unsqueeze(1) * g).sum(0, keepdim=True)

@@ -16,6 +16,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from sgoif.analysis.error_budget import look_at_anchors
 from sgoif.anchors.gradients import ExampleGradients
 from sgoif.core.precision import full_precision
 from sgoif.curvature.base import Curvature
@@ -60,7 +61,7 @@ def influence_terms(
         queries: gradients g whose influence is asked for.
     """
     c, phi, g, x = (t.double() for t in (confidence, phi, queries, exact))
-    w = c / c.sum().clamp_min(torch.finfo(c.dtype).tiny)
+    w = _shares(c)
     residual = wanted.double() - operator.matvec(phi.to(wanted.dtype)).double()
     length, norms, mean = row_norm(phi), row_norm(g), (w * c).sum()
     middle, apart = w @ phi, (c - mean).abs()
@@ -129,20 +130,20 @@ def polyak_lojasiewicz(history: Sequence[Mapping[str, float]]) -> PolyakLojasiew
     The loss is that of the anchors and the gradient that of the watched layers: with fewer layers ‖∇L‖² is less, so a
     μ that is found holds for the whole network too.
     """
-    loss = torch.tensor([entry["anchor_loss"] for entry in history], dtype=torch.float64)
+    columns = ("anchor_loss", "gradient_power", "step", "learning_rate")
+    loss, power, step, rate = (torch.tensor([e[name] for e in history], dtype=torch.float64) for name in columns)
     if len(loss) < 3 or not bool(torch.isfinite(loss).all()):
         raise SgoifError(f"{len(loss)} refreshes are too few to look at the course of a loss; at least 3 are needed")
     least = int(loss.argmin())
-    above = (loss - loss[least])[: max(least, 1)]
+    above = loss[: max(least, 1)] - loss[least]
     if not bool((above > 0).all()):
         raise SgoifError("the loss of the held-out examples never fell, so there is no decrease to look at")
-    power = torch.tensor([entry["gradient_power"] for entry in history], dtype=torch.float64)[: len(above)]
-    steps = torch.tensor([entry["step"] for entry in history], dtype=torch.float64)[: len(above)].diff()
-    rate = torch.tensor([entry["learning_rate"] for entry in history], dtype=torch.float64)[: len(above) - 1]
-    mu = float((power / (2 * above)).min())
+    count = len(above)
+    mu = float((power[:count] / (2 * above)).min())
+    flowed = float((rate[: count - 1] * step[:count].diff()).sum())
     return PolyakLojasiewicz(
         mu=mu,
-        predicted=math.exp(-2 * mu * float((rate * steps).sum())),
+        predicted=math.exp(-2 * mu * flowed),
         seen=float(above[-1] / above[0]),
     )
 
@@ -150,13 +151,12 @@ def polyak_lojasiewicz(history: Sequence[Mapping[str, float]]) -> PolyakLojasiew
 @full_precision
 def terms_of_anchors(gradients: ExampleGradients, curvature: Curvature) -> InfluenceTerms:
     """Lemma 1 for the anchors' own gradients at the weights as they are, all anchors being one pool."""
-    if not curvature.ready:
-        raise SgoifError("there is no score yet, so there is no error to measure; run at least one step first")
-    bank = gradients.bank
-    with gradients.captured() as capture:
-        own = gradients.of_anchors(capture)[0]
-    g, phi = bank.communicator.gathered(own), bank.communicator.gathered(bank.phi)
-    c = bank.confidence
-    wanted = ((c / c.sum().clamp_min(torch.finfo(c.dtype).tiny)).unsqueeze(1) * g).sum(0, keepdim=True)
-    smallest = curvature.spectrum().smallest
-    return influence_terms(curvature, smallest, curvature.solve(wanted)[0], g, phi, c, g)
+    g, phi = look_at_anchors(gradients, curvature)
+    c = gradients.bank.confidence
+    exact = curvature.solve(_shares(c).unsqueeze(0) @ g)[0]
+    return influence_terms(curvature, curvature.spectrum().smallest, exact, g, phi, c, g)
+
+
+def _shares(confidence: Tensor) -> Tensor:
+    """w_a = c_a / Σ_u c_u."""
+    return confidence / confidence.sum().clamp_min(torch.finfo(confidence.dtype).tiny)

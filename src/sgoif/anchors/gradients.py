@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from sgoif.anchors.bank import AnchorBank
-from sgoif.core.batches import batch_size, taken
+from sgoif.core.batches import batch_size, filled, taken
 from sgoif.core.data import isolated_random_state
 from sgoif.core.interrupts import autocast_set, guarded
 from sgoif.core.losses import Loss
@@ -157,8 +157,8 @@ class ExampleGradients:
         """The same in passes over exactly so many examples, the last of them repeated as often as it takes."""
         passes = []
         for rows in torch.arange(len(labels)).split(size):
-            filled = torch.cat([rows, rows[-1:].expand(size - len(rows))])
-            found = self.of(taken(inputs, filled), labels[filled.to(labels.device)], capture, loss)
+            chosen = filled(rows, size)
+            found = self.of(taken(inputs, chosen), labels[chosen.to(labels.device)], capture, loss)
             part = found.gradients
             kept = slice(len(rows))
             if isinstance(part, Tensor):

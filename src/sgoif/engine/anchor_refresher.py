@@ -111,24 +111,24 @@ class AnchorRefresher:
         gradient = self.gradients.whole(found.gradients)
         self.communicator.run_and_sync_errors(self.scorer.raise_if_faulty)
         self.step_weight.refresh(found.losses)
-        condition, smallest = (spectrum := self.curvature.spectrum()).condition, spectrum.smallest
+        spectrum = self.curvature.spectrum()
         beta = self.controller.proxy(found.learning_rate, found.weight_decay, found.examples)
         self.step_weight.observe_proxy(beta)
-        control = self.controller.control(beta, condition)
+        control = self.controller.control(beta, spectrum.condition)
         solution = self.solver.solve(self.curvature, gradient, bank.phi, control)
         residual = solution.norms.residual
         odd = anomalies(solution.norms.phi, residual)
         bank.phi = select_rows(~odd, solution.phi, 0.0)
         bank.residual = self.communicator.gathered(torch.where(odd, torch.inf, residual))
 
-        tolerance = self.controller.tolerance(bank.residual, beta, condition, found.epochs)
+        tolerance = self.controller.tolerance(bank.residual, beta, spectrum.condition, found.epochs)
         bank.average_residual()
         bank.confidence = self._confidence(tolerance.tau).to(self.device)
         replacing = self._replacing(found.step)
         if s.refine and s.gate == "stability" and replacing:
             self._refine(gradient, solution, tolerance.tau)
 
-        covered = self._set_directions(solution.residual, smallest)
+        covered = self._set_directions(solution.residual, spectrum.smallest)
         self.held_out.score_bank(gradient, found.losses, found.logits)
         looked = self.curvature, self.solver, gradient, s.seed, self.communicator, s.rank
         probes = observe_signals(self.controller, *looked)

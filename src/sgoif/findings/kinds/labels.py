@@ -38,12 +38,14 @@ class WrongLabels(Check):
         """One finding for each label that is surely wrong, the likeliest first; one for all that are worth a look."""
         if seen.labels_found is None:
             return []
-        table = seen.labels_found.table() if seen.verdicts is None else seen.verdicts
-        place = dict(zip(seen.labels_found.table()["index"].tolist(), seen.judged.tolist(), strict=True))
+        whole = seen.labels_found.table()
+        table = whole if seen.verdicts is None else seen.verdicts
+        place = dict(zip(whole["index"].tolist(), seen.judged.tolist(), strict=True))
         rows = np.asarray([place[index] for index in table["index"].tolist()], dtype=np.int64)
         order = np.argsort(-np.nan_to_num(table["probability_wrong"]), kind="stable")
         listed = order[table["is_label_issue"][order]]
-        sure = listed if _proven(seen.labels_found) else listed[:0]
+        looks = float(whole["n_observations"].mean())
+        sure = listed if _proven(seen.labels_found, looks) else listed[:0]
         found = [self._wrong(seen, table, int(at), int(rows[at])) for at in sure]
         surely, look, _ = seen.labels_found.tiers()
         rest = order[~np.isin(order, sure)][: max(0, surely.size + look.size - len(sure))]
@@ -87,15 +89,15 @@ class WrongLabels(Check):
         )
 
 
-def _proven(found: LabelFindings) -> bool:
-    """Whether labels that look wrong are wrong even if the model makes as many mistakes as it can.
+def _proven(found: LabelFindings, looks: float) -> bool:
+    """Whether labels that look wrong are wrong even if the model makes as many mistakes as it can; `looks` is how often
+    it saw each image.
 
     Of m mistakes in all, at most m² are left among the examples of which it is surest: no more than if a second model,
     as good and independent, had to make them too. With a share D of disagreement in all and D′ there, no label has to
     be wrong unless D′ > D².
     """
     judged, chance = found.judgement, 1 / found.classes
-    brief = float(found.table()["n_observations"].mean()) < LOOKS
     agrees = judged.anchors.agreement() >= chance + AGREEMENT * (1 - chance)
     proven = judged.knows and judged.rate.low > judged.estimates["disagreement"] ** 2
-    return proven and (agrees or not brief)
+    return proven and (agrees or looks >= LOOKS)

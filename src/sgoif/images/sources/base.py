@@ -1,7 +1,7 @@
 """What every layout is asked and what it answers."""
 
 import os
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -86,6 +86,11 @@ def split_note(split: str, available: Sequence[str]) -> list[str]:
         if others
         else []
     )
+
+
+def splits_note(splits: Iterable[str]) -> str:
+    """What to tell a person about all splits being read."""
+    return f"reading the splits {few(dict.fromkeys(splits))}"
 
 
 def refuse_split(request: Request) -> None:

@@ -19,10 +19,10 @@ from sgoif.images.classes import class_text
 from sgoif.images.collection import Skipped
 from sgoif.images.containment import contained_file
 from sgoif.images.errors import ImagesError
-from sgoif.images.sources.base import Found, Request, choose_split, listing, refuse_split, split_note
+from sgoif.images.sources.base import Found, Request, choose_split, listing, refuse_split, split_note, splits_note
 from sgoif.images.sources.crops import Crops
 from sgoif.images.sources.manifest import Finder
-from sgoif.images.text import as_unicode, few, plural, shown
+from sgoif.images.text import as_unicode, plural, shown
 
 ANNOTATIONS, BESIDE = "annotations", "_annotations.coco.json"
 KEYS = (b'"images"', b'"annotations"', b'"categories"', b'"licenses"')
@@ -52,7 +52,7 @@ def read(request: Request) -> Found:
     files = _files(path)
     split = choose_split(path, request.split, list(files))
     if request.every_split and len(files) > 1:
-        reader = _Reader(request, path, [f"reading the splits {few(files)}"])
+        reader = _Reader(request, path, [splits_note(files)])
         return replace(reader.read({split: files[split], **files}), split=split, splits=reader.splits)
     return replace(_Reader(request, path, split_note(split, list(files))).read({split: files[split]}), split=split)
 

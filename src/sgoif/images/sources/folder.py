@@ -9,7 +9,7 @@ from typing import Any
 from sgoif.images.backends import Files
 from sgoif.images.collection import Skipped
 from sgoif.images.errors import ImagesError
-from sgoif.images.sources.base import SPLIT_NAMES, Found, Request, choose_split, listing, split_note
+from sgoif.images.sources.base import SPLIT_NAMES, Found, Request, choose_split, listing, split_note, splits_note
 from sgoif.images.sources.walk import FOLLOW, Walk, is_image, is_link
 from sgoif.images.text import as_unicode, few, shown
 
@@ -62,7 +62,7 @@ def _read_splits(request: Request, walk: Walk, split: str) -> Found:
             labels += [None] * len(files)
         paths += files
         splits += [as_unicode(base.name)] * len(files)
-    notes = [f"reading the splits {few(dict.fromkeys(splits))}", *walk.notes()]
+    notes = [splits_note(splits), *walk.notes()]
     return replace(_found(request, walk, paths, labels, split, notes), splits=splits)
 
 

@@ -13,9 +13,18 @@ from sgoif.images.backends import Encoded, Update, stamp
 from sgoif.images.collection import Skipped
 from sgoif.images.containment import contained_file
 from sgoif.images.errors import ImagesError, UnreadableImageError
-from sgoif.images.sources.base import SPLIT_NAMES, Found, Request, choose_split, listing, refuse_split, split_note
+from sgoif.images.sources.base import (
+    SPLIT_NAMES,
+    Found,
+    Request,
+    choose_split,
+    listing,
+    refuse_split,
+    split_note,
+    splits_note,
+)
 from sgoif.images.sources.tar_samples import ConnectionLost, Place, located
-from sgoif.images.text import as_unicode, few, shown
+from sgoif.images.text import as_unicode, shown
 
 SUFFIX = ".tar"
 SPLIT = re.compile(r"[a-z]+", re.IGNORECASE)
@@ -79,7 +88,7 @@ def _files(request: Request) -> tuple[list[Path], list[str], str | None, list[st
         return files, [], None, []
     split = choose_split(request.path, request.split, available)
     if request.every_split:
-        return files, splits, split, [f"reading the splits {few(available)}"]
+        return files, splits, split, [splits_note(available)]
     chosen = [file for file, own in zip(files, splits, strict=True) if own == split]
     return chosen, [], split, split_note(split, available)
 

@@ -18,10 +18,10 @@ import numpy as np
 from sgoif.images.collection import Skipped
 from sgoif.images.containment import contained_file
 from sgoif.images.errors import ImagesError
-from sgoif.images.sources.base import SPLIT_NAMES, TRAIN, Found, Request, choose_split, listing, split_note
+from sgoif.images.sources.base import SPLIT_NAMES, TRAIN, Found, Request, choose_split, listing, split_note, splits_note
 from sgoif.images.sources.crops import Crops
 from sgoif.images.sources.walk import Walk
-from sgoif.images.text import few, plural, shown
+from sgoif.images.text import plural, shown
 
 IMAGES, LABELS = "images", "labels"
 TABLES = ("data.yaml", "dataset.yaml", "data.yml", "dataset.yml")
@@ -58,7 +58,7 @@ def read(request: Request) -> Found:
     classes, pose = _names(request.path)
     every = request.every_split and len(parts) > 1
     if every:
-        notes = [f"reading the splits {few(parts)}"]
+        notes = [splits_note(parts)]
     else:
         parts = {split or "": parts[split or ""]}
     walk = Walk(request)
