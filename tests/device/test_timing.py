@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from sgoif.device import timing
-from sgoif.device.timing import Clock, Meter
+from sgoif.device.timing import Clock, Meter, SideStream, aside
 from sgoif.engine.refresh_schedule import RefreshSchedule
 from sgoif.engine.time_budget import TimeBudget
 
@@ -114,3 +114,37 @@ def test_no_event_is_recorded_without_a_budget(monkeypatch: pytest.MonkeyPatch) 
     schedule.time.begin()
     schedule.time.account(0.5, scored=True, mark=schedule.time.mark())
     assert schedule.time.spent == 0.5
+
+
+class Stream:
+    """A stream of work that only says what it waited for."""
+
+    def __init__(self) -> None:
+        self.waited: list[object] = []
+
+    def wait_event(self, event: object) -> None:
+        self.waited.append(event)
+
+    wait_stream = wait_event
+
+
+class Owner:
+    """Somebody who has work that need not wait."""
+
+
+def test_work_overtakes_only_where_the_memory_it_uses_again_is_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    main, other, after = Stream(), Stream(), Moment(Card(monkeypatch), 1.0)
+    side, used = SideStream(other), []  # type: ignore[arg-type]
+    monkeypatch.setattr(timing, "_side_stream", lambda device: side)
+    monkeypatch.setattr(torch.cuda, "current_stream", lambda device: main)
+    monkeypatch.setattr(torch.cuda, "set_stream", used.append)
+    first, second = Owner(), Owner()
+    for owner in (first, first, second, first):
+        with aside(GPU, after, owner):  # type: ignore[arg-type]
+            assert used[-1] is other
+        assert used[-1] is main
+    assert other.waited == [main, after, main, main]
+    assert main.waited == [other] * 4
+    del first
+    with aside(GPU, after, Owner()):  # type: ignore[arg-type]
+        assert other.waited[-1] is main, "an owner that is gone is nobody"

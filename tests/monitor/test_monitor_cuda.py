@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import ExitStack
 from copy import deepcopy
 
 import numpy as np
@@ -159,3 +160,22 @@ def test_an_index_given_twice_is_named_some_steps_later_and_nothing_else_is_lost
     for number in range(112, 116):
         run.step(number)
     assert run.monitor.scores()["n_observations"].sum() > before + 4 * 16
+
+
+def test_several_monitors_of_a_model_score_as_each_alone() -> None:
+    def scores(temperatures: tuple[float, ...]) -> list[np.ndarray]:
+        run = Run(watched=False)
+        monitors = [
+            InfluenceMonitor(run.model, run.optimizer, data(24, 1), temperature=temperature, execution="deferred")
+            for temperature in temperatures
+        ]
+        for number in range(200):
+            with ExitStack() as steps:
+                for monitor in monitors:
+                    steps.enter_context(monitor.step((torch.arange(16) + 16 * number) % 64))
+                run.step(number)
+        return [monitor.scores(anchors=False)["influence"] for monitor in monitors]
+
+    together = scores((2.0, 4.0, 8.0))
+    for temperature, found in zip((2.0, 4.0, 8.0), together, strict=True):
+        assert np.array_equal(found, scores((temperature,))[0], equal_nan=True)

@@ -1,10 +1,12 @@
 """Time and order of work on a GPU, which runs behind the host; other devices do everything at once and in turn."""
 
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from functools import cache
 from time import perf_counter
 from typing import Any, NamedTuple
+from weakref import ref
 
 import torch
 
@@ -82,17 +84,24 @@ def moment(device: torch.device) -> torch.cuda.Event:
 class aside:
     """Give a GPU work that need not wait for what it was given since `after`: the host may then look at results early.
 
-    What the work writes to must not be used by what it overtakes. Later work on the device comes after it.
+    What the work writes to must not be used by what it overtakes. Later work on the device comes after it. The memory
+    that its owner lets go of is used again by the next work aside. That may overtake what still reads it, if it is
+    another's, who knows nothing of it: so where the owner changes, nothing is overtaken.
     """
 
-    def __init__(self, device: torch.device, after: torch.cuda.Event | None) -> None:
-        self._device, self._after = device, after
+    def __init__(self, device: torch.device, after: torch.cuda.Event | None, owner: object) -> None:
+        self._device, self._after, self._owner = device, after, owner
 
     def __enter__(self) -> None:
         if self._after is None:
             return
-        self._main, self._other = torch.cuda.current_stream(self._device), _other_stream(self._device)
-        self._other.wait_event(self._after)
+        side = _side_stream(self._device)
+        self._main, self._other = torch.cuda.current_stream(self._device), side.stream
+        if side.owner() is self._owner:
+            self._other.wait_event(self._after)
+        else:
+            self._other.wait_stream(self._main)
+            side.owner = ref(self._owner)
         register(self.restore)
         torch.cuda.set_stream(self._other)
 
@@ -119,7 +128,15 @@ def forget_workspaces() -> None:
         forget()
 
 
+@dataclass
+class SideStream:
+    """Where work goes that need not wait, and whose was the last."""
+
+    stream: torch.cuda.Stream
+    owner: Callable[[], object] = lambda: None
+
+
 @cache
-def _other_stream(device: torch.device) -> torch.cuda.Stream:
+def _side_stream(device: torch.device) -> SideStream:
     """One stream a device for all such work: what it leaves is used again only after the main stream was waited for."""
-    return torch.cuda.Stream(device, priority=-1)
+    return SideStream(torch.cuda.Stream(device, priority=-1))

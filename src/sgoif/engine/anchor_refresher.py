@@ -97,7 +97,7 @@ class AnchorRefresher:
     def complete(self, found: AnchorPass) -> GroupDirections:
         """The rest of a refresh, and an entry in the history."""
         start = perf_counter()
-        with aside(self.device, found.after):
+        with aside(self.device, found.after, self):
             entry = self.complete_refresh(found)
         seconds = found.clock.seconds() if found.after is None else found.seconds + perf_counter() - start
         self.schedule.time.refreshed(seconds)

@@ -195,8 +195,6 @@ class StepPipeline:
         if queue.meets(everyone):  # an example is scored once per block, so that its means are updated one by one
             self.score_queue()
         self.time.stride = decision.stride
-        if not self.mixtures.at_once and step.target is None and self.steps < FIRST_LOOKS and not learning:
-            self.mixtures.note(step.logits, step.logits_delta)
         if learning:
             self.learn(step, record)
         if record is not None and self.directions.psi is None:
@@ -206,7 +204,9 @@ class StepPipeline:
         if self.schedule.refresh_every == 1:
             self.score_queue()  # every step by the directions of that very step
         queue.add(step, everyone)
-        self.complete_refresh()  # it says how soon the next is due
+        self.complete_refresh()  # it says how soon the next is due, and reads what was noted so far
+        if not self.mixtures.at_once and step.target is None and self.steps < FIRST_LOOKS and not learning:
+            self.mixtures.note(step.logits, step.logits_delta)
         if self.schedule.due(len(everyone), ledger.used, decision.in_time):
             self.begin_refresh()
             if not self.refreshes_later:
