@@ -22,8 +22,8 @@ SHARPEST, FLATTEST = 8.0, 0.1
 STEPS = 30
 SMALLEST = 1e-4
 """Least probability that is told from zero: the ledger keeps probabilities in half precision."""
-ROWS_AT_ONCE = 2**22
-"""Numbers in one block of probabilities."""
+ROWS_AT_ONCE = 2**16
+"""Numbers in one block of probabilities, which then stays in a cache."""
 
 
 def normalised(probabilities: Array) -> Array:
