@@ -7,7 +7,6 @@ from sgoif_bench.labels.problem import Outcome, Problem
 from sgoif_bench.labels.rivals.influence_common import head_gradients, train
 from sgoif_bench.labels.rivals.knn import knn_of
 from sgoif_bench.labels.rivals.self_influence import self_influence_of
-from sgoif_bench.labels.rivals.simifeat import simifeat_of
 from sgoif_bench.labels.rivals.tracin import Trace
 from sgoif_bench.labels.rivals.watched import TrainingWatch
 
@@ -23,4 +22,4 @@ def plain(problem: Problem, tell: Say) -> dict[str, Outcome]:
     found["tracin-self"] = trace.outcome()
     found["self-influence"] = self_influence_of(head_gradients(problem, model), tell)
     found["knn"] = knn_of(problem, problem.features(model), tell)
-    return found | simifeat_of(problem, model, tell)
+    return found

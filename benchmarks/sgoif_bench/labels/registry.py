@@ -5,6 +5,7 @@ A *family* is a set of methods whose outcomes can come from one training:
     ours        the label score and the influence it is made of, from a run that we watch
     ablations   the same run watched by monitors that each lack a part
     plain       whatever only looks at a run without us
+    simifeat    the same, but looking takes longer than the run: both of its rankings
 
 Every other method trains in its own way and is a family of its own. A shared training says nothing about the cost of
 one method: for that, each runs alone (`--solo`); only ablations cannot.
@@ -54,11 +55,12 @@ class Method:
             object.__setattr__(self, "family", self.name)
 
 
-OWN_FAMILY, ABLATIONS, PLAIN = "ours", "ablations", "plain"
+OWN_FAMILY, ABLATIONS, PLAIN, SIMIFEAT = "ours", "ablations", "plain", "simifeat"
 FAMILIES: dict[str, str] = {
     OWN_FAMILY: f"{OURS}:family",
     ABLATIONS: f"{OURS}:ablations",
     PLAIN: "sgoif_bench.labels.plain:plain",
+    SIMIFEAT: f"{RIVALS}.simifeat:family",
 }
 """Families of several methods: `module:function` that is called with (problem, tell) and returns outcomes by name."""
 
@@ -206,8 +208,8 @@ _ALL = (
         _SIMIFEAT,
         family=PLAIN,
     ),
-    Method("simifeat-vote", f"{RIVALS}.simifeat:simifeat_vote", "SimiFeat, vote", _SIMIFEAT, family=PLAIN),
-    Method("simifeat-rank", f"{RIVALS}.simifeat:simifeat_rank", "SimiFeat, rank", _SIMIFEAT, family=PLAIN),
+    Method("simifeat-vote", f"{RIVALS}.simifeat:simifeat_vote", "SimiFeat, vote", _SIMIFEAT, family=SIMIFEAT),
+    Method("simifeat-rank", f"{RIVALS}.simifeat:simifeat_rank", "SimiFeat, rank", _SIMIFEAT, family=SIMIFEAT),
 )
 _LEFT_OUT = {
     "without-gate": "without the gate",

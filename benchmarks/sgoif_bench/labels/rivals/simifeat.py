@@ -34,12 +34,17 @@ _STREAM = 501
 
 def simifeat_vote(problem: Problem, tell: Say) -> Outcome:
     """The vote, from a plain training."""
-    return simifeat_of(problem, train(problem, tell, "SimiFeat"), tell)["simifeat-vote"]
+    return family(problem, tell)["simifeat-vote"]
 
 
 def simifeat_rank(problem: Problem, tell: Say) -> Outcome:
     """The rank, from a plain training."""
-    return simifeat_of(problem, train(problem, tell, "SimiFeat"), tell)["simifeat-rank"]
+    return family(problem, tell)["simifeat-rank"]
+
+
+def family(problem: Problem, tell: Say) -> dict[str, Outcome]:
+    """Both, from one plain training."""
+    return simifeat_of(problem, train(problem, tell, "SimiFeat"), tell)
 
 
 def simifeat_of(problem: Problem, model: nn.Module, tell: Say) -> dict[str, Outcome]:
