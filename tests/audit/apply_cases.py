@@ -39,6 +39,15 @@ def decide(path: Path, source: Path, rows: Sequence[Row]) -> Path:
     return path
 
 
+def decide_splits(path: Path, source: Path, rows: Sequence[tuple[str, ...]]) -> Path:
+    """The same with new splits, the fifth of the cells."""
+    with open(path, "w", newline="", encoding="utf-8") as file:
+        writer = csv.writer(file)
+        writer.writerow([*HEADER, "new_split"])
+        writer.writerows([to_cell(cell) for cell in (*cells[:4], str(source), cells[4])] for cells in rows)
+    return path
+
+
 def snapshot(root: Path) -> dict[str, tuple[str, int]]:
     """Contents and times of everything below a folder."""
     files = [root] if root.is_file() else [path for path in root.rglob("*") if path.is_file()]

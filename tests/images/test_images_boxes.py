@@ -12,7 +12,6 @@ import pytest
 from image_cases import picture, same_pixels, save
 from PIL import Image
 
-from sgoif.cli import main
 from sgoif.images import ImagesError, UnreadableImageError, open_images, prepare
 
 CATEGORIES = [{"id": 7, "name": "cat"}, {"id": 3, "name": "dog"}]
@@ -241,19 +240,6 @@ def test_boxes_behind_links_out_of_the_folder_are_not_read(tmp_path: Path) -> No
     found = open_images(root)
     assert found.names == ["images/a.png#1", "images/a.png#2"]
     assert {entry.name for entry in found.skipped} == {"labels/b.txt", "images/c.png"}
-
-
-def test_a_cleaned_copy_of_boxes_is_a_folder_of_classes(tmp_path: Path) -> None:
-    first, _ = photos(tmp_path / "data")
-    write_coco(tmp_path / "data/boxes.json", BOXES)
-    decisions = tmp_path / "decisions.csv"
-    decisions.write_text("path,decision,given_label,new_label\na.png#13,drop,dog,\na.png#11,relabel,cat,dog\n")
-    assert (
-        main(["apply", str(decisions), "--source", str(tmp_path / "data/boxes.json"), "--to", str(tmp_path / "c")]) == 0
-    )
-    copied = sorted(found.relative_to(tmp_path / "c").as_posix() for found in (tmp_path / "c").rglob("*.png"))
-    assert copied == ["dog/a.png#11.png", "dog/b.png#12.png"]
-    assert same_pixels(Image.open(tmp_path / "c/dog/a.png#11.png"), first.crop((2, 3, 12, 11)))
 
 
 def test_each_image_is_decoded_once_for_all_its_boxes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -28,7 +28,7 @@ pytest.importorskip("build", reason="build is not installed: pip install build h
 pytest.importorskip("hatchling", reason="hatchling is not installed: pip install build hatchling")
 
 ROOT = Path(__file__).resolve().parents[2]
-MOST_LINES = 43_000
+MOST_LINES = 43_500
 """Of Python in the wheel: what ships has to stay small enough for one person to know."""
 COMMANDS = (
     "audit",

@@ -8,14 +8,15 @@ import os
 import secrets
 import shutil
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from glob import escape
 from pathlib import Path
 from typing import Any
 
-from sgoif.audit.dataset_writers import ARCHIVE, WRITERS, Cleaning
+from sgoif.audit.box_writers import write_coco, write_yolo
+from sgoif.audit.dataset_writers import ARCHIVE, Cleaning, write_arrays, write_folder, write_manifest
 from sgoif.audit.decisions import (
     DROPPED,
     SKIP,
@@ -27,16 +28,31 @@ from sgoif.audit.decisions import (
     read_decisions,
 )
 from sgoif.audit.progress import Progress
+from sgoif.audit.shard_writer import write_shards
 from sgoif.core.locks import lock
 from sgoif.core.serialization import replace
 from sgoif.images.collection import Collection
 from sgoif.images.errors import cannot_write
 from sgoif.images.open import open_images
+from sgoif.images.sources.base import Request
 from sgoif.images.text import few, plural, shown
 
 __all__ = ["Applied", "DecisionsError", "apply_decisions"]
 
 LOCK, FILES = "lock", "files"
+WRITERS: dict[str, Callable[[Cleaning, Path | None], str]] = {
+    "folder": write_folder,
+    "manifest": write_manifest,
+    "npz": write_arrays,
+    "idx": write_arrays,
+    "cifar": write_arrays,
+    "huggingface": write_arrays,
+    "webdataset": write_shards,
+    "coco": write_coco,
+    "yolo": write_yolo,
+}
+WHOLE = frozenset(("webdataset", "coco", "yolo"))
+"""Layouts of which the copy always has all splits."""
 
 
 @dataclass(frozen=True)
@@ -113,7 +129,9 @@ def apply_decisions(
     options: dict[str, Any] = {"layout": layout, "root": root, "image_column": image_column}
     collection = _open(origin, rows, split, {**options, "label_column": label_column, "follow_links": follow_links})
     labels = new_labels(rows, collection, decisions)
-    cleaning = Cleaning(collection, labels, links, new_splits(rows, collection))
+    start = None if root is None else Path(os.path.abspath(root))
+    request = Request(collection.source, split=split, root=start)
+    cleaning = Cleaning(collection, request, labels, links, new_splits(rows, collection))
     show = progress or Progress()
     write = WRITERS[collection.layout]
     try:
@@ -179,9 +197,12 @@ def _checked_target(to: str | os.PathLike[str], origin: Path) -> Path:
 def _open(origin: Path, rows: list[Decision], split: str | None, options: dict[str, Any]) -> Collection:
     """The whole of the data; the split is read off the paths where it is not the usual one.
 
-    Decisions that know of splits are about all of them.
+    Decisions that know of splits are about all of them, as are those about boxes and tar files: of these `split` only
+    says which was judged.
     """
     collection = open_images(origin, split=split, **options)
+    if collection.layout in WHOLE:
+        return open_images(origin, split=split, every_split=True, **options)
     if split is None and collection.layout == "folder" and any(row.new_split is not None for row in rows):
         return open_images(origin, every_split=True, **options)
     first = common_first_part(rows)
@@ -238,7 +259,10 @@ def _applied(cleaning: Cleaning, target: Path, written: str, rows: list[Decision
     moved = (after != before) & copied
     kept = {name for name, stays in zip(collection.names, ((after == before) & copied).tolist(), strict=True) if stays}
     pairs = Counter((names[a], names[b]) for a, b in zip(before[moved].tolist(), after[moved].tolist(), strict=True))
-    skipped = [f"{shown(entry.name)}: {entry.reason}" for entry in collection.skipped]
+    out = [entry for entry in collection.skipped if entry.name.rpartition("#")[0] not in cleaning.carried]
+    skipped = [f"{shown(entry.name)}: {entry.reason}" for entry in out]
+    if carried := len(collection.skipped) - len(out):
+        cleaning.notes.append(f"{plural(carried, 'box', 'boxes')} not judged, copied as before")
     splits = (collection.splits or [], cleaning.splits or [])
     elsewhere = [old != new for old, new in zip(*splits, strict=True)] or [False] * len(copied)
     numbered = written != ARCHIVE or names == [str(number) for number in range(len(names))]
@@ -258,6 +282,7 @@ def _applied(cleaning: Cleaning, target: Path, written: str, rows: list[Decision
         left_out=skipped + [f"{shown(collection.names[n])}: {why}" for n, why in cleaning.unreadable.items()],
         notes=[
             *collection.notes,
+            *cleaning.notes,
             *renumbered,
             *_notes(ways, sorted(set(range(len(names))) - set(after[copied].tolist())), names),
         ],

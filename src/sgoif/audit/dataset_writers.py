@@ -25,7 +25,7 @@ from sgoif.images.backends import Arrays, Encoded
 from sgoif.images.collection import Collection
 from sgoif.images.decode import SUFFIXES
 from sgoif.images.reading import each_image
-from sgoif.images.sources.base import pyarrow_for
+from sgoif.images.sources.base import Request, pyarrow_for
 from sgoif.images.sources.csv_table import read_csv
 from sgoif.images.sources.manifest import PARQUET
 
@@ -86,6 +86,8 @@ class Cleaning:
     """A copy to be made, and what is learnt while it is made."""
 
     collection: Collection
+    request: Request
+    """How it was opened."""
     labels: Array
     links: bool = False
     """Whether files may share their contents with the original, so that an edit of one changes the other."""
@@ -98,6 +100,10 @@ class Cleaning:
     sizes: set[tuple[int, int]] = field(default_factory=set)
     colour: bool = False
     """Whether any of the images is in colour."""
+    carried: set[str] = field(default_factory=set)
+    """Names of images in the copy, with all that was skipped of what is drawn on them."""
+    notes: list[str] = field(default_factory=list)
+    """What a person should know of the copy."""
 
     @property
     def remaining(self) -> list[int]:
@@ -249,14 +255,6 @@ def write_arrays(cleaning: Cleaning, target: Path | None) -> str:
     return ARCHIVE
 
 
-def write_encoded(cleaning: Cleaning, target: Path | None) -> str:
-    """Images that shared files, each in a file of its own below the folder of its class."""
-    store = cleaning.collection.store
-    assert isinstance(store, Encoded)
-    _write_encoded(cleaning, store, target)
-    return "one folder per class"
-
-
 def _write_encoded(cleaning: Cleaning, store: Encoded, target: Path | None) -> None:
     places = Places()
     folders = [places.folder(safe_name(name)) for name in cleaning.collection.class_names]
@@ -292,16 +290,3 @@ def _write_archive(cleaning: Cleaning, target: Path, row_of: Callable[[int], Arr
         for name, values in parts.items():
             with archive.open(f"{name}.npy", "w", force_zip64=True) as entry:
                 np.lib.format.write_array(entry, values, allow_pickle=False)
-
-
-WRITERS: dict[str, Callable[[Cleaning, Path | None], str]] = {
-    "folder": write_folder,
-    "manifest": write_manifest,
-    "npz": write_arrays,
-    "idx": write_arrays,
-    "cifar": write_arrays,
-    "huggingface": write_arrays,
-    "webdataset": write_encoded,
-    "coco": write_encoded,
-    "yolo": write_encoded,
-}

@@ -147,7 +147,7 @@ def _problem(
     if decision.given_label and decision.given_label != given:
         return f"{shown(path)} should have the label {shown(decision.given_label)} but has {shown(given)}"
     if label < 0 and kind in (RELABEL, MOVE):
-        return f"{shown(path)} lies in no class folder: it can be kept or dropped"
+        return f"{shown(path)} has no label (it lies in no class folder): it can be kept or dropped"
     if kind == MOVE:
         return _wrong_move(decision, data)
     if decision.new_split:

@@ -127,7 +127,7 @@ def write_results(
         titles={kind: TITLES.get(kind, kind) for kind in (*looked.report.looked, *looked.report.not_looked)},
         not_looked=looked.report.not_looked,
         unlisted=_unlisted(collection, pixels, looked.others),
-        splits=_splits_with_classes(collection, looked.others),
+        splits=splits_with_classes(collection, looked.others),
     )
     write_page(folder / "report.html", page_data(findings, numbers, settings.fdr, extras), progress=show.advance)
     summary = {**_summary(directory, pixels, found, numbers), "findings": told, "seconds": seconds, "notes": notes}
@@ -178,12 +178,15 @@ def _unlisted(collection: Collection, pixels: Pixels, others: Others | None) -> 
     return found
 
 
-def _splits_with_classes(collection: Collection, others: Others | None) -> list[str]:
-    """Splits that an image can be moved to: those of folders."""
-    if others is None or collection.split is None or collection.layout != "folder":
+def splits_with_classes(collection: Collection, others: Others | None) -> list[str]:
+    """Splits that an image can be moved to, if the names of images say which they are in."""
+    if others is None or collection.split is None:
         return []
-    labelled = zip(others.splits, others.pixels.labels.tolist(), strict=True)
-    return [collection.split, *dict.fromkeys(split for split, label in labelled if label >= 0)]
+    beside = list(zip(others.splits, others.pixels.names, others.pixels.labels.tolist(), strict=True))
+    names = [*((collection.split, name) for name in collection.names), *((split, name) for split, name, _ in beside)]
+    if not all(name.startswith(f"{split}/") for split, name in names):
+        return []
+    return [collection.split, *dict.fromkeys(split for split, _, label in beside if label >= 0)]
 
 
 def _write_findings(directory: RunDirectory, collection: Collection, looked: Looked) -> tuple[dict[str, Any], bool]:

@@ -11,7 +11,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -20,7 +20,7 @@ from sgoif.images.collection import Skipped
 from sgoif.images.containment import contained_file
 from sgoif.images.errors import ImagesError
 from sgoif.images.sources.base import Found, Request, choose_split, listing, refuse_split, split_note, splits_note
-from sgoif.images.sources.crops import Crops
+from sgoif.images.sources.crops import NO_BOXES, Crops
 from sgoif.images.sources.manifest import Finder
 from sgoif.images.text import as_unicode, plural, shown
 
@@ -41,82 +41,120 @@ def matches(path: Path) -> bool:
     return path.is_dir() and bool(_files(path))
 
 
+class Sheet(NamedTuple):
+    """A JSON file."""
+
+    file: Path
+    record: dict[str, Any]
+    images: dict[Any, dict[str, Any]]
+    """Entries by their number."""
+    categories: dict[Any, str | None]
+    drawn: dict[Any, list[int]]
+    """Places of annotations in their list, by the number of their image."""
+    base: Path
+    """The folder that names of files start from."""
+
+
 def read(request: Request) -> Found:
     """Every box with a category, in the order of the images; of all splits, that whose labels matter in front."""
-    path = request.path
-    if path.is_file():
-        refuse_split(request)
-        file = path
-        top = path.parent.parent if path.parent.name == ANNOTATIONS else path.parent
-        return _Reader(request, top).read({None: file})
-    files = _files(path)
-    split = choose_split(path, request.split, list(files))
-    if request.every_split and len(files) > 1:
-        reader = _Reader(request, path, [splits_note(files)])
-        return replace(reader.read({split: files[split], **files}), split=split, splits=reader.splits)
-    return replace(_Reader(request, path, split_note(split, list(files))).read({split: files[split]}), split=split)
+    files = sheet_files(request)
+    split: str | None = None
+    notes: list[str] = []
+    if request.path.is_dir():
+        named = [name for name in files if name is not None]
+        split = choose_split(request.path, request.split, named)
+        every = request.every_split and len(named) > 1
+        notes = [splits_note(named)] if every else split_note(split, named)
+        files = {split: files[split], **(files if every else {})}
+    reader = _Reader(request, notes)
+    return replace(reader.read(files), split=split, splits=reader.splits if len(files) > 1 else None)
+
+
+def sheet_files(request: Request) -> dict[str | None, Path]:
+    """The JSON files by split; None where a single one was given."""
+    if request.path.is_dir():
+        return _files(request.path)
+    refuse_split(request)
+    return {None: request.path}
+
+
+def top_of(request: Request) -> Path:
+    """The folder that holds everything."""
+    if request.path.is_dir():
+        return request.path
+    return request.path.parent.parent if request.path.parent.name == ANNOTATIONS else request.path.parent
+
+
+def read_sheet(request: Request, file: Path) -> Sheet:
+    """What a JSON file lists, after a look at whether it is in COCO's form."""
+    top = top_of(request)
+    try:
+        record = json.loads(contained_file(top, str(file.relative_to(top))).read_bytes())
+        images = {entry["id"]: entry for entry in record["images"]}
+        categories = {entry["id"]: class_text(entry["name"]) for entry in record["categories"]}
+        drawn: dict[Any, list[int]] = {}
+        for place, entry in enumerate(record["annotations"]):
+            drawn.setdefault(entry["image_id"], []).append(place)
+        names = [entry["file_name"] for entry in images.values()]
+        if not all(isinstance(name, str) for name in names):
+            raise ValueError("an image has no name")
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError, MemoryError) as error:
+        raise ImagesError(
+            f"{shown(file)} is damaged or not in COCO's format ({type(error).__name__}: {error}); expected are"
+            " lists of images, annotations and categories"
+        ) from error
+    return Sheet(file, record, images, categories, drawn, _base(file, request.root or top, names[:TRIED], request))
 
 
 class _Reader:
     """Reads JSON files, one after the other."""
 
-    def __init__(self, request: Request, top: Path, notes: Sequence[str] = ()) -> None:
-        self.request, self.top, self.root = request, top, top if request.root is None else request.root
-        self.found = Found([], [], Crops([], [], np.zeros(0), shares=False), notes=list(notes))
+    def __init__(self, request: Request, notes: Sequence[str] = ()) -> None:
+        self.request, self.root = request, request.root or top_of(request)
+        self.found = Found([], [], NO_BOXES, root=self.root, notes=list(notes))
         self.finder = Finder(self.root)
         self.splits: list[str] = []
         self.files: list[str] = []
         self.owners: list[int] = []
         self.boxes: list[tuple[float, ...]] = []
         self.labels: list[str | None] = []
+        self.told: list[str] = []
+        self.places: list[int] = []
         self.bare = 0
 
     def read(self, files: Mapping[Any, Path]) -> Found:
         """Every box of these files, which are of one split each."""
         for split, file in files.items():
-            self._read(file)
+            sheet = read_sheet(self.request, file)
+            self.bare += len(sheet.images) - sum(key in sheet.drawn for key in sheet.images)
+            for key, image in sheet.images.items():
+                if key in sheet.drawn:
+                    self._boxes(sheet, image["file_name"], sheet.drawn[key])
             self.splits += [split or ""] * (len(self.labels) - len(self.splits))
         if self.bare:
-            self.found.notes.append(f"{plural(self.bare, 'image has', 'images have')} no box and is left out")
+            self.found.notes.append(f"{plural(self.bare, 'image has', 'images have')} no box")
         self.found.labels = self.labels
-        self.found.store = Crops(self.files, self.owners, np.array(self.boxes), shares=False)
+        self.found.store = Crops(
+            self.files, self.owners, np.array(self.boxes), shares=False, told=self.told, places=self.places
+        )
         return self.found
 
-    def _read(self, file: Path) -> None:
-        try:
-            record = json.loads(contained_file(self.top, str(file.relative_to(self.top))).read_bytes())
-            images = {entry["id"]: entry["file_name"] for entry in record["images"]}
-            categories = {entry["id"]: class_text(entry["name"]) for entry in record["categories"]}
-            drawn: dict[Any, list[dict[str, Any]]] = {}
-            for entry in record["annotations"]:
-                drawn.setdefault(entry["image_id"], []).append(entry)
-            if not all(isinstance(name, str) for name in images.values()):
-                raise ValueError("an image has no name")
-        except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError, MemoryError) as error:
-            raise ImagesError(
-                f"{shown(file)} is damaged or not in COCO's format ({type(error).__name__}: {error}); expected are"
-                " lists of images, annotations and categories"
-            ) from error
-        base = _base(file, self.root, list(images.values())[:TRIED], self.request)
-        self.bare += len(images) - sum(key in drawn for key in images)
-        for key, text in images.items():
-            if key in drawn:
-                self._boxes(base, text, drawn[key], categories)
-
-    def _boxes(self, base: Path, text: str, drawn: list[dict[str, Any]], categories: Mapping[Any, str | None]) -> None:
+    def _boxes(self, sheet: Sheet, text: str, places: Sequence[int]) -> None:
         """The boxes on one image."""
-        file, reason = self.finder.file(os.path.join(base, text))
+        file, reason = self.finder.file(os.path.join(sheet.base, text))
         if reason is not None:
-            boxes = plural(len(drawn), "box", "boxes")
+            boxes = plural(len(places), "box", "boxes")
             self.found.skipped.append(Skipped(as_unicode(text), f"{reason} ({boxes})"))
             return
         self.files.append(file)
+        self.told.append(str(sheet.file))
         name = as_unicode(self.finder.below(file)).replace(os.sep, "/")
-        for position, entry in enumerate(drawn, start=1):
+        for position, place in enumerate(places, start=1):
+            entry = sheet.record["annotations"][place]
             number = entry.get("id")
             called = f"{name}#{number if isinstance(number, int) else position}"
             category = entry.get("category_id")
-            box, label = _box(entry), categories.get(category) if isinstance(category, int | str) else None
+            box, label = _box(entry), sheet.categories.get(category) if isinstance(category, int | str) else None
             if isinstance(box, str) or (label is None and self.request.labelled):
                 why = box if isinstance(box, str) else "its category is not listed"
                 self.found.skipped.append(Skipped(called, why))
@@ -125,6 +163,7 @@ class _Reader:
             self.owners.append(len(self.files) - 1)
             self.boxes.append(box)
             self.labels.append(label)
+            self.places.append(place)
 
 
 def _box(entry: dict[str, Any]) -> tuple[float, ...] | str:
@@ -151,9 +190,9 @@ def _base(file: Path, root: Path, names: list[str], request: Request) -> Path:
     return places[0]
 
 
-def _files(folder: Path) -> dict[str, Path]:
+def _files(folder: Path) -> dict[str | None, Path]:
     """The JSON files of a folder, by split."""
-    found: dict[str, Path] = {}
+    found: dict[str | None, Path] = {}
     for entry in listing(folder):
         file = Path(entry.path, BESIDE) if os.path.isdir(entry.path) else Path(entry.path)
         if file.name == BESIDE and file.is_file():

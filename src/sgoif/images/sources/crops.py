@@ -15,17 +15,35 @@ from sgoif.images.errors import UnreadableImageError
 
 
 class Crops(Encoded):
-    """Boxes [n, 4] of image files: left, top, right and bottom, in pixels or as shares of width and height."""
+    """Boxes [n, 4] of image files: left, top, right and bottom, in pixels or as shares of width and height.
 
-    def __init__(self, files: Sequence[str], owners: Sequence[int] | Array, boxes: Array, *, shares: bool) -> None:
-        self._files, self._shares = list(files), shares
+    `told` is the file that tells of the boxes of each image file, `places` where each box stands in it.
+    """
+
+    def __init__(
+        self,
+        files: Sequence[str],
+        owners: Sequence[int] | Array,
+        boxes: Array,
+        *,
+        shares: bool,
+        told: Sequence[str],
+        places: Sequence[int] | Array,
+    ) -> None:
+        self._files, self._told, self._shares = list(files), list(told), shares
         self._owners = np.asarray(owners, dtype=np.int64)
         """Position of the file of each box."""
+        self._places = np.asarray(places, dtype=np.int64)
         self._boxes = np.asarray(boxes, dtype=np.float64).reshape(-1, 4)
         self._last = threading.local()
 
     def __len__(self) -> int:
         return len(self._owners)
+
+    def origin(self, number: int) -> tuple[str, str, int]:
+        """The file that tells of a box, the image that it is drawn on, and its place in the former."""
+        owner = int(self._owners[number])
+        return self._told[owner], self._files[owner], int(self._places[number])
 
     def image(self, number: int, most: int | None = None, least: int | None = None) -> Image.Image:
         whole = self._whole(int(self._owners[number]), most)
@@ -73,4 +91,8 @@ class Crops(Encoded):
 
     def pick(self, numbers: Sequence[int]) -> "Crops":
         chosen = np.asarray(numbers, dtype=np.int64)
-        return Crops(self._files, self._owners[chosen], self._boxes[chosen], shares=self._shares)
+        owners, boxes, places = self._owners[chosen], self._boxes[chosen], self._places[chosen]
+        return Crops(self._files, owners, boxes, shares=self._shares, told=self._told, places=places)
+
+
+NO_BOXES = Crops([], [], np.zeros(0), shares=False, told=[], places=[])

@@ -18,6 +18,7 @@ Image = TypeVar("Image")
 
 MOST_IMAGE, MOST_TEXT = 1 << 28, 1 << 16
 """Bytes of an image, and of a label or a header, that are read at most."""
+LABELS = ("cls", "json")
 
 
 @dataclass(frozen=True)
@@ -44,7 +45,7 @@ class ConnectionLost(ImagesError):
     """A shard could not be read to its end, which another attempt may do."""
 
 
-class _Limited:
+class Limited:
     """A file of which nobody reads much at once, and whose failures are told from damage."""
 
     def __init__(self, file: Any) -> None:
@@ -83,36 +84,23 @@ def located(file: Any) -> Iterator[tuple[str, Place | None, str | None, str | No
 
 
 def _samples(
-    file: Any, take: Callable[[tarfile.TarFile, tarfile.TarInfo, "_Limited"], Image | str]
+    file: Any, take: Callable[[tarfile.TarFile, tarfile.TarInfo, Limited], Image | str]
 ) -> Iterator[tuple[str, Image | None, str | None, str | None]]:
     """Every sample with what `take` makes of its image, or says is wrong with it."""
-    limited = _Limited(file)
+    limited = Limited(file)
     key, parts, image = "", dict[str, bytes | str](), list[Image | str]()
     try:
         with tarfile.open(fileobj=limited, mode="r:") as archive:  # type: ignore[call-overload]
-            place = -1
-            while (member := archive.next()) is not None:
-                archive.members.clear()  # they would be kept for ever
-                if member.size < 0 or member.offset <= place:
-                    raise tarfile.ReadError("it leads back to its beginning")
-                place = member.offset
-                if not member.isreg() or member.issparse():
-                    continue
-                folder, slash, base = _name(member).rpartition("/")
-                stem, _, extension = base.partition(".")
-                if folder + slash + stem != key:
+            for of, kind, member in members(archive, limited):
+                if of != key:
                     if parts or image:
                         yield _sample(key, image, parts)
-                    key, parts, image = folder + slash + stem, {}, []
-                kind = extension.lower().rpartition(".")[2]
+                    key, parts, image = of, {}, []
                 if f".{kind}" in SUFFIXES:
                     if not image:
                         image.append(take(archive, member, limited))
-                elif kind in ("cls", "json") and kind not in parts:
+                elif kind in LABELS and kind not in parts:
                     parts[kind] = _content(archive, member, limited, MOST_TEXT)
-            limited.seek(archive.offset)
-            if limited.read(tarfile.BLOCKSIZE) != bytes(tarfile.BLOCKSIZE):  # a bad header ends the list without a word
-                raise tarfile.ReadError("it ends without the mark of its end")
     except ConnectionLost:
         raise
     except Exception as error:  # headers can be wrong in as many ways as there are numbers in them
@@ -124,11 +112,28 @@ def _samples(
             yield _sample(key, image, parts)
 
 
-def _image(archive: tarfile.TarFile, member: tarfile.TarInfo, limited: _Limited) -> bytes | str:
+def members(archive: Any, limited: Limited) -> Iterator[tuple[str, str, tarfile.TarInfo]]:
+    """The files in a tar file, each with the key of its sample and with its kind, such as jpg or cls."""
+    place = -1
+    while (member := archive.next()) is not None:
+        archive.members.clear()  # they would be kept for ever
+        if member.size < 0 or member.offset <= place:
+            raise tarfile.ReadError("it leads back to its beginning")
+        place = member.offset
+        if member.isreg() and not member.issparse():
+            folder, slash, base = _name(member).rpartition("/")
+            stem, _, extension = base.partition(".")
+            yield folder + slash + stem, extension.lower().rpartition(".")[2], member
+    limited.seek(archive.offset)
+    if limited.read(tarfile.BLOCKSIZE) != bytes(tarfile.BLOCKSIZE):  # a bad header ends the list without a word
+        raise tarfile.ReadError("it ends without the mark of its end")
+
+
+def _image(archive: tarfile.TarFile, member: tarfile.TarInfo, limited: Limited) -> bytes | str:
     return _content(archive, member, limited, MOST_IMAGE)
 
 
-def _place(archive: tarfile.TarFile, member: tarfile.TarInfo, limited: _Limited) -> Place | str:
+def _place(archive: tarfile.TarFile, member: tarfile.TarInfo, limited: Limited) -> Place | str:
     if member.size > MOST_IMAGE:
         return _too_much(member, MOST_IMAGE)
     return Place(_name(member), member.offset_data, member.size)
@@ -142,7 +147,7 @@ def _too_much(member: tarfile.TarInfo, most: int) -> str:
     return f"a file of {member.size:,} bytes is more than the limit of {most:,}"
 
 
-def _content(archive: tarfile.TarFile, member: tarfile.TarInfo, limited: _Limited, most: int) -> bytes | str:
+def _content(archive: tarfile.TarFile, member: tarfile.TarInfo, limited: Limited, most: int) -> bytes | str:
     """What a member holds; the reason where that is too much."""
     if member.size > most:
         return _too_much(member, most)

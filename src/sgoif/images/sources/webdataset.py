@@ -114,6 +114,11 @@ class TarMembers(Encoded):
     def __len__(self) -> int:
         return len(self._places)
 
+    def origin(self, number: int) -> tuple[Path, int]:
+        """The tar file of an image, and where in it the image begins."""
+        file, place = self._places[number]
+        return self._files[file], place.start
+
     def encoded(self, number: int) -> bytes:
         """The image as it is stored."""
         file, place = self._places[number]

@@ -10,6 +10,7 @@ width and height of the image. Names of classes stand in data.yaml under `names`
 
 import os
 import re
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import NamedTuple
 
@@ -19,7 +20,7 @@ from sgoif.images.collection import Skipped
 from sgoif.images.containment import contained_file
 from sgoif.images.errors import ImagesError
 from sgoif.images.sources.base import SPLIT_NAMES, TRAIN, Found, Request, choose_split, listing, split_note, splits_note
-from sgoif.images.sources.crops import Crops
+from sgoif.images.sources.crops import NO_BOXES, Crops
 from sgoif.images.sources.walk import Walk
 from sgoif.images.text import plural, shown
 
@@ -42,12 +43,12 @@ class Part(NamedTuple):
 
 def matches(path: Path) -> bool:
     """A folder with images and, beside them, text files of the same names."""
-    return path.is_dir() and any(_holds_texts(part.labels) for part in _parts(path).values())
+    return path.is_dir() and any(_holds_texts(part.labels) for part in parts_of(path).values())
 
 
 def read(request: Request) -> Found:
     """Every box of one split, or of all, in the order of the images and of the lines."""
-    parts = _parts(request.path)
+    parts = parts_of(request.path)
     split, notes = None, list[str]()
     if list(parts) == [""]:
         if request.split is not None:
@@ -62,50 +63,64 @@ def read(request: Request) -> Found:
     else:
         parts = {split or "": parts[split or ""]}
     walk = Walk(request)
-    found = Found([], [], Crops([], [], np.zeros(0), shares=True), split=split, known_classes=classes)
+    found = Found([], [], NO_BOXES, root=request.path, split=split, known_classes=classes)
     found.splits = [] if every else None
     files: list[str] = []
+    told: list[str] = []
     owners: list[int] = []
+    places: list[int] = []
     boxes: list[tuple[float, ...]] = []
     labels: list[int] = []
     bare = 0
-    for name, part in parts.items():
-        for file in walk.images(str(part.images)) or []:
-            files.append(file)
-            text = Path(part.labels, os.path.relpath(file, part.images)).with_suffix(".txt")
-            try:
-                lines = _text(request.path, text).splitlines()
-            except FileNotFoundError:
-                bare += 1
+    for name, file, path, text in listed(request, parts, walk):
+        files.append(file)
+        told.append(str(path))
+        bare += text is None
+        if isinstance(text, Exception):
+            found.skipped.append(Skipped(walk.name(str(path)), f"its boxes cannot be read: {text}"))
+            continue
+        for number, line in enumerate((text or "").splitlines(), start=1):
+            if not line.strip():
                 continue
-            except (OSError, ValueError) as error:
-                found.skipped.append(Skipped(walk.name(str(text)), f"its boxes cannot be read: {error}"))
+            drawn = _box(line, pose)
+            if isinstance(drawn, str):
+                found.skipped.append(Skipped(f"{walk.name(file)}#{number}", drawn))
                 continue
-            for number, line in enumerate(lines, start=1):
-                if not line.strip():
-                    continue
-                drawn = _box(line, pose)
-                if isinstance(drawn, str):
-                    found.skipped.append(Skipped(f"{walk.name(file)}#{number}", drawn))
-                    continue
-                found.names.append(f"{walk.name(file)}#{number}")
-                owners.append(len(files) - 1)
-                labels.append(drawn[0])
-                boxes.append(drawn[1])
-                if found.splits is not None:
-                    found.splits.append(name)
+            found.names.append(f"{walk.name(file)}#{number}")
+            owners.append(len(files) - 1)
+            places.append(number)
+            labels.append(drawn[0])
+            boxes.append(drawn[1])
+            if found.splits is not None:
+                found.splits.append(name)
     if bare:
-        notes.append(f"{plural(bare, 'image has', 'images have')} no file of boxes and is left out")
+        notes.append(f"{plural(bare, 'image has', 'images have')} no file of boxes")
     if classes is None:
         notes.append(
             f"no names of classes were found in {', '.join((TABLES[0], LISTS[0]))}; their numbers stand for them"
         )
     found.notes, found.skipped = notes + walk.notes(), walk.skipped + found.skipped
-    found.labels, found.store = labels, Crops(files, owners, np.array(boxes), shares=True)
+    found.labels = labels
+    found.store = Crops(files, owners, np.array(boxes), shares=True, told=told, places=places)
     return found
 
 
-def _parts(folder: Path) -> dict[str, Part]:
+def listed(
+    request: Request, parts: Mapping[str, Part], walk: Walk
+) -> Iterator[tuple[str, str, Path, str | Exception | None]]:
+    """Split, image file, file of its boxes and what that holds, of every image; None: there is no such file."""
+    for name, part in parts.items():
+        for file in walk.images(str(part.images)) or []:
+            path = Path(part.labels, os.path.relpath(file, part.images)).with_suffix(".txt")
+            try:
+                yield name, file, path, _text(request.path, path)
+            except FileNotFoundError:
+                yield name, file, path, None
+            except (OSError, ValueError) as error:
+                yield name, file, path, error
+
+
+def parts_of(folder: Path) -> dict[str, Part]:
     """Folders of images and of labels by split; the split is empty where there are none."""
     images, labels = folder / IMAGES, folder / LABELS
     if images.is_dir() and labels.is_dir():
@@ -131,7 +146,7 @@ def _text(root: Path, file: Path) -> str:
     path = contained_file(root, str(file.relative_to(root)))
     if path.stat().st_size > MOST_BYTES:
         raise ValueError(f"the file has more than {MOST_BYTES:,} bytes")
-    return path.read_text(encoding="utf-8-sig")
+    return path.read_bytes().decode("utf-8-sig")
 
 
 def _box(line: str, pose: bool) -> tuple[int, tuple[float, ...]] | str:
