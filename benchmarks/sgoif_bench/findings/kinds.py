@@ -15,6 +15,7 @@ from sgoif.findings.kinds.giveaways import GivesLabelAway
 from sgoif.findings.kinds.labels import WrongLabels
 from sgoif.findings.kinds.leaks import Bursts, Leaks
 from sgoif_bench.command import listed
+from sgoif_bench.findings import labels
 from sgoif_bench.findings.planting import File, Plant, Tree
 
 CHECKS: Mapping[str, Check] = {
@@ -23,6 +24,8 @@ CHECKS: Mapping[str, Check] = {
     if "labels_found" not in check.needs and check.kind not in (WrongLabels.kind, LeftOut.kind)
 }
 """All kinds of things that are wrong, but for those that need a judgement of labels."""
+KINDS = (*labels.KINDS, *CHECKS)
+"""What can be asked for, in order."""
 GROUPS = (ExactCopies.kind, NearCopies.kind, Leaks.kind, Bursts.kind)
 CLASSES = (SmallClass.kind, Imbalance.kind, TwinNames.kind, TwinClasses.kind, GivesLabelAway.kind)
 ALSO: Mapping[str, Collection[str]] = {
@@ -44,10 +47,10 @@ def choose(wanted: str, *, features: bool) -> list[str]:
     """Kinds from names and the word `all`, in order; those that need features only where there are some."""
     names = listed(wanted, "kinds")
     for name in names:
-        if name not in CHECKS and name != "all":
-            raise SettingError(f"there is no kind {name!r}; choose from all, {', '.join(CHECKS)}")
-    able = [kind for kind, check in CHECKS.items() if features or "features" not in check.needs]
-    if unable := [name for name in names if name in CHECKS and name not in able]:
+        if name not in KINDS and name != "all":
+            raise SettingError(f"there is no kind {name!r}; choose from all, {', '.join(KINDS)}")
+    able = [kind for kind in KINDS if features or (kind in CHECKS and "features" not in CHECKS[kind].needs)]
+    if unable := [name for name in names if name in KINDS and name not in able]:
         raise SettingError(f"{', '.join(unable)} cannot be found without features; give a --backbone")
     return [kind for kind in able if kind in names or "all" in names]
 
@@ -74,7 +77,7 @@ class Tally:
 
 def look(kind: str, seen: Examined) -> list[Finding]:
     """All findings of a kind."""
-    return CHECKS[kind].find(seen)
+    return labels.look(kind, seen) if kind in labels.KINDS else CHECKS[kind].find(seen)
 
 
 def identity(finding: Finding, files: Mapping[str, File]) -> Identity:
@@ -94,6 +97,7 @@ def tally(
     kind: str, findings: Sequence[Finding], tree: Tree, files: Mapping[str, File], clean: Collection[Identity]
 ) -> Tally:
     """Which findings are about what was planted, and what of it was found."""
+    kind = labels.ERRORS if kind == labels.NOTES else kind
     planted: dict[str, set[int]] = {}
     for file in tree.files:
         for plant in file.plants:

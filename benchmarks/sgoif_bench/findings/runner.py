@@ -20,8 +20,10 @@ from sgoif.images.preparation import prepare
 from sgoif_bench.command import Say, say
 from sgoif_bench.findings.grid import Job
 from sgoif_bench.findings.kinds import by_severity, identity, is_grave, look, tally
+from sgoif_bench.findings.labels import KINDS as LABELS
+from sgoif_bench.findings.labels import judged, mislabelled
 from sgoif_bench.findings.pictures import Pictures, foreign, pictures
-from sgoif_bench.findings.planting import clean, planted
+from sgoif_bench.findings.planting import Tree, clean, planted
 from sgoif_bench.findings.settings import FindingsSettings
 from sgoif_bench.jobs import OneDevice
 from sgoif_bench.journal import Line
@@ -48,8 +50,8 @@ class Runner(OneDevice[Job]):
 
     def check(self, jobs: Sequence[Job]) -> None:
         """Find out before anything is written that data are missing, or too few."""
-        for job in {job.set: job for job in reversed(jobs)}.values():
-            planted(self.pictures(job), self._strangers(job), job.seed, self.settings.rate)
+        for job in {(job.set, labels_of(job)): job for job in reversed(jobs)}.values():
+            self._planted(job)
         if jobs and self.settings.backbone != "none":
             load_backbone(self.settings.backbone)
 
@@ -60,24 +62,22 @@ class Runner(OneDevice[Job]):
     def lines(self, job: Job) -> tuple[list[Line], dict[str, str]]:
         whole, scratch = self.pictures(job), Path(self.settings.scratch)
         scratch.mkdir(parents=True, exist_ok=True)
-        trees = {
-            "clean": clean(whole, job.seed),
-            "planted": planted(whole, self._strangers(job), job.seed, self.settings.rate),
-        }
+        trees = {"clean": clean(whole, job.seed), "planted": self._planted(job)}
         found, files, counts = {}, {}, {}
         with TemporaryDirectory(prefix=f"{job.set}-{job.seed}-", dir=scratch) as name:
             place, size = Path(name).absolute(), None
             for side, tree in trees.items():
                 files[side] = tree.write(place / side)
                 start = time.perf_counter()
-                seen, size = self._examined(place / side, place / f"{side}-prepared", size)
+                seen, size = self._examined(job, place / side, place / f"{side}-prepared", size)
                 found[side] = {kind: look(kind, seen) for kind in job.methods}
                 counts[side] = len(seen.names)
                 self.tell(f"{job.set} {side}: {counts[side]:,} images in {time.perf_counter() - start:.0f} s")
         lines = []
         for kind in job.methods:
             known = [identity(finding, files["clean"]) for finding in found["clean"][kind]]
-            result = tally(kind, found["planted"][kind], trees["planted"], files["planted"], set(known))
+            same = set() if kind in LABELS else set(known)  # whoever looks through a list looks at all of it
+            result = tally(kind, found["planted"][kind], trees["planted"], files["planted"], same)
             reached = {part: len(result.reached.get(part, ())) for part in result.planted}
             total, new = sum(result.planted.values()), result.found - result.known
             severities = by_severity(found["clean"][kind])
@@ -110,18 +110,24 @@ class Runner(OneDevice[Job]):
             )
         return lines, {}
 
-    def _strangers(self, job: Job) -> Pictures:
-        return foreign(job.set, self.settings.data, self.tell)
+    def _planted(self, job: Job) -> Tree:
+        """The folder in which something is planted."""
+        if labels_of(job):
+            return mislabelled(self.pictures(job), job.seed, self.settings.wrong)
+        strangers = foreign(job.set, self.settings.data, self.tell)
+        return planted(self.pictures(job), strangers, job.seed, self.settings.rate)
 
-    def _examined(self, folder: Path, prepared: Path, size: int | None) -> tuple[Examined, int | None]:
+    def _examined(self, job: Job, folder: Path, prepared: Path, size: int | None) -> tuple[Examined, int | None]:
         """A folder as checks see it, and the size at which the network saw its images."""
-        collection = open_images(folder, every_split=True)
+        collection = open_images(folder, every_split=not labels_of(job))
         pixels = prepare(collection, prepared)
         features = None
         backbone = load_backbone(self.settings.backbone) if self.settings.backbone != "none" else None
         if backbone is not None:
             size = size or choose_resolution(backbone, collection, device=self.device)[0]
             features = _features(collection, pixels.names, backbone, size, self.device)
+            if labels_of(job):
+                return judged(pixels, features, job.seed, self.device.type), size
         splits = dict(zip(collection.names, collection.splits or [], strict=True))
         return Examined(
             pixels.names,
@@ -133,6 +139,11 @@ class Runner(OneDevice[Job]):
             unreadable=pixels.skipped,
             features=features,
         ), size
+
+
+def labels_of(job: Job) -> bool:
+    """Whether a job is about wrong labels, which are planted in a folder of their own."""
+    return not set(job.methods).isdisjoint(LABELS)
 
 
 def _features(

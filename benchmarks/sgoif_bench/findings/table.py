@@ -6,7 +6,7 @@ import statistics
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from sgoif_bench.findings.kinds import CHECKS
+from sgoif_bench.findings.kinds import KINDS
 from sgoif_bench.findings.pictures import NAMES
 
 Line = Mapping[str, Any]
@@ -19,7 +19,7 @@ def sets_of(lines: Iterable[Line]) -> list[str]:
 
 def kinds_of(lines: Iterable[Line]) -> list[str]:
     """The kinds that there are lines of, in order."""
-    return sorted({line["kind"] for line in lines}, key=list(CHECKS).index)
+    return sorted({line["kind"] for line in lines}, key=KINDS.index)
 
 
 def share(lines: Sequence[Line], metric: str) -> str:
