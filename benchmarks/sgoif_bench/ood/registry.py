@@ -74,6 +74,7 @@ _GODIN = (
 )
 _ASH = "Djurisic et al., Extremely Simple Activation Shaping for Out-of-Distribution Detection, ICLR 2023"
 _SCALE = "Xu et al., Scaling for Training Time and Post-hoc Out-of-distribution Detection Enhancement, ICLR 2024"
+_ROTPRED = "Hendrycks et al., Using Self-Supervised Learning Can Improve Model Robustness and Uncertainty, NeurIPS 2019"
 PERCENTILES = (65, 70, 75, 80, 85, 90, 95)
 """What OpenOOD chooses from by validation outliers; here there are none, and each has a row."""
 
@@ -183,6 +184,32 @@ _ALL = (
         "OpenGAN",
         "Kong and Ramanan, OpenGAN: Open-Set Recognition via Open Data Generation, ICCV 2021",
     ),
+    _post_hoc(
+        "nac:NAC",
+        "nac",
+        "NAC",
+        "Liu et al., Neuron Activation Coverage: Rethinking Out-of-distribution Detection and Generalization,"
+        " ICLR 2024",
+    ),
+    _post_hoc(
+        "weiper:WeiPer",
+        "weiper",
+        "WeiPer+KLD",
+        "Granz et al., WeiPer: OOD Detection using Weight Perturbations of Class Projections, NeurIPS 2024",
+    ),
+    _post_hoc(
+        "grood:GROOD",
+        "grood",
+        "GROOD",
+        "ElAraby et al., GROOD: Gradient-Aware Out-of-Distribution Detection, TMLR 2025",
+    ),
+    _post_hoc(
+        "combood:CombOOD",
+        "combood",
+        "CombOOD",
+        "Rajasekaran et al., COMBOOD: A Semiparametric Approach for Detecting Out-of-distribution Data for Image"
+        " Classification, SDM 2024",
+    ),
     _trained(
         "logitnorm",
         "LogitNorm",
@@ -202,6 +229,8 @@ _ALL = (
         "Hendrycks et al., PixMix: Dreamlike Pictures Comprehensively Improve Safety Measures, CVPR 2022",
         form=2,  # all operations
     ),
+    _trained("rotpred", "RotPred", _ROTPRED),
+    Method("rotpred-pixmix", f"{TRAINED}.rotpred:rotpred_pixmix", "RotPred + PixMix", _ROTPRED, trains=True),
     _trained(
         "udg", "UDG", "Yang et al., Semantically Coherent Out-of-Distribution Detection, ICCV 2021", needs_outliers=True
     ),

@@ -1,4 +1,4 @@
-"""Detectors that read the features: GradNorm, ReAct, DICE, ASH, SCALE; and all eleven on a small trained network."""
+"""Detectors that read the features: GradNorm, ReAct, DICE, ASH, SCALE; and fifteen on a small trained network."""
 
 from __future__ import annotations
 
@@ -17,21 +17,26 @@ from sgoif.tasks.ood.network import Network, Seen
 from sgoif_bench.models import small_cnn
 from sgoif_bench.ood.detector import Bank, Detector
 from sgoif_bench.ood.detectors.ash import ASH, keep_largest, shaping_factor
+from sgoif_bench.ood.detectors.combood import CombOOD
 from sgoif_bench.ood.detectors.dice import DICE
 from sgoif_bench.ood.detectors.ebo import EBO
 from sgoif_bench.ood.detectors.energy import energy, head_answer, logit_scale
 from sgoif_bench.ood.detectors.gen import GEN
 from sgoif_bench.ood.detectors.gradnorm import GradNorm
+from sgoif_bench.ood.detectors.grood import GROOD
 from sgoif_bench.ood.detectors.klm import KLM
 from sgoif_bench.ood.detectors.mls import MLS
 from sgoif_bench.ood.detectors.msp import MSP
+from sgoif_bench.ood.detectors.nac import NAC
 from sgoif_bench.ood.detectors.odin import ODIN
 from sgoif_bench.ood.detectors.react import ReAct
 from sgoif_bench.ood.detectors.scale import SCALE
+from sgoif_bench.ood.detectors.weiper import WeiPer
 
 Make = Callable[..., Detector]
 CHANGING: tuple[Make, ...] = (ReAct, DICE, ASH, SCALE)
-EVERY: tuple[Make, ...] = (MSP, MLS, EBO, ODIN, GEN, KLM, GradNorm, *CHANGING)
+NEWER: tuple[Make, ...] = (NAC, WeiPer, GROOD, CombOOD)
+EVERY: tuple[Make, ...] = (MSP, MLS, EBO, ODIN, GEN, KLM, GradNorm, *CHANGING, *NEWER)
 
 
 class Headed(nn.Module):
@@ -316,7 +321,7 @@ def test_scores_before_the_fit_are_refused(make: Make) -> None:
         make().score(Seen(INPUTS, INPUTS, INPUTS, ()))
 
 
-# All eleven on a small trained network
+# All fifteen on a small trained network
 
 
 def bars(count: int, generator: torch.Generator) -> tuple[Tensor, Tensor]:
@@ -367,6 +372,6 @@ def test_noise_scores_higher_than_what_the_network_was_trained_on(make: Make, tr
 
 def test_names_and_papers_are_there_and_differ() -> None:
     detectors = [make() for make in EVERY]
-    assert len({detector.name for detector in detectors}) == len({detector.title for detector in detectors}) == 11
+    assert len({detector.name for detector in detectors}) == len({detector.title for detector in detectors}) == 15
     assert all(detector.name == type(detector).__module__.rpartition(".")[2] for detector in detectors)
     assert all(detector.paper[-4:].isdigit() for detector in detectors)

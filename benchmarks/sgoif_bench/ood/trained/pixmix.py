@@ -32,11 +32,13 @@ Score. log(1 − max_k p_k), the order of MSP. Cost: one training.
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import NamedTuple
 
 import torch
 import torch.nn.functional as F
-from torch import Tensor
+from torch import Tensor, nn
 
 from sgoif.errors import SettingError
 from sgoif_bench.batches import Channels, normalise
@@ -409,6 +411,48 @@ def brought_to(pictures: Tensor, channels: int, height: int, width: int) -> Tens
     return values.round().clamp(0, 255).to(torch.uint8)
 
 
+def mixing_of(
+    problem: Problem,
+    tell: Say,
+    *,
+    mixing_set: Tensor | None = None,
+    pictures: int = FRACTALS,
+    rounds: int = ROUNDS,
+    beta: float = BETA,
+    severity: float = SEVERITY,
+) -> tuple[PixMix, dict[str, float]]:
+    """What mixes the problem's batches, and its numbers for the result file.
+
+    `mixing_set` uint8 [M, C, h, w] takes the place of so many `pictures` of fractals that are made otherwise.
+    """
+    if mixing_set is not None and (mixing_set.dtype != torch.uint8 or mixing_set.dim() != 4 or not len(mixing_set)):
+        raise SettingError(
+            f"mixing_set of PixMix is {mixing_set.dtype} {list(mixing_set.shape)}; it must be torch.uint8 [M, C, h, w]"
+        )
+    if pictures < 1 or rounds < 0:
+        raise SettingError(f"pictures = {pictures} of PixMix must be at least 1 and rounds = {rounds} at least 0")
+    if not beta > 0 or not 0.1 <= severity <= 10:
+        raise SettingError(f"beta = {beta} of PixMix must be positive, and severity = {severity} lie in [0.1, 10]")
+    height, width = problem.images.shape[2:]
+    if mixing_set is None:
+        tell(f"pixmix: making {pictures} fractals")
+        side = min(LARGEST_SIDE, round(PICTURE_SCALE * max(height, width)))
+        mixing_set = fractals(pictures, side, torch_stream(problem, _FRACTAL_STREAM))
+    ready = brought_to(mixing_set.to(problem.device), problem.channels, height, width)
+    mixing = PixMix(ready, problem.mean, problem.spread, torch_stream(problem, _MIXING_STREAM), rounds, beta, severity)
+    return mixing, {"pictures": len(ready), "rounds": rounds, "beta": beta, "severity": severity}
+
+
+@contextmanager
+def mixed_inputs(model: nn.Module, mixing: PixMix) -> Iterator[None]:
+    """The model gets mixed images while it trains."""
+    handle = model.register_forward_pre_hook(lambda module, inputs: (mixing(inputs[0]),) if module.training else None)
+    try:
+        yield
+    finally:
+        handle.remove()
+
+
 def pixmix(
     problem: Problem,
     outliers: Tensor | None,
@@ -425,30 +469,14 @@ def pixmix(
     `mixing_set` uint8 [M, C, h, w] takes the place of so many `pictures` of fractals that are made otherwise.
     """
     del outliers
-    if mixing_set is not None and (mixing_set.dtype != torch.uint8 or mixing_set.dim() != 4 or not len(mixing_set)):
-        raise SettingError(
-            f"mixing_set of PixMix is {mixing_set.dtype} {list(mixing_set.shape)}; it must be torch.uint8 [M, C, h, w]"
-        )
-    if pictures < 1 or rounds < 0:
-        raise SettingError(f"pictures = {pictures} of PixMix must be at least 1 and rounds = {rounds} at least 0")
-    if not beta > 0 or not 0.1 <= severity <= 10:
-        raise SettingError(f"beta = {beta} of PixMix must be positive, and severity = {severity} lie in [0.1, 10]")
-    height, width = problem.images.shape[2:]
-    if mixing_set is None:
-        tell(f"pixmix: making {pictures} fractals")
-        side = min(LARGEST_SIDE, round(PICTURE_SCALE * max(height, width)))
-        mixing_set = fractals(pictures, side, torch_stream(problem, _FRACTAL_STREAM))
-    ready = brought_to(mixing_set.to(problem.device), problem.channels, height, width)
-    mixing = PixMix(ready, problem.mean, problem.spread, torch_stream(problem, _MIXING_STREAM), rounds, beta, severity)
+    mixing, details = mixing_of(
+        problem, tell, mixing_set=mixing_set, pictures=pictures, rounds=rounds, beta=beta, severity=severity
+    )
     model = problem.new_model()
-    handle = model.register_forward_pre_hook(lambda module, inputs: (mixing(inputs[0]),) if module.training else None)
-    try:
+    with mixed_inputs(model, mixing):
         problem.fit(
             model,
             problem.batches(),
             on_epoch=lambda epoch: tell(f"pixmix: epoch {epoch} of {problem.recipe.epochs}"),
         )
-    finally:
-        handle.remove()
-    details = {"pictures": len(ready), "rounds": rounds, "beta": beta, "severity": severity}
     return Scorer(scored(model, log_doubt), model, details=details)
