@@ -20,6 +20,7 @@ from pathlib import Path
 
 from pages import (
     audits,
+    controller,
     curriculum,
     engine,
     faults,
@@ -40,6 +41,7 @@ DOCS = Path(__file__).resolve().parents[2] / "docs"
 MARK = re.compile(r"(<!-- table: ([\w-]+) -->\n).*?(<!-- end -->)", re.DOTALL)
 MODULES = (
     audits,
+    controller,
     curriculum,
     engine,
     faults,

@@ -95,8 +95,8 @@ class Settings(Options):
     """Training steps between two refreshes of the bank. None: a quarter of those so far, 2 epochs at
     most."""
     replace_every: int | None = None
-    """T_a: training steps between two replacements of the least trusted anchors, at the next refresh; anchors are
-    refined then as well (algorithm 1, line 6). None: at every fourth refresh; 0: neither."""
+    """T_a: training steps between two replacements of the least trusted anchors, at the next refresh; `refine` acts
+    then as well (algorithm 1, line 6). None: at every fourth refresh; 0: neither."""
     replace_share: float = 0.05
     """Share of the bank that one replacement may exchange."""
     coverage_floor: float = 0.1
@@ -104,8 +104,9 @@ class Settings(Options):
     coverage_of: Coverage = "groups"
     """"groups": of the groups' directions; below the floor the next refresh comes early, unless `refresh_every` or
     `budget` sets the schedule. "anchors": of all φ_v, as printed; below it the least trusted anchors are replaced."""
-    refine: bool = True
-    """Refine the anchors behind large but doubtful scores with short conjugate gradients."""
+    refine: bool = False
+    """Refine the anchors behind large but doubtful scores with short conjugate gradients. It gained nothing anywhere
+    (docs/benchmarks/controller.md)."""
     sketch: int = 16
     """Rank of the randomised preconditioner of that refinement (0: none)."""
     refine_steps: int = 5
@@ -204,6 +205,7 @@ class Settings(Options):
             "max_anchors": 200,
             "replace_every": 100,
             "coverage_of": "anchors",
+            "refine": True,
             "refine_outside": True,
             "help_weight": 1.0,
             "weigh_steps": False,

@@ -7,6 +7,7 @@ import torch
 from bank_cases import CPU, bank_of, monitored, problem, train
 
 from sgoif.anchors.bank import AnchorBank
+from sgoif.distributed.communicator import Communicator
 from sgoif.engine import anchor_refresher
 from sgoif.engine.refinement import doubtful_groups, refine
 from sgoif.scoring.ledger import Ledger
@@ -97,6 +98,70 @@ def test_only_the_largest_percent_of_scores_can_be_doubtful() -> None:
     assert doubtful_groups(ledger, torch.full((200,), 9.0)).tolist() == [0]
 
 
+def seen(examples: int, scores: dict[int, float], groups: dict[int, int]) -> Ledger:
+    """A ledger of so many examples; of those named, the score, all of it in one group of three."""
+    ledger, rows = Ledger(3, 3, CPU, examples), torch.tensor(list(scores))
+    found = torch.tensor(list(scores.values()))
+    by_group = torch.zeros(len(rows), 3)
+    by_group[torch.arange(len(rows)), torch.tensor([groups[row] for row in scores])] = found.abs() + 1
+    values = torch.stack([found] + [torch.zeros(len(rows))] * 5, dim=1)
+    sound, labels = torch.ones(len(rows), dtype=torch.bool), torch.zeros(len(rows), dtype=torch.int64)
+    ledger.add(rows, values, by_group, by_group.softmax(1), labels, sound, 1.0)
+    return ledger
+
+
+def test_one_example_at_least_can_be_doubtful_and_none_that_was_never_seen() -> None:
+    wide = torch.full((5,), 9.0)
+    assert doubtful_groups(seen(5, {1: 0.5, 2: 0.25}, {1: 2, 2: 0}), wide).tolist() == [2]
+    assert doubtful_groups(seen(5, {1: 0.0, 2: 0.0}, {1: 2, 2: 0}), wide).tolist() == [], "no score, no doubt"
+    exact = torch.full((5,), 0.5)
+    assert doubtful_groups(seen(5, {1: 0.5}, {1: 2}), exact).tolist() == [], "as wide as the score is not wider"
+
+
+class Share(Communicator):
+    """A rank whose part of twenty anchors is [5, 12); of the others it knows what they were."""
+
+    def __init__(self, others: torch.Tensor) -> None:
+        self.others = others
+
+    def share(self, count: int) -> slice:
+        return slice(5, 12)
+
+    def gathered(self, rows: torch.Tensor) -> torch.Tensor:
+        whole = self.others.clone()
+        whole[5:12] = rows
+        return whole
+
+
+def test_a_rank_solves_the_anchors_of_its_own_part() -> None:
+    bank, solution = refinable()
+    bank.confidence[[4, 5, 11, 12]] = 0.5  # the first and the last that are its own, and their neighbours
+    bank.communicator, bank.own = Share(bank.residual.clone()), slice(5, 12)
+    before, gradient = bank.residual.clone(), bank.gradient[5:12]
+    bank.phi = bank.phi[5:12]
+    solution.residual = gradient.clone()
+    rows = refine(bank, gradient, Identity(), solution, torch.tensor([0]), SHORT)
+    assert sorted(rows.tolist()) == [5, 7, 9, 11]
+    mine = torch.tensor([0, 2, 4, 6])
+    torch.testing.assert_close(bank.phi[mine], gradient[mine])
+    assert bank.phi[[1, 3, 5]].eq(0).all()
+    others = [row for row in range(20) if row not in (5, 7, 9, 11)]
+    assert torch.equal(bank.residual[others], before[others])
+    assert bank.residual[rows].max() < 1e-4
+
+
+def test_at_most_thirty_two_anchors_are_refined_the_most_trusted_first() -> None:
+    bank = bank_of([0] * 40)
+    bank.confidence = torch.linspace(0.9, 0.1, 40)
+    bank.phi.zero_()
+    bank.residual = row_norm(bank.gradient)
+    norms = Norms(bank.residual, torch.zeros(40), bank.residual)
+    solution = Solution(bank.phi.clone(), bank.gradient.clone(), norms, 7, 0)
+    rows = refine(bank, bank.gradient, Identity(), solution, torch.tensor([0]), SHORT)
+    assert rows.tolist() == list(range(32))
+    assert solution.products == 7 + 32 * 3, "a look at where they start, a step, and a look at where it led"
+
+
 class Worse:
     """Answers that are twice as far off as where they started."""
 
@@ -145,7 +210,8 @@ def test_refined_anchors_go_through_the_gate_again(outside: bool, monkeypatch: p
     inputs, labels = problem()
     labels[::7] = (labels[::7] + 1) % 3
     options = {"refresh_every": 1, "replace_every": 1, "replace_share": 0.0, "solver_steps": 1, "pass_quantile": 0.4}
-    monitor = monitored((inputs[80:], labels[80:]), refine_outside=outside, tolerance_by_group=False, **options)
+    options |= {"refine": True, "refine_outside": outside, "tolerance_by_group": False}
+    monitor = monitored((inputs[80:], labels[80:]), **options)
     refined = []
 
     def seen(*given, **named):

@@ -16,7 +16,8 @@ from sgoif.settings import Settings
 
 TRAINING, HELD, CLASSES, BATCH = 60, 40, 4, 12
 SMALL_BANK = {"max_anchors": 20, "refresh_every": 1}
-REFINING = {"refresh_every": 1, "replace_every": 2, "solver_steps": 1}
+OFTEN = {"refresh_every": 1, "replace_every": 2, "solver_steps": 1}
+REFINING = {**OFTEN, "refine": True}
 LOW_RANK = {"curvature": "lowrank", "curvature_every": 1}
 CASES: dict[str, tuple[dict[str, Any], Any]] = {
     "layers": ({}, "all"),
@@ -46,7 +47,7 @@ CASES: dict[str, tuple[dict[str, Any], Any]] = {
     "replace_share": (SMALL_BANK, 0.3),
     "coverage_floor": ({}, 1.0),
     "coverage_of": ({**SMALL_BANK, "coverage_floor": 1.0, "replace_every": 0}, "anchors"),
-    "refine": (REFINING, False),
+    "refine": (OFTEN, True),
     "sketch": (REFINING, 0),
     "refine_steps": (REFINING, 1),
     "refine_outside": ({**REFINING, "pass_quantile": 0.4}, True),

@@ -156,7 +156,7 @@ def test_every_solver_and_curvature(curvature: str, solver: str, layers: str, tm
         {"weigh_steps": False},
         {"gamma": (0.5, 2.0), "kappa_memory": 1.0},
         {"step_decay": 0.6, "residual_budget": 0.5},
-        {"coverage_of": "anchors", "refine_outside": True},
+        {"coverage_of": "anchors", "refine": True, "refine_outside": True},
         {"layers": "all", "projection": 4},
         {"layers": ["5", "7"]},
         {"curvature_every": 1},

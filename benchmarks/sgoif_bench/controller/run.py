@@ -38,6 +38,7 @@ class ControllerSettings:
         "symmetric-20,class-dependent-20,matrix-40-sparsity-0.6", help="kinds of wrong labels, as in bench labels"
     )
     bases: str = setting(",".join(VARIANTS), help="what the monitors have in common, separated by commas")
+    variants: str = setting("all", help="which monitors of every base, separated by commas; full is the base itself")
     seeds: str = setting("0,1,2", help="seeds of noise, split, initial weights and batches, separated by commas")
     epochs: int | None = setting(None, help="epochs of training; unset: by data set")
     model: str | None = setting(None, help="network, as in bench labels; unset: by data set")
@@ -52,10 +53,19 @@ class ControllerSettings:
         for base in listed(self.bases, "bases"):
             if base not in VARIANTS:
                 raise SettingError(f"there is no base {base!r}; choose from {', '.join(VARIANTS)}")
+        known = [name for base in listed(self.bases, "bases") for name in VARIANTS[base]]
+        for name in self.chosen or ():
+            if name not in known:
+                raise SettingError(f"there is no variant {name!r}; choose from {', '.join(dict.fromkeys(known))}")
         for noise in listed(self.noises, "noises"):
             if parse(noise).kind in ("none", "human"):
                 raise SettingError(f"--noises {noise} cannot be judged here; name noises such as symmetric-20")
         self.jobs()
+
+    @property
+    def chosen(self) -> list[str] | None:
+        """The variants that are asked for; None: all."""
+        return None if self.variants == "all" else listed(self.variants, "variants")
 
     def jobs(self) -> list[Job]:
         """Everything that is asked for, done or not; data set by data set and seed by seed."""
@@ -64,8 +74,9 @@ class ControllerSettings:
             listed(self.sets, "sets"), seeds_of(self.seeds), listed(self.noises, "noises"), listed(self.bases, "bases")
         )
         return [
-            Job(name, noise, seed, base, tuple(VARIANTS[base]), training_for(name, **changes))
+            Job(name, noise, seed, base, wanted, training_for(name, **changes))
             for name, seed, noise, base in places
+            if (wanted := tuple(VARIANTS[base] if self.chosen is None else filter(VARIANTS[base].get, self.chosen)))
         ]
 
 

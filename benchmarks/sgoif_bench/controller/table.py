@@ -15,6 +15,9 @@ from sgoif_bench.controller.variants import FULL, VARIANTS
 from sgoif_bench.methods import in_order
 
 Line = Mapping[str, Any]
+Place = tuple[str, str, int]
+"""Data set, noise and seed."""
+Figures = dict[str, dict[Place, float]]
 STUDENT = (12.71, 4.30, 3.18, 2.78, 2.57, 2.45, 2.36, 2.31, 2.26, 2.23, 2.20, 2.18, 2.16, 2.14, 2.13)
 """Two-sided 95% points by degrees of freedom, from 1."""
 NORMAL = 2.1
@@ -37,19 +40,36 @@ def render(lines: Iterable[Line], value: str = "aupr") -> str:
     return "\n\n".join(_table(base, mine, value) for base, mine in by_base.items())
 
 
-def _table(base: str, lines: Sequence[Line], value: str) -> str:
-    places = list(dict.fromkeys((line["set"], line["noise"]) for line in lines))
-    found: dict[str, dict[tuple[str, str, int], float]] = {}
+def figures(lines: Iterable[Line], value: str = "aupr") -> Figures:
+    """In percent, by method and by data set, noise and seed."""
+    found: Figures = {}
     for line in lines:
         figure = line["label_score"] if value == "label_score" else line["metrics"][value]
         found.setdefault(line["method"], {})[line["set"], line["noise"], line["seed"]] = 100 * figure
+    return found
+
+
+def gains(found: Figures, name: str) -> dict[Place, float]:
+    """What a variant has over its base, where both were measured."""
+    full = found.get(FULL, {})
+    return {place: figure - full[place] for place, figure in found[name].items() if place in full}
+
+
+def variants_in_order(base: str, found: Figures) -> list[str]:
+    """The variants of a base that were measured."""
+    return in_order({name: _Titled(name) for name in VARIANTS.get(base, {})}, found.keys() - {FULL})
+
+
+def _table(base: str, lines: Sequence[Line], value: str) -> str:
+    places = list(dict.fromkeys((line["set"], line["noise"]) for line in lines))
+    found = figures(lines, value)
     full = found.get(FULL, {})
     head = [base, *(" ".join(place) for place in places), "all places"]
     rows = [[FULL, *(_mean([full[k] for k in full if k[:2] == place]) for place in places), _mean(list(full.values()))]]
-    for name in in_order({name: _Titled(name) for name in VARIANTS.get(base, {})}, found.keys() - {FULL}):
-        gains = {key: figure - full[key] for key, figure in found[name].items() if key in full}
-        cells = [_told([gains[key] for key in gains if key[:2] == place]) for place in places]
-        rows.append([name, *cells, _told(list(gains.values()))])
+    for name in variants_in_order(base, found):
+        own = gains(found, name)
+        cells = [told([own[key] for key in own if key[:2] == place]) for place in places]
+        rows.append([name, *cells, told(list(own.values()))])
     ruled = [head, ["---", *["---:"] * (len(head) - 1)], *rows]
     return "\n".join(f"| {' | '.join(row)} |" for row in ruled)
 
@@ -63,7 +83,8 @@ def _mean(values: Sequence[float]) -> str:
     return f"{fmean(values):.1f}" if values else "–"
 
 
-def _told(differences: Sequence[float]) -> str:
+def told(differences: Sequence[float]) -> str:
+    """Mean and interval as a cell."""
     if not differences:
         return "–"
     mean, half = interval(differences)

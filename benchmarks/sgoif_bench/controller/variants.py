@@ -3,7 +3,7 @@
     printed      the engine as the paper prints it (`Settings.as_printed`)
     small        a bank of a quarter of the hold-out, low-rank curvature and few solver steps: where anchors can be
                  replaced and refined
-    default      the engine as it comes, with the forms of the controller
+    default      the engine as it comes, and refining anchors, with the forms of the controller
 
 All monitors of a base watch the same training, so a difference between two of them is one between two settings.
 """
@@ -89,7 +89,7 @@ def settings_of(base: str, variant: Variant, anchors: int, seed: int) -> Setting
     """The settings of a monitor whose hold-out has so many examples."""
     if base == "printed":
         return Settings.as_printed(**{"seed": seed, **variant.changes})
-    own: dict[str, Any] = {"max_anchors": anchors, "seed": seed}
+    own: dict[str, Any] = {"max_anchors": anchors, "refine": True, "seed": seed}
     if base == "small":
         own |= {"max_anchors": max(1, anchors // SMALL_BANK), "curvature": "lowrank", "solver_steps": 5}
     return Settings(**{**own, **variant.changes})

@@ -3,8 +3,9 @@
 The run is a user's run: a hold-out with labels as noisy as the others, everything else by the recipe. Every example is
 scored: what was trained on from the training steps, held-out examples with their own part left out.
 
-`ABLATIONS` are settings of the engine, not other code. Several monitors watch the same run, so a difference between two
-of them is a difference between two settings and nothing else. The paper's names for what is left out:
+`ABLATIONS` are settings of the engine, not other code; what they are compared with has every part. Several monitors
+watch the same run, so a difference between two of them is a difference between two settings and nothing else. The
+paper's names for what is left out:
 
     without-gate               every anchor is believed
     moving-average-gate        an anchor is believed if its residual is below its own past
@@ -39,8 +40,10 @@ from sgoif_bench.labels.problem import Outcome, Problem, Scores
 from sgoif_bench.labels.watching import together, watch
 
 FULL = "sgoif"
+EVERY_PART = {"refine": True}
+"""What the engine does not do unless it is asked to."""
 LOW_RANK = {"curvature": "lowrank", "solver": "subspace"}
-ABLATIONS: Mapping[str, Mapping[str, Any]] = {
+_LEFT_OUT: Mapping[str, Mapping[str, Any]] = {
     "without-gate": {"gate": "none"},
     "moving-average-gate": {"gate": "moving-average"},
     "without-calibration": {"gate": "hard"},
@@ -54,6 +57,7 @@ ABLATIONS: Mapping[str, Mapping[str, Any]] = {
     "one-pool": {"one_pool": True},
     "fixed-kappa": {"kappa_memory": inf},
 }
+ABLATIONS = {name: {**EVERY_PART, **changes} for name, changes in _LEFT_OUT.items()}
 
 
 def family(problem: Problem, tell: Say) -> dict[str, Outcome]:
@@ -63,7 +67,7 @@ def family(problem: Problem, tell: Say) -> dict[str, Outcome]:
 
 def ablations(problem: Problem, tell: Say) -> dict[str, Outcome]:
     """Every ablation beside the whole method, from one training; their cost is not measured here."""
-    return _watch(problem, tell, {FULL: {}, **ABLATIONS})
+    return _watch(problem, tell, {FULL: EVERY_PART, **ABLATIONS})
 
 
 def sgoif(problem: Problem, tell: Say) -> Outcome:

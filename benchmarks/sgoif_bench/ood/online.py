@@ -19,7 +19,7 @@ import numpy as np
 
 from sgoif.tasks.ood.sentinel import Sentinel
 from sgoif_bench.command import Say
-from sgoif_bench.labels.ours import ABLATIONS
+from sgoif_bench.labels.ours import ABLATIONS, EVERY_PART
 from sgoif_bench.labels.problem import Problem
 from sgoif_bench.labels.watching import together, watch
 from sgoif_bench.ood.registry import ONLINE, WEIGHTED
@@ -27,7 +27,7 @@ from sgoif_bench.ood.registry import ONLINE, WEIGHTED
 
 def engine_of(name: str) -> Mapping[str, Any]:
     """The settings of the monitor behind a variant."""
-    return {} if name in (ONLINE, WEIGHTED) else ABLATIONS[name.removeprefix(f"{ONLINE}-")]
+    return EVERY_PART if name in (ONLINE, WEIGHTED) else ABLATIONS[name.removeprefix(f"{ONLINE}-")]
 
 
 def watched_sentinels(problem: Problem, names: Sequence[str], tell: Say) -> dict[str, Sentinel]:

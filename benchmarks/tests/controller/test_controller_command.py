@@ -86,6 +86,7 @@ def test_gains_are_differences_seed_by_seed_with_students_interval() -> None:
     ("arguments", "message"),
     [
         (["--bases", "large"], "there is no base 'large'"),
+        (["--variants", "without-everything"], "there is no variant 'without-everything'"),
         (["--noises", "none"], "cannot be judged here"),
         (["--workers", "0"], "workers = 0"),
         (["--sets", "mnist", "--data", "nowhere"], "--data nowhere is not a folder"),
@@ -102,3 +103,15 @@ def test_jobs_come_set_by_set() -> None:
     jobs = ControllerSettings(sets="digits,mnist", seeds="0,1", noises="symmetric-20").jobs()
     assert [job.set for job in jobs] == ["digits"] * 6 + ["mnist"] * 6
     assert {job.family for job in jobs} == set(VARIANTS)
+
+
+def test_variants_are_chosen_in_every_base_that_has_them() -> None:
+    chosen = ControllerSettings(variants="full,groups", seeds="0", noises="symmetric-20").jobs()
+    assert {job.family: job.methods for job in chosen} == {
+        "default": ("full",),
+        "small": ("full",),
+        "printed": ("full", "groups"),
+    }
+    assert [job.family for job in ControllerSettings(variants="groups", seeds="0", noises="symmetric-20").jobs()] == [
+        "printed"
+    ]
