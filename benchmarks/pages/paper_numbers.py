@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from statistics import fmean
 
-from pages.cells import Line, read_lines, table
+from pages.cells import Line, number, read_lines, table
 from pages.labels import SEED
 from pages.ood import OURS, SETTINGS, by_method, percent
+from sgoif_bench.labels.registry import in_order, title_of
 
 PAGE = "paper-numbers.md"
 RATES, SPARSITIES = (20, 40, 70), ("0", "0.2", "0.4", "0.6")
@@ -27,6 +29,10 @@ PARTS = {
     "without temperature": (58.9, 73.0, "without-temperature", "without-temperature-influence"),
 }
 """AUPR and P@1% that it prints without a part, and the methods here: the label score, and influence alone."""
+
+INFLUENCE = "-influence"
+MEASURES = {"aupr": 1, "auroc": 1, "p_at_1": 1, "top_kendall": 0}
+"""Of the settings of the engine, with so many digits."""
 
 
 def labels() -> str:
@@ -70,11 +76,27 @@ def parts() -> str:
     return table(head, rows)
 
 
+def ablations() -> str:
+    """A row for every setting of the engine: how well its influence alone finds wrong labels, and what it costs."""
+    found: dict[str, list[Line]] = {}
+    for line in read_lines("labels-ablations.jsonl"):
+        if line["method"].endswith(INFLUENCE):
+            found.setdefault(line["method"].removesuffix(INFLUENCE), []).append(line["metrics"])
+    rows = []
+    for name in in_order(found):
+        metrics = [number([100 * seed[key] for seed in found[name]], digits=digits) for key, digits in MEASURES.items()]
+        recalls = [f"{100 * fmean(seed[f'recall_at_{share}'] for seed in found[name]):.1f}" for share in (1, 5, 10)]
+        products = f"{fmean(seed['curvature_products_per_step'] for seed in found[name]):.0f}"
+        rows.append([title_of(name).removeprefix("SG-OIF, "), *metrics, " / ".join(recalls), products])
+    return table(("setting", "AUPR", "AUROC", "P@1%", "τ", "recall at 1 / 5 / 10%", "products a step"), rows)
+
+
 def _ours(line: Line) -> bool:
     return bool(line["method"] == "sgoif" and line["seed"] == SEED)
 
 
 TABLES: dict[str, Callable[[], str]] = {
+    "paper-ablations": ablations,
     "paper-labels": labels,
     "paper-outliers": outliers,
     "paper-parts": parts,

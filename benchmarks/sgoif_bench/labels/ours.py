@@ -7,6 +7,7 @@ scored: what was trained on from the training steps, held-out examples with thei
 watch the same run, so a difference between two of them is a difference between two settings and nothing else. The
 paper's names for what is left out:
 
+    every-part                 what the others are compared with
     without-gate               every anchor is believed
     moving-average-gate        an anchor is believed if its residual is below its own past
     without-calibration        the residual decides whether an anchor counts, but not how much
@@ -67,7 +68,8 @@ def family(problem: Problem, tell: Say) -> dict[str, Outcome]:
 
 def ablations(problem: Problem, tell: Say) -> dict[str, Outcome]:
     """Every ablation beside the whole method, from one training; their cost is not measured here."""
-    return _watch(problem, tell, {FULL: EVERY_PART, **ABLATIONS})
+    found = _watch(problem, tell, {FULL: EVERY_PART, **ABLATIONS})
+    return found | {"every-part": found[FULL], "every-part-influence": found["influence"]}
 
 
 def sgoif(problem: Problem, tell: Say) -> Outcome:

@@ -212,6 +212,7 @@ _ALL = (
     Method("simifeat-rank", f"{RIVALS}.simifeat:simifeat_rank", "SimiFeat, rank", _SIMIFEAT, family=SIMIFEAT),
 )
 _LEFT_OUT = {
+    "every-part": "every part",
     "without-gate": "without the gate",
     "moving-average-gate": "moving-average gate",
     "without-calibration": "without calibration",
