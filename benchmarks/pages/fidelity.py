@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from statistics import fmean
 
 from pages.cells import Line, read_lines, table
+from sgoif_bench.fidelity.registry import steps_of
 
 PAGE = "fidelity.md"
 OURS, MONITOR, EKFAC, TRAK = "sgoif-factored-5-epochs", "sgoif-monitor", "ekfac", "trak-1"
@@ -25,9 +27,11 @@ class Study:
     selection: str
     beside: Sequence[str] = ()
     """TRAK and SG-OIF on the same halves, where the files of the scores have no TRAK."""
+    timed: Sequence[str] = ()
+    """Times, where those beside the scores are of a busy machine."""
 
 
-QUERIES, CNN = ("fidelity-queries.jsonl",), ("fidelity-cnn.jsonl",)
+QUERIES, CNN, RIVALS = ("fidelity-queries.jsonl",), ("fidelity-cnn.jsonl",), ("fidelity-digits-rivals.jsonl",)
 STUDIES = (
     Study(
         "CIFAR-10, ResNet-9",
@@ -38,8 +42,8 @@ STUDIES = (
         "dev",
     ),
     Study("MNIST, MLP, 10% wrong", "mnist", 0.1, QUERIES, QUERIES, "dev", ("fidelity-mnist.jsonl",)),
-    Study("digits, MLP, 10% wrong", "digits", 0.1, QUERIES, QUERIES, "dev", ("fidelity-digits.jsonl",)),
-    Study("digits, MLP", "digits", 0.0, QUERIES, QUERIES, "dev", ("fidelity-digits.jsonl",)),
+    Study("digits, MLP, 10% wrong", "digits", 0.1, RIVALS, RIVALS, "dev", timed=QUERIES),
+    Study("digits, MLP", "digits", 0.0, RIVALS, RIVALS, "dev", timed=QUERIES),
     Study("digits, CNN, 10% wrong", "digits", 0.1, CNN, CNN, "held-out"),
     Study("MNIST, CNN, 10% wrong", "mnist", 0.1, CNN, CNN, "held-out"),
 )
@@ -48,6 +52,7 @@ HEAD = (
     "SG-OIF",
     "EK-FAC",
     "TRAK",
+    "TRAK, best ridge",
     "time / EK-FAC's",
     "monitor",
     "expected error",
@@ -85,12 +90,24 @@ def trak(study: Study) -> str:
     return f"{shown} ({lds(own, list(rival))})" if study.beside else shown
 
 
+def ridge(study: Study) -> str:
+    """TRAK's score with the ridge that did best on these figures; a dash for a seed that was not tried with it."""
+    steps = found(study.beside or study.scores, study)
+    ridges = [name for name in steps_of(TRAK) if name != TRAK and name in steps]
+    if not ridges:
+        return "–"
+    best = max(ridges, key=lambda name: fmean(line["metrics"]["lds"] for line in steps[name].values()))
+    return ", ".join(lds(steps[best], [seed]) for seed in steps.get(TRAK, steps[best]))
+
+
 def row(study: Study) -> list[str]:
     """The figures of one study, seed by seed."""
     lines, trust = found(study.scores, study), found(study.trust, study)
     own, rival = lines[OURS], lines[EKFAC]
     both = [seed for seed in own if seed in rival]
-    shares = [own[seed]["seconds"] / rival[seed]["seconds"] for seed in both if own[seed]["seconds"] is not None]
+    timed = found(study.timed or study.scores, study)
+    pairs = [(timed[OURS][seed]["seconds"], timed[EKFAC][seed]["seconds"]) for seed in both]
+    shares = [mine / theirs for mine, theirs in pairs if mine is not None]
 
     def stated(method: str, part: str) -> str:
         return listed([line["metrics"].get(part) for line in trust.get(method, {}).values()], 2)
@@ -101,6 +118,7 @@ def row(study: Study) -> list[str]:
         lds(own, both),
         lds(rival, both),
         trak(study),
+        ridge(study),
         listed(shares, 3),
         lds(monitor, list(monitor)),
         stated(OURS, "error_spearman"),

@@ -9,13 +9,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
+from functools import partial
 from itertools import product
 from typing import Any, NamedTuple
 
 from sgoif_bench.fidelity.recipes import FidelityTraining
+from sgoif_bench.fidelity.registry import METHODS
 from sgoif_bench.fidelity.truth import ALONE, LABEL, OUT, Wanted
 from sgoif_bench.journal import kind_by
 from sgoif_bench.labels.recipes import identity
+from sgoif_bench.methods import marked
 
 AT_ONCE = 8
 """Sets that one job of the truth trains."""
@@ -29,9 +32,10 @@ class Key(NamedTuple):
     method: str
     seed: int
     recipe_id: str
+    form: int = 1
 
 
-KIND = kind_by("sgoif-bench fidelity", Key)
+KIND = kind_by("sgoif-bench fidelity", Key, shown=partial(marked, METHODS))
 
 
 @dataclass(frozen=True)
@@ -109,7 +113,8 @@ class Job:
         return f"{self.set}-{self.wrong_share:g}-seed{self.seed}-{identity(described)}"
 
     def key(self, method: str) -> Key:
-        return Key(self.set, self.wrong_share, method, self.seed, identity(self.recipe))
+        form = METHODS[method].form if method in METHODS else 1  # parts of a truth are no methods
+        return Key(self.set, self.wrong_share, method, self.seed, identity(self.recipe), form)
 
     def called(self, name: str) -> str:
         """A method at this place, for a person."""

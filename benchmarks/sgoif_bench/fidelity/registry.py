@@ -1,8 +1,12 @@
-"""Every method by name: SG-OIF, its variants, and the libraries beside it."""
+"""Every method by name: SG-OIF, its variants, the libraries beside it, and the methods of others written here.
+
+Rivals whose damping was not chosen by their authors are run with several, each a row. Which of these steps a table
+calls the best is decided by the very figures that it shows, in the rival's favour (`sweeps`).
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import partial
 
@@ -13,14 +17,20 @@ from sgoif_bench.fidelity.monitored import by_groups
 from sgoif_bench.fidelity.online import OnlineSettings, QueryWatch
 from sgoif_bench.fidelity.ours import along_the_run, at_the_end
 from sgoif_bench.fidelity.peers.captum import tracin
-from sgoif_bench.fidelity.peers.curvlinops import gauss_newton
-from sgoif_bench.fidelity.peers.dattri import dattri
+from sgoif_bench.fidelity.peers.curvlinops import DAMPING, gauss_newton
+from sgoif_bench.fidelity.peers.dattri import REGULARISATION, dattri
 from sgoif_bench.fidelity.peers.head import on_head
 from sgoif_bench.fidelity.peers.kronfluence import kronfluence
 from sgoif_bench.fidelity.peers.trak import trak
 from sgoif_bench.fidelity.refined import RefinedWatch
+from sgoif_bench.fidelity.rivals.in_run_shapley import in_run_shapley
+from sgoif_bench.fidelity.rivals.source import source
 
-OURS, VARIANT, PEER = "ours", "variant", "peer"
+OURS, VARIANT, PEER, RIVAL = "ours", "variant", "peer", "rival"
+"""A peer is a library, which may be missing; a rival is a method of others that is written here."""
+DAMPINGS = (0.001, 0.01, 0.1, 1.0)
+RIDGES = (*DAMPINGS, 10.0)
+"""Of TRAK, as shares of the mean eigenvalue."""
 
 
 @dataclass(frozen=True)
@@ -30,6 +40,30 @@ class Entry:
     title: str
     kind: str
     run: Method
+    sweep: str = ""
+    """Methods of one sweep differ in their damping alone; the name of the one that was there first."""
+    step: float | None = None
+    """That damping."""
+    form: int = 1
+    """Goes up when the method is changed, so that results of what it was before are not taken for its own."""
+
+
+def _swept(
+    name: str, title: str, library: str, run: Callable[[float], Method], usual: float, form: int = 1
+) -> dict[str, Entry]:
+    """A method with every damping; with the usual one it goes by its plain name."""
+    return {
+        name if step == usual else f"{name}-{step:g}": Entry(
+            f"{title}, {step:g} ({library})", PEER, run(step), name, step, form
+        )
+        for step in DAMPINGS
+    }
+
+
+def _dattri(name: str, attributor: str, title: str) -> dict[str, Entry]:
+    return _swept(
+        name, title, "dattri", lambda step: partial(dattri, name=attributor, regularisation=step), REGULARISATION
+    )
 
 
 def _online(watcher: type[QueryWatch] = QueryWatch, **options: object) -> Method:
@@ -63,15 +97,30 @@ METHODS: dict[str, Entry] = {
     ),
     "kfac": Entry("K-FAC (kronfluence)", PEER, partial(kronfluence, strategy="kfac")),
     "diagonal": Entry("diagonal (kronfluence)", PEER, partial(kronfluence, strategy="diagonal")),
-    "trak-1": Entry("TRAK, 1 network (traker)", PEER, partial(trak, networks=1)),
-    "trak-1-ridge": Entry("TRAK, 1 network, ridge (traker)", PEER, partial(trak, networks=1, ridge=1.0)),
+    "trak-1": Entry("TRAK, 1 network (traker)", PEER, partial(trak, networks=1), "trak-1", 0.0),
+    **{
+        "trak-1-ridge" if ridge == 1 else f"trak-1-ridge-{ridge:g}": Entry(
+            f"TRAK, 1 network, ridge {ridge:g} (traker)", PEER, partial(trak, networks=1, ridge=ridge), "trak-1", ridge
+        )
+        for ridge in RIDGES
+    },
     "trak-5": Entry("TRAK, 5 networks (traker)", PEER, partial(trak, networks=5)),
     "tracin": Entry("TracInCP (captum)", PEER, partial(tracin, fast=False)),
     "tracin-fast": Entry("TracInCPFast (captum)", PEER, partial(tracin, fast=True)),
-    "if-cg": Entry("Hessian, CG (dattri)", PEER, partial(dattri, name="IFAttributorCG")),
-    "lissa": Entry("Hessian, LiSSA (dattri)", PEER, partial(dattri, name="IFAttributorLiSSA")),
-    "datainf": Entry("DataInf (dattri)", PEER, partial(dattri, name="IFAttributorDataInf")),
-    "ggn-cg": Entry("Gauss–Newton, CG (curvlinops)", PEER, gauss_newton),
+    **_dattri("if-cg", "IFAttributorCG", "Hessian, CG"),
+    **_dattri("lissa", "IFAttributorLiSSA", "Hessian, LiSSA"),
+    **_dattri("datainf", "IFAttributorDataInf", "DataInf"),
+    **_swept(
+        "ggn-cg",
+        "Gauss–Newton, CG",
+        "curvlinops",
+        lambda step: partial(gauss_newton, damping=step),
+        DAMPING,
+        form=2,  # all twenty iterations
+    ),
+    "source": Entry("SOURCE", RIVAL, source),
+    "in-run-shapley": Entry("In-Run Data Shapley", RIVAL, in_run_shapley),
+    "in-run-shapley-2": Entry("In-Run Data Shapley, second order", RIVAL, partial(in_run_shapley, order=2)),
     "ekfac-head": Entry(
         "EK-FAC, head alone (kronfluence)", PEER, partial(on_head, method=partial(kronfluence, strategy="ekfac"))
     ),
@@ -84,17 +133,20 @@ METHODS: dict[str, Entry] = {
     "datainf-head": Entry(
         "DataInf, head alone (dattri)", PEER, partial(on_head, method=partial(dattri, name="IFAttributorDataInf"))
     ),
-    "ggn-cg-head": Entry("Gauss–Newton, CG, head alone (curvlinops)", PEER, partial(on_head, method=gauss_newton)),
+    "ggn-cg-head": Entry(
+        "Gauss–Newton, CG, head alone (curvlinops)", PEER, partial(on_head, method=gauss_newton), form=2
+    ),
 }
 """In the order of tables."""
 
 
 def choose(wanted: str) -> list[str]:
-    """Methods by name, in the order of the registry; `all`, `ours` and `peers` stand for several."""
+    """Methods by name, in the order of the registry; `all`, `ours`, `peers` and `rivals` stand for several."""
     groups = {
         "all": list(METHODS),
-        "ours": [name for name, entry in METHODS.items() if entry.kind != PEER],
+        "ours": [name for name, entry in METHODS.items() if entry.kind in (OURS, VARIANT)],
         "peers": [name for name, entry in METHODS.items() if entry.kind == PEER],
+        "rivals": [name for name, entry in METHODS.items() if entry.kind == RIVAL],
     }
     return methods.choose(METHODS, groups, wanted)
 
@@ -107,3 +159,8 @@ def title_of(name: str) -> str:
 def in_order(names: Iterable[str]) -> list[str]:
     """Names in the order of the registry, unknown ones last."""
     return methods.in_order(METHODS, names)
+
+
+def steps_of(sweep: str) -> list[str]:
+    """The methods of a sweep."""
+    return [name for name, entry in METHODS.items() if entry.sweep == sweep]

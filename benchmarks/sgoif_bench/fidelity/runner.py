@@ -19,7 +19,7 @@ from sgoif_bench.fidelity.online import OnlineSettings
 from sgoif_bench.fidelity.ours import along_the_run
 from sgoif_bench.fidelity.paired import asked_about, changes, train_changes
 from sgoif_bench.fidelity.plain import plain_readings
-from sgoif_bench.fidelity.registry import METHODS, PEER
+from sgoif_bench.fidelity.registry import METHODS, OURS, PEER, VARIANT
 from sgoif_bench.fidelity.settings import FidelitySettings
 from sgoif_bench.fidelity.study import Study, make_study
 from sgoif_bench.fidelity.truth import missing, train_sets
@@ -108,7 +108,7 @@ class Runner(OneDevice[Job]):
             along_the_run(warm, OnlineSettings(epochs=1))
         relabelled = asked_about(study, job.judging.wanted())
         trained = train_once(study, lambda message: self.tell(f"  {job}: {message}"), relabelled)
-        plain = plain_readings(trained) if any(METHODS[name].kind != PEER for name in job.methods) else None
+        plain = plain_readings(trained) if any(METHODS[name].kind in (OURS, VARIANT) for name in job.methods) else None
         judge = Judge(study, self.folder(job), job.judging, study.answers(trained.model), relabelled, plain)
         lines, failures = [], {}
         for name in job.methods:

@@ -25,7 +25,7 @@ class FidelitySettings:
 
     data: str | None = setting(None, help="folder that holds the data sets; digits needs none")
     sets: str = setting("digits", help="data sets, separated by commas: digits, mnist, cifar10")
-    methods: str = setting("all", help="methods, separated by commas; all, ours and peers stand for several")
+    methods: str = setting("all", help="methods, separated by commas; all, ours, peers and rivals stand for several")
     wrong_shares: str = setting("0.1", help="shares of training labels that are made wrong, separated by commas")
     seeds: str = setting("0", help="seeds of wrong labels, queries, subsets, weights and batches")
     queries: int | None = setting(None, help="test images asked about; unset: by data set")

@@ -1,6 +1,10 @@
 """Results as tables: mean ± standard deviation over seeds, for Markdown, LaTeX or a program.
 
 sgoif-bench table FILE.jsonl --metric lds,seconds --rows method --columns wrong_share --by set
+
+A table holds methods that answered equally many queries: one that ran out of time is in a table of its own, since the
+mean over other queries is another figure. Intervals (`lds_low`, `lds_high`) are those of one procedure,
+`lds.bootstrap`. The last rows repeat the best step of every sweep of dampings (`sweeps`).
 """
 
 from __future__ import annotations
@@ -12,12 +16,15 @@ from typing import Any, ClassVar
 
 from sgoif_bench.fidelity.recipes import TRAININGS
 from sgoif_bench.fidelity.registry import in_order, title_of
+from sgoif_bench.fidelity.sweeps import BEST, SweptTable, title_of_best
 from sgoif_bench.journal import Line
 from sgoif_bench.tables.layout import Layout, Subject
 from sgoif_bench.tables.lines import Metric
 
 METRICS: Mapping[str, Metric] = {
     "lds": Metric("LDS", 1, 3),
+    "lds_low": Metric("LDS, lower end", 1, 3),
+    "lds_high": Metric("LDS, upper end", 1, 3),
     "lds_loss": Metric("LDS of the loss", 1, 3),
     "confidence_spearman": Metric("confidence and LDS, Spearman", 1, 3),
     "error_spearman": Metric("expected and real error, Spearman", 1, 3),
@@ -52,29 +59,40 @@ def value_of(line: Mapping[str, Any], metric: str) -> float | None:
 
 
 def laid_out(line: Line) -> Line:
-    """A line whose share of wrong labels and kind can be used to lay out a table, as if of its recipe."""
-    return {**line, "recipe": {**line["recipe"], "wrong_share": line["wrong_share"], "kind": line["kind"]}}
+    """A line whose share of wrong labels, kind and queries answered can lay out a table, as if of its recipe."""
+    answered = len(line["metrics"].get("lds_by_query", [])) or line["queries"]
+    further = {"wrong_share": line["wrong_share"], "kind": line["kind"], "queries": answered}
+    return {**line, "recipe": {**line["recipe"], **further}}
 
 
 def shown_label(name: str, value: Any) -> str:
     """A value of a field as a person reads it."""
     if name == "method":
-        return title_of(value)
+        return title_of_best(value) if value.endswith(BEST) else title_of(value)
     if name == "metric":
         return METRICS[value].title
     if name == "wrong_share":
         return f"{100 * value:g}% wrong labels" if value else "no wrong labels"
+    if name == "queries":
+        return f"{value} queries"
     return str(value) if name == "set" else f"{name} {value}"
 
 
 @dataclass(frozen=True)
 class FidelityTableSettings(Layout):
-    """Metrics of every method, a table for every data set and share of wrong labels."""
+    """Metrics of every method, a table for every data set, share of wrong labels and number of queries."""
 
     metric: str = "lds,seconds"
     rows: str = "method"
     columns: str = "metric"
-    by: str = "set,wrong_share"
+    by: str = "set,wrong_share,queries"
     subject: ClassVar[Subject] = Subject(
-        METRICS, value_of, shown_label, in_order, orders={"set": list(TRAININGS)}, alike=None, laid_out=laid_out
+        METRICS,
+        value_of,
+        shown_label,
+        in_order,
+        orders={"set": list(TRAININGS)},
+        alike=None,
+        laid_out=laid_out,
+        table=SweptTable,
     )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+from dataclasses import replace
 from importlib import import_module
 from pathlib import Path
 from types import ModuleType
@@ -55,8 +56,20 @@ def test_fidelity_takes_the_later_judgement_and_no_failed_line(filler: Any, tmp_
     write(tmp_path, "b.jsonl", judged(ours, 0.3, seconds=0.5), judged("ekfac", 0.1, 1), judged("trak-1", 0.05))
     write(tmp_path, "c.jsonl", judged(ours, 0.5, error_spearman=0.7), judged("sgoif-monitor", 0.25, error_spearman=0.6))
     study = fidelity.Study("title", "digits", 0.1, ("a.jsonl", "b.jsonl"), ("c.jsonl",), "held-out")
-    shown = ["title", "0.300, 0.400", "0.200, 0.100", "0.050", "0.250", "0.250", "0.70", "0.60", "–", "held-out"]
+    shown = ["title", "0.300, 0.400", "0.200, 0.100", "0.050", "–", "0.250", "0.250", "0.70", "0.60", "–", "held-out"]
     assert fidelity.row(study) == shown
+    write(tmp_path, "d.jsonl", judged(ours, 0.9, seconds=1.0), judged("ekfac", 0.9), judged(ours, 0.9, 1, None))
+    write(tmp_path, "e.jsonl", judged("ekfac", 0.9, 1))
+    timed = fidelity.row(replace(study, timed=("d.jsonl", "e.jsonl")))
+    assert timed == [*shown[:5], "0.500", *shown[6:]]
+
+
+def test_fidelity_shows_trak_with_the_ridge_that_did_best(filler: Any, tmp_path: Path) -> None:
+    fidelity = filler("fidelity")
+    plain = [judged("trak-1", 0.9), judged("trak-1", 0.8, 1)]
+    write(tmp_path, "a.jsonl", *plain, judged("trak-1-ridge", 0.3), judged("trak-1-ridge-10", 0.4, 1))
+    study = fidelity.Study("title", "digits", 0.1, ("a.jsonl",), ("a.jsonl",), "dev")
+    assert fidelity.ridge(study) == "–, 0.400"
 
 
 def test_fidelity_names_ours_beside_trak_where_the_halves_differ(filler: Any, tmp_path: Path) -> None:

@@ -2,8 +2,16 @@
 and DataInf (Kwon et al., 2024), all weights.
 
 Conjugate gradients: ten iterations, its default. LiSSA: batches of 100 and a hundred recursions; with its default of
-single examples the recursion diverges on most networks. All need a regularisation, for which the package's default is
-none; 0.01 is used for each. As in its own examples no graph is kept, which would grow with every iteration of a solve.
+single examples the recursion diverges on most networks. As in its own examples no graph is kept, which would grow with
+every iteration of a solve.
+
+All need a regularisation r, for which the package's default is none. 0.01 is used for each, and the steps beside it are
+rows of their own. It is an absolute number in units of the mean loss, and what the package does with it differs:
+
+    conjugate gradients    (H + rI)⁻¹
+    LiSSA                  h ← v + (1 − r) h − Hh/c with c = 50, its default, and h/c in the end, which tends to
+                           (H + rcI)⁻¹ v: "damping"
+    DataInf                mean_i (g_i g_iᵀ + rI)⁻¹ over examples, layer by layer
 """
 
 from __future__ import annotations
@@ -29,13 +37,15 @@ GRADIENT_FLOATS = 2**28
 AT_ONCE = {"IFAttributorCG": 1, "IFAttributorLiSSA": 10, "IFAttributorDataInf": 20}
 """Queries at a time on a large network: as many as keep a GPU busy."""
 OPTIONS: dict[str, dict[str, Any]] = {
-    "IFAttributorCG": {"max_iter": 10, "regularization": REGULARISATION},
-    "IFAttributorLiSSA": {"recursion_depth": 100, "batch_size": 100, "damping": REGULARISATION, "scaling": 50.0},
-    "IFAttributorDataInf": {"regularization": REGULARISATION},
+    "IFAttributorCG": {"max_iter": 10},
+    "IFAttributorLiSSA": {"recursion_depth": 100, "batch_size": 100, "scaling": 50.0},
+    "IFAttributorDataInf": {},
 }
+CALLED = {"IFAttributorLiSSA": "damping"}
+"""What an attributor calls its regularisation; the others by that name."""
 
 
-def dattri(trained: Trained, name: str) -> Answer:
+def dattri(trained: Trained, name: str, regularisation: float = REGULARISATION) -> Answer:
     """Scores by one of its attributors."""
     core = need("dattri.algorithm.influence_function", "dattri")
     make_task = need("dattri.task", "dattri").AttributionTask
@@ -54,6 +64,7 @@ def dattri(trained: Trained, name: str) -> Answer:
     spread = torch.linspace(0, len(train) - 1, min(HESSIAN_EXAMPLES, len(train))).long()
     some = torch.utils.data.TensorDataset(*(part[spread] for part in train.tensors))
     weights = sum(value.numel() for value in model.parameters())
+    options = {**OPTIONS[name], CALLED.get(name, "regularization"): regularisation}
     at_once = max(50, min(len(train), GRADIENT_FLOATS // weights))
     few = AT_ONCE[name] if weights > LARGE else len(asked)
     # The others solve for every batch that they are given here, and add the solutions up.
@@ -68,7 +79,7 @@ def dattri(trained: Trained, name: str) -> Answer:
     with cost.counted(), torch.no_grad(), torch.random.fork_rng():
         torch.manual_seed(study.problem.seed)
         task = make_task(loss_func=loss, model=model, checkpoints=state, target_func=target)
-        attributor = getattr(core, name)(task=task, device=str(device), **OPTIONS[name])
+        attributor = getattr(core, name)(task=task, device=str(device), **options)
         solve_once(attributor, few, trained.tell)
         attributor.cache(DataLoader(some, batch_size=cached))
         scores = attributed(train)

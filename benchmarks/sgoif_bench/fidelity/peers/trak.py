@@ -2,9 +2,10 @@
 
 The projection has 2,048 dimensions, the package's default, or a third of the number of examples where that is fewer:
 its normal equations are not regularised. Networks beyond the first are trained by the same recipe on all examples, and
-their trainings count. The package also takes a ridge, which it leaves at zero; with few examples it decides, so there
-is a variant with the mean eigenvalue, near the best of the values tried on digits. Without its CUDA extension
-(`fast_jl`) it projects with plain torch, which is slower.
+their trainings count. The package also takes a ridge, which it adds to XᵀX and leaves at zero; with few examples it
+decides, so there is a row for each of several. The number that the package wants is absolute, and XᵀX grows with the
+examples and with the scale of the gradients; here a ridge is given as a share of the mean eigenvalue of XᵀX. Without
+its CUDA extension (`fast_jl`) it projects with plain torch, which is slower.
 """
 
 from __future__ import annotations
