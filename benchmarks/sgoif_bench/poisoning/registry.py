@@ -58,6 +58,13 @@ _ALL = (
         False,
     ),
     Method(
+        "spectre",
+        f"{RIVALS}.spectre:spectre",
+        "SPECTRE",
+        "Hayase et al., SPECTRE: Defending Against Backdoor Attacks Using Robust Covariance Estimation, ICML 2021",
+        False,
+    ),
+    Method(
         "activation-clustering",
         f"{RIVALS}.activation_clustering:activation_clustering",
         "activation clustering",
