@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -13,6 +14,7 @@ from torch.utils.data import DataLoader, TensorDataset
 
 from sgoif import indexed, split_holdout
 from sgoif.anchors.bank import AnchorBank
+from sgoif.anchors.grouping import balanced, group_candidates
 from sgoif.errors import AnchorError
 
 # --- selection and groups ---------------------------------------------------------------------------------------
@@ -71,6 +73,20 @@ def test_groups_that_do_not_fit_are_refused() -> None:
         bank_of([0, 1, 2, 0, 1, 2], ["a"] * 5)
     with pytest.raises(AnchorError, match="'superclass' is not known"):
         bank_of([0, 1, 2, 0, 1, 2], "superclass")
+    with pytest.raises(AnchorError, match=r"must be names, one for each anchor; \['a'\] is none"):
+        bank_of([0, 1], [["a"], ["b"]])
+    with pytest.raises(AnchorError, match="not a number"):
+        bank_of([0, 1], [0.5, float("nan")])
+    values = SimpleNamespace(classes=0)
+    with pytest.raises(AnchorError, match="'class' needs classes, and this loss has none"):
+        group_candidates("class", [0.5, 0.7], None, np.arange(2), values)  # type: ignore[arg-type]
+
+
+def test_of_every_group_the_first_of_the_order_are_taken() -> None:
+    order, keys = np.array([3, 1, 5, 0, 2, 4]), ["a", "b", "a", "a", "b", "b"]
+    assert balanced(order, keys, 4) == [3, 1, 0, 5]
+    assert balanced(order, keys, 3) == [3, 1, 0]
+    assert sorted(balanced(order, keys, 99)) == list(range(6))
 
 
 def test_a_rare_group_of_a_large_holdout_is_not_sampled_away() -> None:

@@ -45,6 +45,12 @@ def test_data_set_loader_and_tensors_are_the_same_hold_out() -> None:
         np.testing.assert_array_equal(table, tables[0])
 
 
+def test_a_loader_or_a_numbered_data_set_stands_for_what_it_draws_from() -> None:
+    data = TensorDataset(torch.randn(6, 2), torch.arange(6) % 2)
+    assert as_dataset(data) is as_dataset(DataLoader(data, batch_size=4)) is as_dataset(indexed(data)) is data
+    assert as_dataset(DataLoader(indexed(data), batch_size=4)) is data
+
+
 def test_items_may_be_dicts() -> None:
     generator = torch.Generator().manual_seed(0)
     items = [
@@ -88,7 +94,11 @@ def test_inputs_that_cannot_be_anchors_are_refused() -> None:
         def __len__(self) -> int:
             return 3
 
-    for anchors in (None, 5, Stream(), {"x": 1}, "file.pt", iter([1])):
+    class Endless:
+        def __getitem__(self, position: int):
+            return torch.zeros(2), 0
+
+    for anchors in (None, 5, Stream(), {"x": 1}, {1, 2}, "file.pt", iter([1]), Endless()):
         with pytest.raises(AnchorError, match="split_holdout"):
             as_dataset(anchors)
     for anchors in ([], (torch.zeros(0, 2), torch.zeros(0)), TensorDataset(torch.zeros(0, 2))):

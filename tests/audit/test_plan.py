@@ -89,6 +89,7 @@ def test_learning_rates_grow_with_the_batch_and_shrink_for_trained_weights(tmp_p
         return make_plan(AuditSettings(Path("x"), from_scratch=True, device="cpu", **options), 9_000).learning_rate  # type: ignore[arg-type]
 
     assert rate(batch_size=32) == pytest.approx(rate(batch_size=128) / 2)
+    assert rate(batch_size=512) == rate(batch_size=4096) == pytest.approx(2 * rate(batch_size=128))
     assert rate(model="a:b") < rate()
     assert rate(weights=tmp_path / "w.safetensors") < rate(model="a:b")
     assert rate(learning_rate=0.3) == 0.3

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 import torch
 
+from sgoif.distributed.communicator import Communicator
 from sgoif.errors import StateError
 from sgoif.scoring.autocorrelation import LEAST, SAMPLE, Autocorrelation, dependence_ratio
 from sgoif.scoring.ledger import SUMS, Ledger
@@ -106,8 +107,9 @@ def test_a_run_that_drifts_is_seen_and_notes_survive_saving() -> None:
     assert again.ratio(whole) == found
     again.forget()
     assert again.ratio(whole) == 1.0  # examples without observations in the first half do not count
-    with pytest.raises(StateError, match="halves"):
-        again.load_state_dict({**autocorrelation.state_dict(), "sums": torch.zeros(2, 3)})
+    for damage in ({"sums": torch.zeros(2, 3)}, {"sums": None}, {"moments": None}):
+        with pytest.raises(StateError, match="halves"):
+            again.load_state_dict({**autocorrelation.state_dict(), **damage})
     with pytest.raises(StateError, match="order"):
         again.load_state_dict({**autocorrelation.state_dict(), "moments": torch.tensor([1, 5, 3, 1, 1])})
 
@@ -116,9 +118,64 @@ def test_of_many_examples_a_sample_is_noted() -> None:
     count = 3 * SAMPLE + 5
     values = np.random.default_rng(3).normal(size=(4, count))
     values[2:] += 3.0
-    autocorrelation = Autocorrelation(CPU)
-    autocorrelation.observe(ledger_with(values[:2]), 2)
+    autocorrelation, early, whole = Autocorrelation(CPU), ledger_with(values[:2]), ledger_with(values)
+    autocorrelation.observe(early, 2)
     autocorrelation.count = 4
     assert autocorrelation.strides[1] == 4
     assert autocorrelation.sums.shape == (2, SAMPLE, 3)
-    assert autocorrelation.ratio(ledger_with(values)) > 1.5
+    first, total = (torch.stack([ledger.column(name) for name in ("weight", "weight2", "score")], 1)[::4][:SAMPLE]
+                    for ledger in (early, whole))  # fmt: skip
+    assert torch.equal(autocorrelation.sums[1, : len(first)], first)
+    expected = dependence_ratio(first, total - first, whole.variance()[::4][:SAMPLE])
+    assert autocorrelation.ratio(whole) == pytest.approx(expected)
+    assert expected > 1.5
+
+
+def test_examples_without_both_halves_or_a_variance_do_not_count() -> None:
+    """Of 30 that are known, with weights below one and scores below zero; the others would say a lot."""
+    rng = np.random.default_rng(4)
+    weights = np.full(2, 0.5)
+    first = sums_of(rng.normal(-3, 1, size=(2, LEAST + 3)), weights)
+    second = sums_of(rng.normal(-5, 1, size=(2, LEAST + 3)), weights)
+    variance = torch.ones(LEAST + 3, dtype=torch.float64)
+    first[LEAST], second[LEAST + 1], variance[LEAST + 2] = 0, 0, torch.nan
+    known = slice(LEAST)
+    apart = first[known, 2] - second[known, 2]  # the weights of a half add up to one
+    assert dependence_ratio(first, second, variance) == pytest.approx(float(apart.square().mean()))
+
+
+def test_notes_are_taken_at_steps_that_double_and_the_earlier_serves_when_the_later_is_too_late() -> None:
+    autocorrelation = Autocorrelation(CPU)
+    rng = np.random.default_rng(5)
+    values = rng.normal(size=(6, 60)) + np.arange(6)[:, None]
+    assert autocorrelation.ratio(ledger_with(values)) == 1.0, "nothing was noted"
+    for step in range(1, 7):
+        autocorrelation.observe(ledger_with(values[:step]), 1)
+        assert autocorrelation.steps == {1: [0, 1], 2: [1, 2], 3: [1, 2]}.get(step, [2, 4])
+    one = np.ones(6)
+    variance = ledger_with(values).variance()
+    for length, cut in ((6, 4), (5, 2)):  # 4 is two thirds of 6, and more of 5
+        autocorrelation.count = length
+        expected = dependence_ratio(sums_of(values[:cut], one[:cut]), sums_of(values[cut:], one[cut:]), variance)
+        assert autocorrelation.ratio(ledger_with(values)) == pytest.approx(expected, rel=1e-4)
+
+
+def test_ranks_add_their_notes_up() -> None:
+    class Two(Communicator):
+        def total(self, values: torch.Tensor) -> torch.Tensor:
+            return 2 * values
+
+    autocorrelation = Autocorrelation(CPU)
+    for step in (1, 2, 4):
+        autocorrelation.observe(ledger_with(np.ones((step, 3))), step - autocorrelation.count)
+    merged = autocorrelation.merged(Two())
+    assert (merged.count, merged.steps, merged.strides) == (4, [2, 4], [1, 1])
+    assert torch.equal(merged.sums, 2 * autocorrelation.sums)
+    merged.observe(ledger_with(np.ones((8, 3))), 4)
+    assert autocorrelation.steps == [2, 4], "the notes of this rank are its own"
+
+
+def test_notes_lie_where_the_ledger_does() -> None:
+    there = Autocorrelation(torch.device("meta"))
+    there.load_state_dict(Autocorrelation(CPU).state_dict())
+    assert there.sums.device.type == there.merged(Communicator()).sums.device.type == "meta"

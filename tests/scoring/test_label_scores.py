@@ -11,7 +11,9 @@ from torch import Tensor, nn
 
 from sgoif import InfluenceMonitor
 from sgoif.core.data import Indexed, split_holdout
+from sgoif.distributed.communicator import Communicator
 from sgoif.errors import SettingError
+from sgoif.scoring.label_scores import LabelScores
 
 BATCH, ANCHORS, LABELS = 6, 9, 4
 
@@ -64,6 +66,42 @@ def test_the_score_of_every_label(layers: str) -> None:
     assert (monitor.scores()["n_observations"] == 1).all()
     head = monitor.last.groups.sum(1).double().numpy()
     np.testing.assert_allclose(expected.sum(1), head, rtol=1e-3, atol=1e-6)
+
+
+@pytest.mark.parametrize("temperature", [None, 2.0])
+def test_steps_together_are_steps_apart_each_with_a_row_per_label(temperature: float | None) -> None:
+    cpu, communicator = torch.device("cpu"), Communicator()
+    together, apart = (LabelScores(LABELS, 2, cpu, None, temperature, communicator) for _ in range(2))
+    assert together.scaling.temperature == temperature
+    assert together.scaling._communicator is communicator
+    assert together.ledger.duplicates is False
+    generator = torch.Generator().manual_seed(0)
+    scores = torch.randn(5, LABELS, 2, generator=generator)
+    scores[3:] *= 10.0  # of the second step
+    z, y, support = torch.randn(5, LABELS, generator=generator), data(5, 3)[1], torch.tensor([0.5, 1.0])
+    for kept in (together, apart):
+        kept.reserve(4)
+        assert kept.ledger.used == 5 * LABELS
+    together.remember(torch.arange(5), scores, z, y, support, 0.5, 1.0, [3, 2])
+    for rows, size in ((slice(0, 3), 3), (slice(3, 5), 2)):
+        apart.remember(torch.arange(5)[rows], scores[rows], z[rows], y[rows], support, 0.5, 1.0, [size])
+    torch.testing.assert_close(together.ledger.sums, apart.ledger.sums)
+    torch.testing.assert_close(together.scaling.mean, apart.scaling.mean)
+    assert together.scaling.updates == apart.scaling.updates == 2
+    assert together.ledger.column("weight").tolist() == [0.5] * 5 * LABELS
+    for label in range(LABELS):
+        mean = together.of(label).mean("score")[:5]
+        torch.testing.assert_close(mean, together.ledger.mean("score").view(5, LABELS)[:, label])
+        if temperature is None:
+            torch.testing.assert_close(mean, scores[:, label].sum(1))
+
+
+def test_a_known_number_of_examples_has_as_many_rows_per_label() -> None:
+    kept = LabelScores(LABELS, 2, torch.device("meta"), 6, 1.0, duplicates=True)
+    assert kept.ledger.fixed_size == kept.ledger.used == 6 * LABELS
+    assert kept.ledger.duplicates is True
+    assert kept.ledger.sums.device.type == kept.scaling.mean.device.type == "meta"
+    kept.reserve(5)
 
 
 def test_held_out_examples_leave_their_own_part_out() -> None:

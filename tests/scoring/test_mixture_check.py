@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from sgoif import InfluenceMonitor
 from sgoif.errors import StepError
-from sgoif.scoring.mixture_check import is_mixed
+from sgoif.scoring.mixture_check import MixtureCheck, is_mixed
 
 BATCH = 64
 
@@ -88,6 +88,74 @@ def test_an_overflow_of_a_loss_scaler_is_no_mixture() -> None:
     delta = gradient(z, lambda logits: F.cross_entropy(logits, y), 2.0**30)
     assert not bool(delta.isfinite().all())
     assert not is_mixed(z, delta)
+
+
+def pushes(classes: int, up: int, rows: int = 8, mixed: int = 8) -> tuple[Tensor, Tensor]:
+    """Logits that rise with the class, and gradients that push up so many of the last classes; one in the other rows.
+
+    Of these every class but the first lies lower than its logit says.
+    """
+    z = torch.linspace(0, 0.3, classes).repeat(rows, 1)
+    shares = torch.zeros(rows, classes)
+    shares[:mixed, classes - up :] = 1 / up
+    shares[mixed:, -1] = 1.0
+    return z, z.softmax(1) - shares
+
+
+@pytest.mark.parametrize(("classes", "most"), [(4, 2), (5, 2), (8, 4), (9, 4)])
+def test_a_mixture_pushes_up_two_classes_or_half_of_them_at_most(classes: int, most: int) -> None:
+    for up in range(1, classes):
+        assert bool(is_mixed(*pushes(classes, up))) is (2 <= up <= most), up
+
+
+@pytest.mark.parametrize(("rows", "least"), [(4, 2), (64, 2), (96, 3), (128, 4)])
+def test_a_thirty_second_of_the_batch_has_to_show_it_and_two_at_least(rows: int, least: int) -> None:
+    assert not is_mixed(*pushes(8, 2, rows, least - 1))
+    assert is_mixed(*pushes(8, 2, rows, least))
+
+
+def test_a_mixture_is_noticed_where_some_examples_overflow() -> None:
+    z, delta = pushes(8, 2)
+    for value in (torch.nan, torch.inf, -torch.inf):
+        broken = delta.clone()
+        broken[0, 3] = value
+        assert is_mixed(z, broken), value
+
+
+class Arrival:
+    """A number on its way to the host that arrives when told to."""
+
+    def __init__(self) -> None:
+        self.sent: Tensor | None = None
+        self.there = False
+
+    def send(self, value: Tensor) -> None:
+        self.sent = value.clone()
+
+    def arrived(self) -> Tensor | None:
+        return self.sent if self.there else None
+
+
+def test_where_the_device_runs_behind_the_error_comes_with_the_flag() -> None:
+    check, arrival = MixtureCheck(torch.device("cpu")), Arrival()
+    check.at_once, check.arrival = False, arrival  # type: ignore[assignment]
+    check.note(*pushes(8, 1))
+    arrival.there = True
+    check.poll()
+    arrival.there = False
+    check.note(*pushes(8, 2))
+    check.note(*pushes(8, 1))  # what was seen is not forgotten
+    check.poll()
+    arrival.there = True
+    with pytest.raises(StepError, match="mixup"):
+        check.poll()
+    check.raise_if_set()
+
+
+def test_the_flag_is_where_the_steps_are() -> None:
+    check = MixtureCheck(torch.device("meta"))
+    assert check.flag.device.type == "meta"
+    assert check.at_once is False
 
 
 def fit(mixing: bool, batches: int, target: str | None = None) -> InfluenceMonitor:

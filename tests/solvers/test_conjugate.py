@@ -48,7 +48,30 @@ def test_nothing_to_do_costs_nothing() -> None:
     solution = ConjugateGradient().solve(operator, torch.zeros(K, P, dtype=torch.float64))
     assert solution.products == operator.calls == solution.steps == 0
     rhs = normal(K, P)
-    assert ConjugateGradient().solve(operator, rhs, operator.exact(rhs)).products == K
+    exact = operator.exact(rhs)
+    done = ConjugateGradient().solve(operator, rhs, exact)
+    assert done.products == K
+    assert done.history == [pytest.approx(0, abs=1e-9)]
+    exact[1:] = 0
+    assert torch.equal(ConjugateGradient(sketch=0).solve(operator, rhs, exact).phi[0], exact[0]), "done already"
+
+
+def test_the_tolerance_is_a_share_of_the_right_hand_side() -> None:
+    operator, rhs = Dense(spd(100)), normal(K, P)
+    solver = ConjugateGradient(iterations=100, tolerance=1e-3, sketch=0)
+    steps = [solver.solve(operator, unit * rhs).steps for unit in (1.0, 1e3, 1e-3)]
+    assert len(set(steps)) == 1
+    assert 1 < steps[0] < 100
+
+
+def test_the_preconditioner_flattens_what_was_sketched() -> None:
+    work = Workspace(Dense(spd(1000)), normal(K, P), None)
+    values, vectors = _nystrom(work, 6, seed=0)
+    rows = normal(3, P, seed=4)
+    within = rows @ vectors.mT
+    expected = values[-1] * (within / values) @ vectors + rows - within @ vectors
+    torch.testing.assert_close(ConjugateGradient(sketch=6)._preconditioner(work, 6)(rows), expected)
+    assert torch.equal(ConjugateGradient(sketch=0)._preconditioner(work, 0)(rows), rows)
 
 
 def test_nystrom_is_exact_on_what_it_can_hold() -> None:
@@ -59,6 +82,8 @@ def test_nystrom_is_exact_on_what_it_can_hold() -> None:
     values, vectors = _nystrom(Workspace(Dense(low @ low.mT), normal(K, P), None), 9, seed=0)
     torch.testing.assert_close((vectors.mT * values) @ vectors, low @ low.mT, atol=1e-6, rtol=0)
     torch.testing.assert_close(vectors @ vectors.mT, torch.eye(9, dtype=torch.float64), atol=1e-6, rtol=0)
+    least = torch.finfo(torch.float64).eps * float(values[0])
+    assert 0.99 * least <= float(values[-1]) < 100 * least, "what H does not hold is rounding, and still positive"
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
@@ -104,3 +129,4 @@ def test_residual_is_honest_at_the_limit_of_precision() -> None:
     solution = ConjugateGradient(iterations=200, tolerance=1e-30, sketch=0).solve(Dense(matrix), rhs)
     true = rhs.double() - solution.phi.double() @ matrix.double()
     assert (solution.norms.residual > 0.2 * true.norm(dim=-1)).all()
+    assert solution.history[-1] == pytest.approx(float(solution.norms.residual.mean()))

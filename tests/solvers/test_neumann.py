@@ -118,3 +118,28 @@ def test_power_iteration_estimates_from_below() -> None:
     assert estimates == sorted(estimates)
     assert estimates[-1] <= float(operator.eigenvalues[-1]) * (1 + 1e-9)
     assert estimates[-1] > 0.99 * float(operator.eigenvalues[-1])
+
+
+def test_a_first_term_that_makes_the_residual_grow_is_taken_back() -> None:
+    operator, rhs, start = Dense(spd(10), claimed=1e-3), normal(K, P), normal(K, P, seed=2)
+    found = Neumann(max_terms=5, tolerance=0, preconditioner=False).solve(operator, rhs, start)
+    assert found.steps == 0
+    assert torch.equal(found.phi, start)
+    assert found.history == [pytest.approx(float((rhs - operator.matvec(start)).norm(dim=1).mean()))]
+
+
+def test_of_a_diagonal_the_first_term_is_short_by_the_margin_alone() -> None:
+    diagonal = torch.linspace(0.1, 5, P, dtype=torch.float64)
+    rhs = normal(K, P)
+    found = Neumann(max_terms=1, tolerance=0).solve(Dense(torch.diag(diagonal)), rhs)
+    torch.testing.assert_close(found.phi, rhs / diagonal / 1.1)
+    nothing = torch.diag(torch.cat([diagonal[1:], torch.zeros(1, dtype=torch.float64)]))
+    assert bool(Neumann(max_terms=3).solve(Dense(nothing), rhs).phi.isfinite().all()), "a flat direction has no scale"
+
+
+def test_the_tolerance_is_a_share_of_the_right_hand_side() -> None:
+    operator, rhs = Dense(spd(10)), normal(K, P)
+    solver = Neumann(max_terms=200, tolerance=1e-2)
+    steps = [solver.solve(operator, unit * rhs).steps for unit in (1.0, 1e3, 1e-3)]
+    assert len(set(steps)) == 1
+    assert 1 < steps[0] < 200

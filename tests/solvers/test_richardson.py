@@ -78,7 +78,22 @@ def test_contracts_even_when_the_largest_eigenvalue_is_underestimated(kind: type
 
 def test_hopeless_steps_leave_the_start() -> None:
     operator, rhs, start = SpectralDense(spd(30), claimed=1e-12), normal(K, P), normal(K, P, seed=2)
-    assert torch.equal(Richardson().solve(operator, rhs, start).phi, start)
+    found = Richardson().solve(operator, rhs, start)
+    assert torch.equal(found.phi, start)
+    assert found.steps == 5
+    assert found.history == [pytest.approx(float((rhs - operator.matvec(start)).norm(dim=1).mean()))] * 2
+
+
+@pytest.mark.parametrize(("claimed", "steps"), [(2.0, 3), (2.0, 40), (0.5, 40)])
+def test_closed_form_holds_beyond_the_largest_eigenvalue_and_halves_the_step_that_is_too_long(
+    claimed: float, steps: int
+) -> None:
+    """The truth is 3: of 2, ρλ is 1.5 and converges; of 0.5 it is 6, and two halvings make it 1.5."""
+    operator, rhs = SpectralDense(spd(30), claimed=claimed), normal(K, P)
+    found = Richardson(steps=steps).solve(operator, rhs)
+    values, vectors = operator.eigenvalues, operator.eigenvectors
+    expected = ((1 - (1 - values / 2) ** steps) / values * (rhs @ vectors)) @ vectors.mT
+    torch.testing.assert_close(found.phi, expected)
 
 
 @pytest.mark.parametrize("kind", [Dense, SpectralDense])
@@ -105,6 +120,9 @@ def test_a_row_within_its_budget_is_left_alone_and_the_others_go_on_until_they_a
     assert torch.equal(found.phi[first <= budget], torch.zeros_like(rhs)[first <= budget])
     assert bool((left[first > budget] > 0.8 * budget).all()), "no row is solved further than it has to be"
     assert 0 < found.steps < plain.steps
+    assert len(found.history) == found.steps + 1
+    assert found.history[0] == pytest.approx(float(first.mean()))
+    assert found.history[-1] == pytest.approx(float(left.mean()))
     assert found.products < found.steps * K
     torch.testing.assert_close(found.residual, rhs - operator.matvec(found.phi))
 

@@ -8,7 +8,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from sgoif.errors import SettingError
+from sgoif.stability import bounds
 from sgoif.stability.bounds import (
+    TopKCertificate,
     averaging_width,
     conf_error,
     coverage,
@@ -196,3 +198,43 @@ def test_the_width_of_a_mean_is_the_formula_and_covers() -> None:
     assert 0.92 < covered < 0.98  # independent observations are covered more often than stated
     with pytest.raises(SettingError, match="alpha"):
         averaging_width(1.0, 2, 1.0)
+
+
+def test_the_width_of_a_mean_is_stated_at_one_in_twenty_for_any_variance_and_count() -> None:
+    assert float(averaging_width(0.25, 1)) == pytest.approx(math.sqrt(2 * 0.25 * math.log(20)))
+    assert float(averaging_width(0.25, 0)) == float(averaging_width(0.25, 1)), "before the first it is that of one"
+    assert float(averaging_width(-1e-9, 3)) == 0, "a variance below zero is rounding"
+
+
+def test_everything_inside_is_certified_without_a_cut() -> None:
+    whole = top_k_certificate(torch.tensor([0.0, 5.0, 3.0]), torch.tensor([1.0, 7.0, 2.0]), 3)
+    assert whole == TopKCertificate(k=3, certified=True, margin=math.inf, largest_bound=7.0, uniform=True)
+
+
+def test_the_stricter_condition_asks_for_less_than_half_the_margin() -> None:
+    scores = torch.tensor([0.0, 5.0, 3.0, 1.0])  # the margin of the top two is 2
+    for widest, expected in ((0.999, True), (1.0, False)):
+        found = top_k_certificate(scores, torch.tensor([0.1, widest, 0.1, 0.1]), 2)
+        assert (found.certified, found.uniform) == (True, expected)
+
+
+def test_coverage_knows_no_units_and_never_exceeds_one() -> None:
+    pair = torch.tensor([[2.0, 0.0], [0.5, math.sqrt(3) / 2]], dtype=torch.float64)
+    scales = torch.tensor([[1e-200], [1e200]], dtype=torch.float64)  # squares of both leave the range
+    assert coverage(pair * scales) == pytest.approx(0.5)
+    assert coverage(torch.ones(1, 3)) == 1.0, "3 / √3² is above one in the last digit"
+
+
+def test_coverage_is_summed_over_parts_of_the_columns(monkeypatch: pytest.MonkeyPatch) -> None:
+    rows = normal(3, 10, seed=5)
+    unit = rows / rows.norm(dim=1, keepdim=True)
+    expected = float(torch.linalg.eigvalsh(unit @ unit.mT)[0])
+    for entries in (1, 7, 2**23):
+        monkeypatch.setattr(bounds, "GRAM_ENTRIES", entries)
+        assert coverage(rows) == pytest.approx(expected)
+
+
+def test_whole_numbers_give_fractions() -> None:
+    found = conf_error(torch.tensor([0, 1]), torch.tensor([-4, 2]))
+    assert found.is_floating_point()
+    assert found.tolist() == [4.0, 0.0]

@@ -72,6 +72,51 @@ def test_a_memory_is_in_the_state() -> None:
     assert one.tolerance(RESIDUAL, 0.4, 10.0, 3.0) == other.tolerance(RESIDUAL, 0.4, 10.0, 3.0)
 
 
+def test_after_the_first_epoch_kappa_moves_between_its_own_and_the_wanted_in_the_logarithm() -> None:
+    controller = made(memory=2.0)
+    controller.tolerance(RESIDUAL, 0.1, 10.0, 0.5)  # κ = 3
+    assert controller.tolerance(RESIDUAL, 0.05, 10.0, 1.0).kappa == pytest.approx(3), "an epoch old, it begins to lag"
+    left = math.exp(-1 / 2)
+    assert controller.tolerance(RESIDUAL, 0.05, 10.0, 2.0).kappa == pytest.approx(3**left * 6 ** (1 - left))
+
+
+def test_a_kappa_that_remembers_tracks_where_no_epochs_are_told() -> None:
+    controller = made(memory=2.0)
+    assert [controller.tolerance(RESIDUAL, beta, 10.0).kappa for beta in (0.1, 0.2)] == pytest.approx([3, 1.5])
+
+
+def test_before_anything_was_seen_the_tolerance_is_the_proxy_and_weight_decay_alone_counts() -> None:
+    controller = made(gamma=(2.0, 3.0))
+    assert controller.proxy(0.1, 0.01, 50) == pytest.approx(3 * 0.01 / 50)
+    assert controller.proxy(0.1, 0.01, 1) == controller.proxy(0.1, 0.01, 0) == pytest.approx(3 * 0.01)
+    assert controller.tolerance(torch.full((3,), torch.inf), 0.02, 30.0).tau == pytest.approx(0.02 * 30)
+    assert controller.kappa is None
+    assert controller.control() == Control(depth=1, step=1, rank=1 / 2)
+
+
+@pytest.mark.parametrize("seen", [0, 1, 3])
+def test_it_goes_on_from_its_state(seen: int) -> None:
+    one, other = made(), made()
+    for step in range(seen):
+        one.observe(torch.tensor([1.0 + step, 2.0]))
+        one.tolerance((1 + 0.1 * step) * RESIDUAL, 0.1, 10.0)
+        one.observe_signals(gap=0.2 + step, probe=1.0 + step, energy=0.4)
+    other.load_state_dict(one.state_dict())
+    assert (other.kappa, other.target) == (one.kappa, one.target)
+    assert (other.kappa is None) == (seen == 0)
+    for controller in (one, other):
+        controller.observe(torch.tensor([5.0]))
+        controller.observe_signals(gap=0.3, probe=2.0, energy=0.1)
+    assert other.proxy(0.1, 0.0, 10) == one.proxy(0.1, 0.0, 10)
+    assert other.signals == one.signals
+    assert other.control() == one.control()
+    assert other.tolerance(1.3 * RESIDUAL, 0.1, 10.0) == one.tolerance(1.3 * RESIDUAL, 0.1, 10.0)
+
+
+def test_gradient_norms_are_kept_where_the_model_is() -> None:
+    assert made(device=torch.device("meta")).gradient_norm.device.type == "meta"
+
+
 def steering(**signals: float) -> Control:
     controller = made()
     nothing = {"gap": math.nan, "probe": math.nan, "energy": math.nan}
@@ -106,6 +151,8 @@ def test_signals_are_smoothed_and_what_is_not_finite_is_left_out() -> None:
     controller.observe_signals(gap=0.6, probe=math.inf, energy=math.nan)
     assert controller.signals.gap == pytest.approx(0.4)
     assert controller.signals.energy == pytest.approx(0.4)
+    controller.observe_signals(gap=math.inf, probe=1.0, energy=math.nan)
+    assert controller.signals.gap == pytest.approx(0.4)
 
 
 def test_nothing_is_steered_where_that_is_off() -> None:
@@ -126,3 +173,6 @@ def test_the_residual_budget_is_a_share_of_the_tolerance() -> None:
     remembering.tolerance(RESIDUAL, 0.02, 30.0)
     assert remembering.control(0.04, 30.0).budget == pytest.approx(3)
     assert made(7.0).control(0.02, 30.0).budget == 0
+    assert fixed.control(0.02).budget == pytest.approx(0.5 * 7 * 0.02), "of a curvature without a spread"
+    fixed.sign = -1
+    assert fixed.control(0.02, 30.0).budget == pytest.approx(0.5 * 7 / (0.02 * 30))

@@ -56,3 +56,32 @@ def test_the_stability_gate_is_equation_4() -> None:
     residual = torch.tensor([0.0, 1.0, 3.0, 4.0, 9.0, torch.inf])
     expected = torch.tensor([1.0, 0.75, 0.25, 0.0, 0.0, 0.0])
     torch.testing.assert_close(find_gate("stability")(residual, residual, 4.0), expected)
+
+
+@pytest.mark.parametrize("quantile", [0.0, 0.3, 0.8, 1.0])
+def test_the_tolerance_of_a_group_is_its_own_quantile_weighed_by_its_size(quantile: float) -> None:
+    residual = torch.tensor([4.0, 1.0, 9.0, 2.0, 7.0, torch.inf, 3.0, 5.0, torch.inf])
+    groups = torch.tensor([1, 2, 1, 2, 1, 2, 1, 0, 3])  # one anchor of the first; of the last nothing finite is known
+    limit = group_tolerance(residual, groups, 4, quantile, 2.5)
+    finite = residual[residual.isfinite()].double()
+    for row, group in enumerate(groups.tolist()):
+        mine = residual[(groups == group) & residual.isfinite()].double()
+        expected = 2.5
+        if len(mine):
+            share = torch.quantile(mine, quantile) / torch.quantile(finite, quantile)
+            expected *= float(share) ** (len(mine) / (len(mine) + 8))
+        assert float(limit[row]) == pytest.approx(expected, rel=1e-5), (row, group)
+
+
+def test_an_anchor_that_was_never_solved_passes_no_gate() -> None:
+    nothing = torch.full((1,), torch.inf)
+    for name in ("stability", "hard", "moving-average", "none"):
+        assert find_gate(name)(nothing, nothing, 1.0).tolist() == [0.0], name
+
+
+def test_what_is_not_finite_is_an_anomaly_and_no_measure_for_the_others() -> None:
+    size = torch.tensor([torch.nan, 1.0, 1.0, 1000.0, 1001.0, 5000.0, 6000.0, 7000.0])
+    residual = torch.tensor([1.0, 1.0, 1.0, 1.0, 1.0, torch.inf, torch.inf, torch.nan])
+    assert anomalies(size[:4], residual[:4]).tolist() == [True, False, False, False]
+    assert anomalies(size[[0, 1, 1, 1, 4, 5, 6, 7]], residual).tolist() == [True] + [False] * 3 + [True] * 4
+    assert anomalies(size, torch.full((8,), torch.nan)).tolist() == [True] * 8, "nothing can be believed"

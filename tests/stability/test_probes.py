@@ -37,6 +37,13 @@ def test_gap_is_the_distance_of_the_two_iterates() -> None:
     torch.testing.assert_close(gap, (neumann - richardson).abs() / richardson)
 
 
+def test_gap_of_one_term_is_that_of_the_two_scales_and_three_are_usual() -> None:
+    operator, rhs = DiagonalOperator([0.5, 1.0, 2.0]), torch.ones(2, 3, dtype=torch.float64)
+    torch.testing.assert_close(iterate_gap(operator, rhs, terms=1), torch.full_like(rhs[:, 0], 2 / 1.25 - 1))
+    assert operator.calls == 0
+    assert torch.equal(iterate_gap(operator, rhs), iterate_gap(operator, rhs, terms=3))
+
+
 def test_gap_tells_converged_from_not() -> None:
     rhs = torch.randn(5, 20, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
     good = iterate_gap(DiagonalOperator(torch.linspace(1, 1.1, 20).tolist()), rhs)
@@ -62,6 +69,7 @@ def test_gradient_energy() -> None:
     basis = torch.eye(4)[:2]
     vectors = torch.tensor([[3.0, 0, 4.0, 0], [1.0, 1.0, 0, 0], [0, 0, 0, 2.0], [0, 0, 0, 0]])
     torch.testing.assert_close(gradient_energy(basis, vectors), torch.tensor([0.36, 1.0, 0.0, 0.0]))
+    assert gradient_energy(1.001 * basis, vectors[1:2]).tolist() == [1.0], "rounding makes no share above one"
 
 
 def test_probes_estimate_the_trace_and_repeat_themselves() -> None:
@@ -81,15 +89,20 @@ def test_probes_estimate_the_trace_and_repeat_themselves() -> None:
     first, again, other = (curvature_probe(coupled, coupled.values, 8, seed=seed) for seed in (3, 3, 4))
     assert torch.equal(first, again)
     assert not torch.equal(first, other)
+    large = Coupled(list(range(1, 40)))
+    usual = curvature_probe(large, large.values)
+    assert torch.equal(usual, curvature_probe(large, large.values, 1, seed=0))
+    assert not torch.equal(usual, curvature_probe(large, large.values, 1, seed=1))
 
 
 def test_probe_variance_is_the_plain_one_at_first() -> None:
-    probe, values = ProbeVariance(), [2.0, 3.0, 5.0, 4.0, 1.0]
-    assert probe.value == 0
-    for value in values:
-        probe.update(value)
-    x = torch.tensor(values, dtype=torch.float64)
-    assert probe.value == pytest.approx(float(x.var(correction=0) / x.mean() ** 2))
+    for unit in (1.0, -1.0, 1e-3):
+        probe, values = ProbeVariance(), [unit * value for value in (2.0, 3.0, 5.0, 4.0, 1.0)]
+        assert probe.value == 0
+        for value in values:
+            probe.update(value)
+        x = torch.tensor(values, dtype=torch.float64)
+        assert probe.value == pytest.approx(float(x.var(correction=0) / x.mean() ** 2))
 
 
 def test_probe_variance_forgets_ignores_poison_and_goes_on_exactly() -> None:

@@ -25,3 +25,9 @@ def test_a_batch_without_finite_values_counts_as_zero() -> None:
     running = torch.zeros(2)
     fold_mean(running, torch.full((3,), float("nan")), 0.75)
     assert running.tolist() == [0.0, 0.25]
+
+
+def test_the_mean_of_a_single_example_is_its_value() -> None:
+    running = torch.zeros(2)
+    fold_mean(running, torch.tensor([4.0]), 0.75)
+    assert running.tolist() == [1.0, 0.25]

@@ -30,9 +30,37 @@ def test_a_model_that_knows_nothing_leaves_a_little(loss: float) -> None:
     assert weighed(loss).factor == pytest.approx(0.05**4)
 
 
+def test_a_guess_below_one_is_a_guess_all_the_same() -> None:
+    assert weighed(0.1, guess=0.4).factor == pytest.approx(0.75**4)
+
+
+def test_before_the_first_refresh_nothing_is_known() -> None:
+    weight = StepWeight(GUESS, CPU, applied=True)
+    assert weight.factor == pytest.approx(0.05**4)
+    assert math.isnan(weight.train_loss)
+    again = StepWeight(GUESS, CPU, applied=True)
+    again.load_state_dict(weight.state_dict())
+    assert math.isnan(again.anchor_loss)
+    again.refresh(torch.tensor([0.3]))
+    assert math.isnan(again.train_loss), "no batch was observed"
+    assert again.factor == weighed(0.3).factor
+    assert StepWeight(GUESS, torch.device("meta"), applied=True).loss.device.type == "meta"
+
+
+@pytest.mark.parametrize(("power", "expected"), [(0.0, 1.0), (1.0, 4.0), (-2.0, 1 / 16)])
+def test_a_power_of_the_proxy_weighs_steps_against_the_first_refresh(power: float, expected: float) -> None:
+    weight = weighed(0.3, applied=False)
+    if power:
+        weight.proxy_power = power
+    assert weight.factor == 1, "before the first"
+    for beta, times in ((0.5, 1.0), (2.0, expected), (1e9, 1000.0**power), (1e-9, 1e-3**power)):
+        weight.observe_proxy(beta)
+        assert weight.factor == pytest.approx(times)
+
+
 def test_where_it_is_not_applied_or_there_is_no_guess_all_steps_count_alike() -> None:
     assert weighed(0.3, applied=False).factor == 1
-    assert weighed(0.3, guess=-1.0).factor == 1
+    assert weighed(0.3, guess=-1.0).factor == weighed(0.3, guess=0.0).factor == 1
     assert weighed(0.3, applied=False).weight == weighed(0.3).weight, "it is recorded all the same"
 
 

@@ -86,7 +86,7 @@ def test_trapezoids_and_steps_are_not_the_same() -> None:
     sklearn = pytest.importorskip("sklearn.metrics")
     steps = sklearn.average_precision_score([0] * len(INSIDE) + [1] * len(OUTSIDE), INSIDE + OUTSIDE)
     assert aupr(OUTSIDE, INSIDE) == pytest.approx(65 / 72)
-    assert steps == pytest.approx(2 / 3 + 1 / 3 * 3 / 4)
+    assert abs(aupr(OUTSIDE, INSIDE) - steps) > 0.01
 
 
 SCORES = st.lists(st.integers(-20, 20).map(float), min_size=1, max_size=30)

@@ -53,7 +53,7 @@ class Autocorrelation:
         self.count += steps
         if self.count < max(1, 2 * self.steps[1]):
             return
-        stride = -(-ledger.used // SAMPLE)
+        stride = max(1, -(-ledger.used // SAMPLE))
         now = _columns(ledger, stride)
         self.steps, self.strides = [self.steps[1], self.count], [self.strides[1], stride]
         self.sums = torch.stack([self.sums[1], torch.zeros_like(self.sums[1])])
@@ -63,7 +63,7 @@ class Autocorrelation:
         """R of the ledger as it is now; 1 where too little is known."""
         which = 1 if self.steps[1] <= LATEST * self.count else 0
         stride = self.strides[which]
-        if not self.steps[which] or not ledger.used:
+        if not self.steps[which]:
             return 1.0
         now = _columns(ledger, stride)
         first = self.sums[which, : len(now)]

@@ -139,7 +139,7 @@ class StabilityController:
         return Control(
             depth=min(2.0, 1 + gap) * max(0.5, steady),
             step=max(0.5, steady),
-            rank=min(2.0, max(0.5, 1.5 - energy)),
+            rank=max(0.5, 1.5 - energy),
         )
 
     def state_dict(self) -> dict[str, Any]:

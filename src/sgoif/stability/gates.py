@@ -44,8 +44,7 @@ def group_tolerance(residual: Tensor, groups: Tensor, count: int, quantile: floa
     own = torch.lerp(ordered[low], ordered[high], place - place.floor())
     whole = torch.quantile(values, quantile).clamp_min(torch.finfo(torch.float32).tiny)
     factor = (own / whole).clamp_min(torch.finfo(torch.float32).tiny) ** (size / (size + OWN_VOICE))
-    limit = tau * torch.where(size > 0, factor, 1.0)
-    return limit[groups].to(residual.dtype).clamp_min(torch.finfo(residual.dtype).tiny)
+    return (tau * factor)[groups].to(residual.dtype).clamp_min(torch.finfo(residual.dtype).tiny)
 
 
 def stability_gate(residual: Tensor, average: Tensor, tau: float | Tensor) -> Tensor:
