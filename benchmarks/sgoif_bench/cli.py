@@ -94,6 +94,10 @@ BENCHMARKS = {
         "sgoif_bench.labels.run",
         "Compare all methods that find wrong labels, over data sets, noises and seeds.",
     ),
+    "labels-costs": (
+        "sgoif_bench.labels.costs",
+        "Time, memory and FLOPs of all these methods, as ratios to a plain training, in one run.",
+    ),
     "pretrained": (
         "sgoif_bench.pretrained.run",
         "Compare what finds wrong labels from a pretrained network: same features, folds and fine-tunings.",
