@@ -303,8 +303,9 @@ def test_labels_of_other_splits_are_passed_over_where_checked_ones_are_asked_for
     assert [pixels.names[index] for index in found] == ["images/train/b.png#1"]
 
 
-def test_images_can_be_moved_on_the_page_where_names_begin_with_the_split(tmp_path: Path, animals: Path) -> None:
-    for root, expected in ((animals, ["train", "valid"]), (flat(tmp_path / "flat"), [])):
+def test_images_can_be_moved_on_the_page_where_names_say_the_split(tmp_path: Path, animals: Path, yolo: Path) -> None:
+    flat_one = flat(tmp_path / "flat")
+    for root, expected in ((animals, ["train", "valid"]), (yolo, ["train", "val"]), (flat_one, [])):
         every = open_images(root, every_split=True)
         rows = [row for row, split in enumerate(every.splits or []) if split != every.split]
         pixels = prepare(every.pick(rows), tmp_path / f"{root.name}-others", size=8, labelled=False)

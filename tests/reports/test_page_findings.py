@@ -250,15 +250,16 @@ def test_a_dropped_copy_is_no_wrong_label(open_page: Opened) -> None:
 
 def test_an_image_of_another_split_may_have_a_class_of_its_own(open_page: Opened, tmp_path: Path) -> None:
     names = names_of()
-    pair = Finding("leaks", Severity.ERROR, "the same", ("val/owl/x.png", names[9]), keep=names[9])
-    other = FurtherImage("val/owl/x.png", "owl", decidable=True)
+    pair = Finding("leaks", Severity.ERROR, "the same", ("images/val/owl/x.png", names[9]), keep=names[9])
+    other = FurtherImage("images/val/owl/x.png", "owl", decidable=True)
     page = open_page(found_page(findings=[pair], further=[other]))
     open_tab(page, "Pictures in several splits")
-    card = image(page, "val/owl/x.png")
+    card = image(page, "images/val/owl/x.png")
     assert card.locator(".labels").inner_text() == "owl"
+    assert card.locator("select.split option").all_inner_texts() == ["move to …", "train"]
     card.locator("select.split").select_option(label="train")
     assert exported(page, tmp_path / "d.csv")[1] == [
-        "val/owl/x.png",
+        "images/val/owl/x.png",
         "move",
         "owl",
         "",
@@ -269,7 +270,7 @@ def test_an_image_of_another_split_may_have_a_class_of_its_own(open_page: Opened
     card.locator("select:not(.split)").focus()
     card.locator("select:not(.split)").select_option(label="class 0")
     rows = exported(page, tmp_path / "d.csv")
-    assert rows[1] == ["val/owl/x.png", "relabel", "owl", "class 0", "/data/photos", "", ""]
+    assert rows[1] == ["images/val/owl/x.png", "relabel", "owl", "class 0", "/data/photos", "", ""]
 
 
 def test_hostile_texts_of_findings_are_text(open_page: Opened, tmp_path: Path) -> None:

@@ -184,7 +184,8 @@ def splits_with_classes(collection: Collection, others: Others | None) -> list[s
         return []
     beside = list(zip(others.splits, others.pixels.names, others.pixels.labels.tolist(), strict=True))
     names = [*((collection.split, name) for name in collection.names), *((split, name) for split, name, _ in beside)]
-    if not all(name.startswith(f"{split}/") for split, name in names):
+    known = {split for split, _ in names}
+    if any(next((part for part in name.split("/")[:-1] if part in known), None) != split for split, name in names):
         return []
     return [collection.split, *dict.fromkeys(split for split, _, label in beside if label >= 0)]
 

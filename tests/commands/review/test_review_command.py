@@ -156,6 +156,13 @@ def test_decisions_about_findings_are_kept_and_ask_for_no_label(run: Path) -> No
     assert set(ReviewSession(run).further) == {"test/other.png", "val/other.png"}
 
 
+def test_new_labels_in_other_splits_are_kept_where_a_page_offers_no_moves(run: Path) -> None:
+    columns = ("path", "decision", "given_label", "new_label", "source", "finding")
+    write_csv(run / "page.csv", columns, [("val/other.png", "relabel", "cat", "dog", "/data", "copies")])
+    session = ReviewSession(run, run / "page.csv")
+    assert (set(session.further), session.decided) == ({"val/other.png"}, {})
+
+
 def test_a_finished_list_ends_by_itself(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any) -> None:
     make_run(tmp_path / "run", size=6, wrong=2)
     assert review(tmp_path / "run", "d k k k k k", monkeypatch) == 0

@@ -100,7 +100,8 @@ class ReviewSession:
             self._splits |= row.new_split is not None
             self.decided.pop(row.path, None)
             self.further.pop(row.path, None)
-            if not row.judges_label or (row.new_split is not None and row.path not in self.labels):
+            elsewhere = row.path not in self.labels and (row.new_split is not None or bool(row.finding))
+            if elsewhere or not row.judges_label:
                 self.further[row.path] = row
                 continue
             if row.decision not in (KEEP, RELABEL, DROP, SKIP) or row.path not in self.labels:

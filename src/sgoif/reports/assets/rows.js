@@ -35,7 +35,8 @@ const givenName = (row) => (row < total ? className(column.given[row]) : further
 const givenOf = (row) => (row < total ? column.given[row] : report.classes.indexOf(givenName(row)));
 const labelled = (row) => row < total || further[row - total][1] !== null;
 const decidable = (row) => row < total || further[row - total][2];
-const splitOf = (row) => splits.indexOf(nameOf(row).split("/", 1)[0]);
+// The first folder that is called like a split.
+const splitOf = (row) => splits.indexOf(nameOf(row).split("/").slice(0, -1).find((part) => splits.includes(part)));
 
 // Pictures: elements with one base64 text per line, read when needed and kept for a while.
 const KINDS = [["/9j/", "jpeg"], ["iVBOR", "png"], ["UklGR", "webp"], ["R0lGOD", "gif"]];
