@@ -8,14 +8,15 @@ within a turn, and the median over the turns is told.
     time      processor seconds of one thread on a CPU, seconds until the device is done on a GPU
     memory    the most that the process holds on a CPU, interpreter and libraries included, each turn being one of its
               own; on a GPU the most of its tensors
-    FLOPs     of products and convolutions, as PyTorch counts them in one further turn; decompositions, sorting and
-              whatever is done in numpy count nothing
+    FLOPs     of products and convolutions, as PyTorch counts them in a turn before the others; decompositions,
+              sorting and whatever is done in numpy count nothing
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from multiprocessing import get_context
 from statistics import median
@@ -26,7 +27,7 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from sgoif.errors import SettingError, SgoifError
 from sgoif_bench.command import Device, Say, choose_device, run_command, setting
-from sgoif_bench.jobs import free_memory
+from sgoif_bench.jobs import free_memory, reason_of
 from sgoif_bench.labels.kept import KeptSets
 from sgoif_bench.labels.noises import make_noise
 from sgoif_bench.labels.problem import Known, Problem
@@ -81,20 +82,14 @@ def run_costs(settings: CostSettings, tell: Say) -> dict[str, Any]:
 
     names = [PLAIN, *choose(settings.methods)]
     works = {name: work_of(name) for name in names}
-    if device.type == "cuda":
-        works[PLAIN](problem())  # what is done once in a process is no part of a turn
     turns: dict[str, list[dict[str, float]]] = {name: [] for name in names}
-    for turn in range(1, settings.repeats + 1):
-        for name in names:
-            turns[name].append(cost(works[name], problem(), device))
-            tell(f"{turn} of {settings.repeats}: {name} {turns[name][-1]['seconds']:.1f} s")
-    for name in names:
-        with FlopCounterMode(display=False) as counter:
-            works[name](problem())
-        for found in turns[name]:
-            found["flops"] = float(counter.get_total_flops())
-        tell(f"{name}: {counter.get_total_flops():.3g} FLOPs")
-        free_memory(device)
+    with one_thread(device):
+        # Products are counted first, since what is done once in a process is no part of a turn.
+        flops = {name: products(name, work, problem()) for name, work in works.items()}
+        for turn in range(1, settings.repeats + 1):
+            for name in names:
+                turns[name].append({**cost(works[name], problem(), device), "flops": flops[name]})
+                tell(f"{turn} of {settings.repeats}: {name} {turns[name][-1]['seconds']:.1f} s")
     return {"examples": len(data), "recipe": training.described(), "ratios": ratios(turns), "turns": turns}
 
 
@@ -106,6 +101,28 @@ def work_of(name: str) -> Callable[[Problem], object]:
     return lambda problem: solve(problem, lambda message: None)
 
 
+@contextmanager
+def one_thread(device: torch.device) -> Iterator[None]:
+    """On a CPU one thread for every method; the others of a process would not outlive a fork."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(1 if device.type == "cpu" else before)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
+
+
+def products(name: str, work: Callable[[Problem], object], problem: Problem) -> float:
+    """FLOPs of some work."""
+    try:
+        with FlopCounterMode(display=False) as counter:
+            work(problem)
+    except Exception as error:
+        raise SgoifError(f"{name} failed, leave it out with --methods: {reason_of(error)}") from error
+    free_memory(problem.device)
+    return float(counter.get_total_flops())
+
+
 def cost(work: Callable[[Problem], object], problem: Problem, device: torch.device) -> dict[str, float]:
     """Seconds and peak memory of some work, on a CPU in a process that holds nothing of other work."""
     if problem.on_gpu:
@@ -113,17 +130,13 @@ def cost(work: Callable[[Problem], object], problem: Problem, device: torch.devi
     processes = get_context("fork")
     answer, told = processes.Pipe(duplex=False)
 
-    def act() -> None:
-        torch.set_num_threads(1)  # others would not outlive the fork
-        told.send(measured(work, problem, device))
-
-    child = processes.Process(target=act, daemon=True)
+    child = processes.Process(target=lambda: told.send(measured(work, problem, device)), daemon=True)
     child.start()
     told.close()
     try:
         found: dict[str, float] = answer.recv()
     except EOFError:
-        raise SgoifError("a method failed; what it said stands above. Leave it out with --methods") from None
+        raise SgoifError("a method ended its process; what it said stands above") from None
     finally:
         child.join()
     return found
@@ -152,12 +165,12 @@ def ratios(turns: Mapping[str, list[dict[str, float]]]) -> dict[str, dict[str, f
     }
 
 
-def rows(whole: Mapping[str, Any]) -> list[list[str]]:
-    """A row for every method: its name, and time, memory and FLOPs as ratios."""
+def rows(whole: Mapping[str, Any], left_out: Collection[str] = ()) -> list[list[str]]:
+    """A row for every method but these: its name, and time, memory and FLOPs as ratios."""
     found = whole["ratios"]
     return [
         [title_of(name), *(f"{found[name][key]:.2f}" for key in COSTS)]
-        for name in in_order(name for name in found if name in METHODS)
+        for name in in_order(name for name in found if name in METHODS and name not in left_out)
     ]
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 from typing import Any
 
@@ -11,9 +12,10 @@ import torch
 from problems import striped
 from torch.utils.flop_counter import FlopCounterMode
 
+from sgoif.errors import SgoifError
 from sgoif_bench.cli import main as cli
 from sgoif_bench.labels import costs
-from sgoif_bench.labels.costs import PLAIN, main, ratios, work_of
+from sgoif_bench.labels.costs import PLAIN, cost, main, ratios, work_of
 
 pytest.importorskip("sklearn", reason="scikit-learn carries the digits: pip install 'sgoif[demo]'")
 SMALL = ["--set", "digits", "--limit", "120", "--anchors", "20", "--epochs", "1", "--repeats", "2", "--device", "cpu"]
@@ -53,7 +55,7 @@ def test_the_command_measures_each_method_in_turns(tmp_path: Path, capsys: pytes
 
 
 def test_a_method_that_fails_is_told_and_nothing_is_written(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     def fail(*given: object) -> None:
         raise torch.cuda.OutOfMemoryError("no memory left")
@@ -61,10 +63,16 @@ def test_a_method_that_fails_is_told_and_nothing_is_written(
     monkeypatch.setattr(costs, "work_of", lambda name: fail)
     out = tmp_path / "costs.json"
     assert main([*SMALL, "--methods", "aum", "--out", str(out)]) == 2
-    said = capfd.readouterr().err
+    said = capsys.readouterr().err
     assert "no memory left" in said
-    assert "a method failed" in said
+    assert "training failed, leave it out with --methods" in said
     assert not out.exists()
+
+
+def test_a_method_that_ends_its_process_is_told() -> None:
+    problem, _ = striped(size=64, rate=0.2, epochs=1, anchors=16)
+    with pytest.raises(SgoifError, match="ended its process"):
+        cost(lambda given: os._exit(3), problem, torch.device("cpu"))
 
 
 @pytest.mark.parametrize(
