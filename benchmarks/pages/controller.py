@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import partial
 from statistics import fmean
 
 from pages.cells import RESULTS, table
 from sgoif_bench.controller.grid import KIND
-from sgoif_bench.controller.table import figures, gains, told, variants_in_order
+from sgoif_bench.controller.table import Place, figures, gains, told, variants_in_order
 from sgoif_bench.controller.variants import FULL
 
 PAGE = "controller.md"
@@ -50,13 +50,15 @@ def base(name: str) -> str:
     lines = [line for line in KIND.read(sorted(RESULTS.glob(FILES))) if line["base"] == name]
     found = figures(lines)
     sets = [one for one in SETS if any(place[0] == one for place in found[FULL])]
-    whole = [fmean(value for place, value in found[FULL].items() if place[0] == one) for one in sets]
-    rows = [["AUPR of the base", *(f"{value:.1f}" for value in whole), f"{fmean(found[FULL].values()):.1f}"]]
-    for variant in variants_in_order(name, found):
-        own = gains(found, variant)
-        cells = [told([gain for place, gain in own.items() if place[0] == one]) for one in sets]
-        rows.append([WORDS[variant], *cells, told(list(own.values()))])
-    return table(["change", *(SETS[one] for one in sets), "all"], rows)
+    parts = [{one} for one in sets] + ([set(sets)] if len(sets) > 1 else [])
+    head = [*(SETS[one] for one in sets), "all"][: len(parts)]
+
+    def cells(figures: Mapping[Place, float], shown: Callable[[list[float]], str]) -> list[str]:
+        return [shown([figure for place, figure in figures.items() if place[0] in part]) for part in parts]
+
+    rows = [["AUPR of the base", *cells(found[FULL], lambda values: f"{fmean(values):.1f}")]]
+    rows += [[WORDS[variant], *cells(gains(found, variant), told)] for variant in variants_in_order(name, found)]
+    return table(["change", *head], rows)
 
 
 TABLES: dict[str, Callable[[], str]] = {

@@ -85,7 +85,10 @@ def run_costs(settings: CostSettings, tell: Say) -> dict[str, Any]:
     turns: dict[str, list[dict[str, float]]] = {name: [] for name in names}
     with one_thread(device):
         # Products are counted first, since what is done once in a process is no part of a turn.
-        flops = {name: products(name, work, problem()) for name, work in works.items()}
+        flops = {}
+        for name, work in works.items():
+            flops[name] = products(name, work, problem())
+            tell(f"{name}: {flops[name]:.3g} FLOPs")
         for turn in range(1, settings.repeats + 1):
             for name in names:
                 turns[name].append({**cost(works[name], problem(), device), "flops": flops[name]})
