@@ -21,6 +21,7 @@ from pathlib import Path
 from pages import (
     audits,
     controller,
+    costs,
     curriculum,
     engine,
     faults,
@@ -42,6 +43,7 @@ MARK = re.compile(r"(<!-- table: ([\w-]+) -->\n).*?(<!-- end -->)", re.DOTALL)
 MODULES = (
     audits,
     controller,
+    costs,
     curriculum,
     engine,
     faults,
@@ -57,7 +59,7 @@ MODULES = (
     readme,
     unlearning,
 )
-PAGES = [DOCS / "benchmarks" / module.PAGE for module in MODULES]
+PAGES = list(dict.fromkeys(DOCS / "benchmarks" / module.PAGE for module in MODULES))
 TABLES: dict[str, Callable[[], str]] = {name: make for module in MODULES for name, make in module.TABLES.items()}
 
 

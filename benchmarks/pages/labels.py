@@ -5,8 +5,7 @@ from __future__ import annotations
 import statistics
 from collections.abc import Callable
 
-from pages.cells import Line, read_lines, read_result, table
-from sgoif_bench.labels.costs import rows
+from pages.cells import Line, read_lines, table
 from sgoif_bench.labels.grid import KIND
 from sgoif_bench.labels.registry import choose, is_rival, title_of
 from sgoif_bench.methods import FORMER
@@ -29,22 +28,6 @@ NOISES = {
 SETS = {"CIFAR-10": "labels-cifar10.jsonl", "MNIST": "labels-mnist.jsonl"}
 DEV = {("CIFAR-10", noise) for noise in NOISES if noise == "class-dependent-20" or noise.startswith("matrix-70")}
 """Settings whose runs with this seed were looked at when the label score was made."""
-
-OTHER_FORMS = [
-    "influence",
-    "coteaching-known",
-    "mentornet-loss",
-    "mentornet-predefined",
-    "tracin-self",
-    "tracin-voices",
-    "fastif-sum",
-    "probability-margin",
-    "forgetting",
-    "data-maps",
-    "loss",
-    "simifeat-vote",
-]
-"""Methods that cost what another of the same paper does, or what all do that only look on."""
 
 
 def best_rivals() -> str:
@@ -86,9 +69,4 @@ def _signed(points: float) -> str:
     return f"{points:+.2f}".replace("-", "−")
 
 
-def what_methods_cost() -> str:
-    """A row for each method, other forms of the same one left out."""
-    return table(("method", "time", "memory", "FLOPs"), rows(read_result("labels-costs.json"), OTHER_FORMS))
-
-
-TABLES: dict[str, Callable[[], str]] = {"labels-best-rivals": best_rivals, "labels-costs": what_methods_cost}
+TABLES: dict[str, Callable[[], str]] = {"labels-best-rivals": best_rivals}
