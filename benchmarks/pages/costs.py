@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from pages.cells import read_result, table
-from pages.labels import PAGE as PAGE
 from sgoif_bench.labels.costs import rows
 
+PAGE = "labels.md"
 OTHER_FORMS = [
     "influence",
     "coteaching-known",
