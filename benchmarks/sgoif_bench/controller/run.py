@@ -76,7 +76,7 @@ class ControllerSettings:
         return [
             Job(name, noise, seed, base, wanted, training_for(name, **changes))
             for name, seed, noise, base in places
-            if (wanted := tuple(VARIANTS[base] if self.chosen is None else filter(VARIANTS[base].get, self.chosen)))
+            if (wanted := tuple(name for name in VARIANTS[base] if self.chosen is None or name in self.chosen))
         ]
 
 

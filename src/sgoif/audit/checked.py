@@ -23,7 +23,7 @@ def read_checked(path: Path, collection: Collection, pixels: Pixels, held_out: S
     """The right label of every held-out image that was decided about, by index."""
     decided = [decision for decision in read_decisions(path)[0] if decision.decision not in ("", SKIP)]
     # A file about several splits, or findings, has decisions that say nothing about labels of this one.
-    elsewhere = {row.path for row in decided if row.new_split is not None or row.finding} - set(collection.names)
+    elsewhere = {row.path for row in decided if row.names_others} - set(collection.names)
     decided = [row for row in decided if row.judges_label and row.path not in elsewhere]
     labels = new_labels(decided, collection, path)
     place, held = {name: index for index, name in enumerate(pixels.names)}, set(map(int, held_out))

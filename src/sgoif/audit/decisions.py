@@ -43,6 +43,11 @@ class Decision:
     """The kind of finding that it was taken about; empty: the label was looked at."""
 
     @property
+    def names_others(self) -> bool:
+        """Whether it comes from a page of several splits, or of findings, which may name images of other splits."""
+        return self.new_split is not None or bool(self.finding)
+
+    @property
     def judges_label(self) -> bool:
         """Whether it says that the label is right or wrong: a copy may be dropped whatever its label."""
         return self.decision == RELABEL or (self.decision != MOVE and not self.finding)

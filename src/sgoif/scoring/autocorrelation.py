@@ -63,7 +63,7 @@ class Autocorrelation:
         """R of the ledger as it is now; 1 where too little is known."""
         which = 1 if self.steps[1] <= LATEST * self.count else 0
         stride = self.strides[which]
-        if not self.steps[which]:
+        if not self.steps[which] or not ledger.used:
             return 1.0
         now = _columns(ledger, stride)
         first = self.sums[which, : len(now)]

@@ -100,8 +100,7 @@ class ReviewSession:
             self._splits |= row.new_split is not None
             self.decided.pop(row.path, None)
             self.further.pop(row.path, None)
-            elsewhere = row.path not in self.labels and (row.new_split is not None or bool(row.finding))
-            if elsewhere or not row.judges_label:
+            if not row.judges_label or (row.names_others and row.path not in self.labels):
                 self.further[row.path] = row
                 continue
             if row.decision not in (KEEP, RELABEL, DROP, SKIP) or row.path not in self.labels:
