@@ -179,3 +179,10 @@ def test_notes_lie_where_the_ledger_does() -> None:
     there = Autocorrelation(torch.device("meta"))
     there.load_state_dict(Autocorrelation(CPU).state_dict())
     assert there.sums.device.type == there.merged(Communicator()).sums.device.type == "meta"
+
+
+def test_of_a_ledger_without_examples_nothing_is_known() -> None:
+    ledger = Ledger(1, 2, CPU)
+    notes = Autocorrelation(CPU)
+    notes.observe(ledger, 1)
+    assert notes.ratio(ledger) == 1.0
